@@ -1,0 +1,65 @@
+# One command sets everything up: `make demo` trains two models, `make test` checks the whole project.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+OUT    ?= rushlight-demo
+
+.PHONY: help demo test lint types pytest test-oracle bench wheel clean
+
+help:
+	@echo "make demo         set up $(VENV) and train two small models (about three minutes on 2 cores)"
+	@echo "make test         set up $(VENV) and run lint, types and tests"
+	@echo "make test-oracle  the same, with real PyTorch installed to compare with"
+	@echo "make lint types   one of the checks alone"
+	@echo "make bench        measure our claims (against PyTorch where it is installed)"
+	@echo "make wheel        build the wheel into dist/"
+	@echo "make clean        remove $(VENV) and everything that was built"
+
+# ***** environments: one folder, a stamp for each set of extras *****
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rushlight needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.examples: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[examples]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[dev,examples]'
+	@touch $@
+
+$(VENV)/.oracle: $(VENV)/.dev
+	$(PIP) install -e '.[dev,examples,oracle]'
+	@touch $@
+
+# ***** what people run *****
+
+demo: $(VENV)/.examples
+	$(BIN)/python -m rushlight demo --out $(OUT)
+
+test: lint types pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+pytest: $(VENV)/.dev
+	$(BIN)/python -m pytest -q
+
+# Where the comparison is what we came for, a missing PyTorch is an error and no reason to skip.
+test-oracle: $(VENV)/.oracle lint types
+	RUSHLIGHT_TEST_ORACLE=1 $(BIN)/python -m pytest -q
+
+bench: $(VENV)/.dev
+	$(BIN)/python bench/run.py
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --wheel .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,47 @@
+"""What all tests share: where kernels are cached, the oracle's marker, and the package's place for child processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Kernels that tests compile belong to the checkout, not to the user's own cache.
+os.environ.setdefault("RUSHLIGHT_CACHE_DIR", str(ROOT / ".pytest_cache" / "kernels"))
+# Child processes find the package whether or not it is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+HAVE_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("RUSHLIGHT_TEST_ORACLE") == "1" and not HAVE_TORCH:
+        raise pytest.UsageError("RUSHLIGHT_TEST_ORACLE=1, but torch is not installed: pip install -e '.[oracle]'")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if HAVE_TORCH:
+        return
+    skip = pytest.mark.skip(reason="torch is not installed: pip install -e '.[oracle]'")
+    for item in items:
+        if "oracle" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def run_python():
+    """Runs `python ARGS...` in a child process with the package on its path; returns the finished process."""
+
+    def run(*args: str, timeout: float = 120, check: bool = False, **kwargs) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *args], capture_output=True, text=True, timeout=timeout, check=check, **kwargs
+        )
+
+    return run
