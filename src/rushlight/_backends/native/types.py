@@ -1,0 +1,138 @@
+"""The types, and everything else but functions that a native function can name.
+
+A *native function* is Python source in a small subset (see the package's docstring).  The names in it resolve to
+ordinary Python objects: a `Type` (called, it casts), an `Intrinsic`, an `Extern` (a C function), an `ExternData` (a C
+variable), a `Static` (zeroed memory of the compiled unit), another native function, or a number.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "TYPES", "Extern", "ExternData", "Signature", "Static", "Type", "extern", "extern_data", "static",
+    "f32", "f64", "i1", "i8", "i16", "i32", "i64", "ptr", "u8", "u16", "u32", "u64", "void",
+]  # fmt: skip
+
+
+class Type:
+    """A machine type.  `kind` is b(ool), i(nt), u(nsigned), f(loat), p(ointer) or v(oid); `bits` its width."""
+
+    __slots__ = ("bits", "kind", "llvm", "name")
+
+    def __init__(self, name: str, llvm: str, kind: str, bits: int) -> None:
+        self.name, self.llvm, self.kind, self.bits = name, llvm, kind, bits
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, value: object) -> object:
+        raise TypeError(f"{self.name}(x) is a cast inside a @native function; it does nothing in Python")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        """Whether it is an integer, signed or not (i1 is not one)."""
+        return self.kind in "iu"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in "if"
+
+    @property
+    def itemsize(self) -> int:
+        """Size in memory, in bytes."""
+        return max(1, self.bits // 8)
+
+
+void = Type("void", "void", "v", 0)
+i1 = Type("i1", "i1", "b", 1)
+i8, i16, i32, i64 = (Type(f"i{n}", f"i{n}", "i", n) for n in (8, 16, 32, 64))
+u8, u16, u32, u64 = (Type(f"u{n}", f"i{n}", "u", n) for n in (8, 16, 32, 64))
+f32 = Type("f32", "float", "f", 32)
+f64 = Type("f64", "double", "f", 64)
+ptr = Type("ptr", "ptr", "p", 64)
+
+TYPES: dict[str, Type] = {t.name: t for t in (void, i1, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, ptr)}
+
+
+class Signature:
+    """A parsed signature such as `i64(ptr, i64)`; `...` as the last argument makes a C vararg function."""
+
+    __slots__ = ("args", "result", "text", "varargs")
+
+    def __init__(self, text: str) -> None:
+        head, open_, rest = text.partition("(")
+        words = [w.strip() for w in rest.rstrip().removesuffix(")").split(",") if w.strip()]
+        self.varargs = bool(words) and words[-1] == "..."
+        if self.varargs:
+            words.pop()
+        try:
+            self.result = TYPES[head.strip()]
+            self.args = tuple(TYPES[w] for w in words)
+        except KeyError as error:
+            raise ValueError(f"unknown type {error} in signature {text!r}; known: {', '.join(TYPES)}") from None
+        if not open_ or not rest.rstrip().endswith(")") or void in self.args:
+            raise ValueError(f"malformed signature {text!r}; expected for example 'i64(ptr, i64)'")
+        self.text = text
+
+    @property
+    def llvm(self) -> str:
+        """The LLVM function type."""
+        words = [t.llvm for t in self.args] + (["..."] if self.varargs else [])
+        return f"{self.result.llvm} ({', '.join(words)})"
+
+
+class Extern:
+    """A C function that the loader finds in the process (libc, libm, CPython) or among given symbols."""
+
+    __slots__ = ("signature", "symbol")
+
+    def __init__(self, symbol: str, signature: str) -> None:
+        self.symbol, self.signature = symbol, Signature(signature)
+
+    def __repr__(self) -> str:
+        return f"extern({self.symbol!r}, {self.signature.text!r})"
+
+    def __call__(self, *args: object) -> object:
+        raise TypeError(f"{self.symbol} is callable only inside a @native function")
+
+
+class ExternData:
+    """A C variable; its value inside a native function is its address."""
+
+    __slots__ = ("symbol",)
+
+    def __init__(self, symbol: str) -> None:
+        self.symbol = symbol
+
+    def __repr__(self) -> str:
+        return f"extern_data({self.symbol!r})"
+
+
+class Static:
+    """Zero-initialised memory inside the compiled unit; its value inside a native function is its address."""
+
+    __slots__ = ("nbytes", "symbol")
+
+    def __init__(self, symbol: str, nbytes: int) -> None:
+        self.symbol, self.nbytes = symbol, nbytes
+
+    def __repr__(self) -> str:
+        return f"static({self.symbol!r}, {self.nbytes})"
+
+
+def extern(symbol: str, signature: str) -> Extern:
+    """Declare a C function: `log = extern("log", "f64(f64)")`."""
+    return Extern(symbol, signature)
+
+
+def extern_data(symbol: str) -> ExternData:
+    """Declare a C variable: `index_error = extern_data("PyExc_IndexError")`."""
+    return ExternData(symbol)
+
+
+def static(symbol: str, nbytes: int) -> Static:
+    """Declare zeroed memory that lives as long as the compiled unit (one copy for each unit)."""
+    return Static(symbol, nbytes)

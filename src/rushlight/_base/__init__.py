@@ -1,0 +1,1 @@
+"""What every room may use and nothing of ours: knobs, errors, logs, lazy imports, pytrees."""

@@ -1,0 +1,61 @@
+"""Exceptions of our own, and the user's place in a program.
+
+Where PyTorch raises a built-in exception (`RuntimeError`, `IndexError`, `TypeError`, `ValueError`) we raise the same
+class; the classes here refine those where a caller may want to tell the cases apart.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["MissingExtraError", "MissingFeatureError", "OutOfMemoryError", "user_frame", "user_line"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class MissingFeatureError(NotImplementedError):
+    """A part of PyTorch that rushlight does not have; the text names it."""
+
+
+class MissingExtraError(ImportError):
+    """A library that belongs to one of our extras is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(
+            f"{module} is not installed; it belongs to the extra '{extra}': pip install 'rushlight[{extra}]'",
+            name=module,
+        )
+
+
+class OutOfMemoryError(RuntimeError):
+    """The memory pool could not serve a request; the text says how much was asked and how much is held."""
+
+
+def user_frame() -> tuple[str, int, str] | None:
+    """File, line number and function of the innermost frame outside this package, or None."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and not name.startswith("<frozen"):
+            return name, frame.f_lineno, frame.f_code.co_name
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def user_line() -> str:
+    """The user's place as one line of text: `file.py:12 in train: loss = f(x)`."""
+    return describe_place(user_frame())
+
+
+def describe_place(place: tuple[str, int, str] | None) -> str:
+    """Text for a place found by `user_frame`, with the source line where it can be read."""
+    if place is None:
+        return "<unknown place>"
+    import linecache
+
+    file, line, function = place
+    text = linecache.getline(file, line).strip()
+    return f"{file}:{line} in {function}" + (f": {text}" if text else "")

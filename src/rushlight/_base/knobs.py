@@ -1,0 +1,79 @@
+"""Every setting is one typed, documented object, readable from the environment and settable in code.
+
+    >>> from rushlight._base.knobs import Knob
+    >>> depth = Knob("example_depth", env="RUSHLIGHT_EXAMPLE_DEPTH", kind=int, default=3, doc="How deep to look.")
+    >>> depth.get()
+    3
+    >>> with depth.scoped(5):
+    ...     depth.get()
+    5
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+__all__ = ["KNOBS", "Knob"]
+
+T = TypeVar("T")
+KNOBS: dict[str, Knob[Any]] = {}
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+_UNSET: Any = object()
+
+
+def _parse_bool(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"expected one of 1/0/true/false/yes/no/on/off, got {text!r}")
+
+
+class Knob(Generic[T]):
+    """One setting.  `get` prefers a value set in code, then the environment, then the default (may be a function)."""
+
+    __slots__ = ("_value", "default", "doc", "env", "kind", "name")
+
+    def __init__(self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str) -> None:
+        if name in KNOBS:
+            raise ValueError(f"knob {name!r} is registered twice")
+        self.name, self.env, self.kind, self.default, self.doc = name, env, kind, default, doc
+        self._value: T = _UNSET
+        KNOBS[name] = self
+
+    def get(self) -> T:
+        """The value in force."""
+        if self._value is not _UNSET:
+            return self._value
+        text = os.environ.get(self.env)
+        if text is not None:
+            try:
+                self._value = _parse_bool(text) if self.kind is bool else self.kind(text)  # type: ignore[assignment]
+            except ValueError as error:
+                raise ValueError(f"environment variable {self.env}={text!r}: {error}") from None
+        else:
+            self._value = self.default() if callable(self.default) else self.default
+        return self._value
+
+    def set(self, value: T) -> None:
+        """Set the value for the rest of the process."""
+        self._value = value
+
+    def reset(self) -> None:
+        """Forget a value set in code; the environment is read again by the next `get`."""
+        self._value = _UNSET
+
+    @contextmanager
+    def scoped(self, value: T) -> Iterator[None]:
+        """Set the value inside a `with` block."""
+        before = self._value
+        self._value = value
+        try:
+            yield
+        finally:
+            self._value = before

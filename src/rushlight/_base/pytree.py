@@ -1,0 +1,45 @@
+"""Nested tuples, lists and dicts as a flat list of leaves, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["tree_flatten", "tree_map", "tree_unflatten"]
+
+
+def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
+    """Leaves in order, and a structure that `tree_unflatten` takes.  Named tuples and dict subclasses are kept."""
+    leaves: list[Any] = []
+    return leaves, _walk(tree, leaves)
+
+
+def _walk(tree: Any, leaves: list[Any]) -> Any:
+    if isinstance(tree, (tuple, list)):
+        return (type(tree), None, [_walk(item, leaves) for item in tree])
+    if isinstance(tree, dict):
+        return (type(tree), list(tree), [_walk(item, leaves) for item in tree.values()])
+    leaves.append(tree)
+    return None
+
+
+def tree_unflatten(leaves: list[Any], structure: Any) -> Any:
+    """Rebuild what `tree_flatten` took apart, around other leaves."""
+    remaining = iter(leaves)
+    return _build(structure, remaining)
+
+
+def _build(structure: Any, leaves: Any) -> Any:
+    if structure is None:
+        return next(leaves)
+    kind, keys, items = structure
+    values = [_build(item, leaves) for item in items]
+    if keys is not None:
+        return kind(zip(keys, values, strict=True))
+    return kind(*values) if hasattr(kind, "_fields") else kind(values)
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply `function` to every leaf."""
+    leaves, structure = tree_flatten(tree)
+    return tree_unflatten([function(leaf) for leaf in leaves], structure)

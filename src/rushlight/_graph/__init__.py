@@ -1,0 +1,1 @@
+"""Graphs of primitives: building, reading, checking, rewriting and printing them."""

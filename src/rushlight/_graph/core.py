@@ -1,0 +1,209 @@
+"""Values, nodes and graphs.
+
+    >>> from rushlight._graph.core import trace
+    >>> from rushlight._types.dtype import FLOAT32
+    >>> graph = trace(lambda x: x * 2.0, [((3,), FLOAT32)])
+    >>> [node.prim.name for node in graph.nodes]
+    ['full', 'mul']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._prims import build
+from rushlight._prims.record import Aval, Primitive, building
+from rushlight._types.dtype import DType
+
+__all__ = ["Graph", "GraphBuilder", "Node", "Value", "evaluate", "trace"]
+
+
+class Value:
+    """One array-valued result in a graph: `shape`, `dtype`, and the node that makes it (None for an input).
+
+    `weak` marks a Python number given at run time: it takes the dtype of what it meets.  Operators (`+`, `<`, ...) are the kind
+    layer for operator bodies: they broadcast and accept Python numbers.  `==` stays identity; use `build.eq` for comparison.
+    """
+
+    __slots__ = ("dtype", "index", "node", "shape", "weak")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, node: Node | None = None, index: int = 0, weak: bool = False) -> None:
+        self.shape, self.dtype, self.node, self.index, self.weak = shape, dtype, node, index, weak
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        made = self.node.prim.name if self.node is not None else "input"
+        return f"Value({self.dtype.name}{list(self.shape)} from {made})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a traced value has no truth: an operator's body may branch on shapes, dtypes and static arguments alone")
+
+    def __add__(self, other: Any) -> Any:
+        return build.binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return build.binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return build.binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return build.binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return build.binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return build.binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return build.binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return build.binary("div", other, self)
+
+    def __neg__(self) -> Any:
+        return build.unary("neg", self)
+
+    def __lt__(self, other: Any) -> Any:
+        return build.binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return build.binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return build.binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return build.binary("ge", self, other)
+
+    def __and__(self, other: Any) -> Any:
+        return build.binary("bitwise_and", self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return build.binary("bitwise_or", self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return build.binary("bitwise_xor", self, other)
+
+    def __invert__(self) -> Any:
+        return build.unary("bitwise_not", self)
+
+
+class Node:
+    """One application of a primitive."""
+
+    __slots__ = ("inputs", "outputs", "params", "prim")
+
+    def __init__(self, prim: Primitive, inputs: tuple[Value, ...], params: dict[str, Any], avals: Sequence[Aval]) -> None:
+        self.prim, self.inputs, self.params = prim, inputs, params
+        self.outputs = tuple(Value(tuple(shape), dtype, self, i) for i, (shape, dtype) in enumerate(avals))
+
+    def __repr__(self) -> str:
+        return f"Node({self.prim.name}, {list(self.inputs)}, {self.params})"
+
+
+class Graph:
+    """Inputs, nodes in an order in which each comes after what it reads, and outputs.  Not changed once made."""
+
+    __slots__ = ("inputs", "nodes", "outputs")
+
+    def __init__(self, inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+        self.inputs, self.nodes, self.outputs = tuple(inputs), tuple(nodes), tuple(outputs)
+
+    def __repr__(self) -> str:
+        return f"Graph({len(self.inputs)} inputs, {len(self.nodes)} nodes, {len(self.outputs)} outputs)"
+
+
+def _freeze(value: Any) -> Any:
+    """A key that tells apart what `==` does not: True from 1 from 1.0, 0.0 from -0.0."""
+    if isinstance(value, (tuple, list)):
+        return tuple(_freeze(item) for item in value)
+    if isinstance(value, (float, complex)):
+        return (type(value), repr(value))
+    return (type(value), value)
+
+
+class GraphBuilder:
+    """Receives primitive calls and writes them down; equal calls become one node."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self._known: dict[Any, Node] = {}
+
+    def input(self, shape: Sequence[int], dtype: DType, weak: bool = False) -> Value:
+        """A new graph input."""
+        value = Value(tuple(shape), dtype, weak=weak)
+        self.inputs.append(value)
+        return value
+
+    def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Add (or find) the node for this call."""
+        for item in inputs:
+            if not isinstance(item, Value):
+                raise TypeError(f"primitive {primitive.name!r} takes traced values, got {type(item).__name__}: {item!r}")
+        key = (primitive, tuple(map(id, inputs)), tuple(sorted((k, _freeze(v)) for k, v in params.items())))
+        node = self._known.get(key)
+        if node is None:
+            found = primitive.spec(*inputs, **params)
+            node = Node(primitive, tuple(inputs), params, found if primitive.multiple else [found])
+            self._known[key] = node
+            self.nodes.append(node)
+        return node.outputs if primitive.multiple else node.outputs[0]
+
+    def finish(self, outputs: Sequence[Value]) -> Graph:
+        """The graph of what `outputs` need."""
+        return Graph(self.inputs, live_nodes(self.nodes, outputs), outputs)
+
+    def __enter__(self) -> GraphBuilder:
+        building.builders.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        building.builders.pop()
+
+
+def live_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
+    """Those of `nodes` that `outputs` depend on, in order."""
+    wanted = {id(v.node) for v in outputs if v.node is not None}
+    kept = []
+    for node in reversed(nodes):
+        if id(node) in wanted:
+            kept.append(node)
+            wanted.update(id(v.node) for v in node.inputs if v.node is not None)
+    kept.reverse()
+    return kept
+
+
+def trace(function: Callable[..., Any], avals: Sequence[tuple[Any, ...]]) -> Graph:
+    """Run `function` on fresh values and return what it did.
+
+    `avals` holds (shape, dtype) or (shape, dtype, weak) for each argument; the function returns a value or a sequence of them.
+    """
+    builder = GraphBuilder()
+    arguments = [builder.input(*aval) for aval in avals]
+    with builder:
+        result = function(*arguments)
+    return builder.finish(list(result) if isinstance(result, (tuple, list)) else [result])
+
+
+def evaluate(graph: Graph, arguments: Sequence[Any], apply: Callable[[Node, list[Any]], Any] | None = None) -> list[Any]:
+    """Walk `graph` with `arguments` for its inputs; `apply(node, inputs)` computes each node.
+
+    The default gives every primitive to the current builder, which copies the graph into it.  `apply` returns a tuple for
+    primitives with several results.
+    """
+    if len(arguments) != len(graph.inputs):
+        raise TypeError(f"the graph has {len(graph.inputs)} inputs, got {len(arguments)} arguments")
+    held: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arguments, strict=True)}
+    for node in graph.nodes:
+        inputs = [held[id(v)] for v in node.inputs]
+        result = node.prim(*inputs, **node.params) if apply is None else apply(node, inputs)
+        for value, item in zip(node.outputs, result if node.prim.multiple else (result,), strict=True):
+            held[id(value)] = item
+    return [held[id(v)] for v in graph.outputs]

@@ -1,0 +1,1 @@
+"""The primitives: about a hundred strict operations that every operator is written over."""

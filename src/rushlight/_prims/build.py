@@ -1,0 +1,121 @@
+"""The kind layer over the strict primitives: broadcasting and Python numbers, for operator bodies and for rules.
+
+Everything here returns values of the current builder and works on anything with `.shape` and `.dtype`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._prims.record import PRIMITIVES
+from rushlight._types.dtype import BOOL, DType
+from rushlight._types.layout import broadcast_shapes
+
+__all__ = [
+    "binary", "broadcast_to", "convert", "expand_dims", "full", "full_like", "keep_dims", "match", "reshape", "select", "squeeze",
+    "transpose", "unary", "zeros_like",
+]  # fmt: skip
+
+Number = (bool, int, float, complex)
+
+
+def full(shape: Sequence[int], value: Any, dtype: DType) -> Any:
+    """A constant array."""
+    return PRIMITIVES["full"](shape=tuple(shape), value=_number_for(value, dtype), dtype=dtype)
+
+
+def _number_for(value: Any, dtype: DType) -> Any:
+    """`value` as the Python number that `dtype` holds."""
+    if dtype.is_floating_point:
+        return float(value)
+    if dtype.is_complex:
+        return complex(value)
+    return bool(value) if dtype is BOOL else int(value)
+
+
+def full_like(x: Any, value: Any) -> Any:
+    """A constant with the shape and dtype of `x`."""
+    return full(x.shape, value, x.dtype)
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros (False for bool) shaped like `x`."""
+    return full(x.shape, 0, x.dtype)
+
+
+def convert(x: Any, dtype: DType) -> Any:
+    """`x` as `dtype`; itself when it is that already."""
+    return x if x.dtype is dtype else PRIMITIVES["convert"](x, dtype=dtype)
+
+
+def reshape(x: Any, shape: Sequence[int]) -> Any:
+    """`x` with another shape; itself when nothing changes."""
+    shape = tuple(shape)
+    return x if x.shape == shape else PRIMITIVES["reshape"](x, shape=shape)
+
+
+def transpose(x: Any, perm: Sequence[int]) -> Any:
+    """Dims in another order; itself when nothing changes."""
+    perm = tuple(perm)
+    return x if perm == tuple(range(len(perm))) else PRIMITIVES["transpose"](x, perm=perm)
+
+
+def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+    """`x` broadcast to `shape` by PyTorch's rule (aligned at the right)."""
+    shape = tuple(shape)
+    if x.shape == shape:
+        return x
+    offset = len(shape) - len(x.shape)
+    return PRIMITIVES["broadcast"](x, shape=shape, dims=tuple(range(offset, len(shape))))
+
+
+def expand_dims(x: Any, dims: Sequence[int]) -> Any:
+    """Insert dims of size 1 at these places of the result."""
+    ndim = len(x.shape) + len(dims)
+    sizes = iter(x.shape)
+    return reshape(x, [1 if d in dims else next(sizes) for d in range(ndim)])
+
+
+def squeeze(x: Any, dims: Sequence[int]) -> Any:
+    """Drop these dims of size 1."""
+    return reshape(x, [s for d, s in enumerate(x.shape) if d not in dims])
+
+
+def keep_dims(reduced: Any, shape: Sequence[int], dims: Sequence[int]) -> Any:
+    """Broadcast a reduction's result back over the dims it lost."""
+    kept = tuple(d for d in range(len(shape)) if d not in dims)
+    if tuple(reduced.shape) == tuple(shape):
+        return reduced
+    return PRIMITIVES["broadcast"](reduced, shape=tuple(shape), dims=kept)
+
+
+def match(*items: Any) -> list[Any]:
+    """Values and Python numbers made equal in dtype and shape.  Numbers and weak values take the dtype of the others."""
+    strong = [i for i in items if not isinstance(i, Number) and not getattr(i, "weak", False)]
+    anchors = strong or [i for i in items if not isinstance(i, Number)]
+    if not anchors:
+        raise TypeError("at least one operand must be a traced value")
+    dtype = anchors[0].dtype
+    for item in strong:
+        if item.dtype is not dtype:
+            raise TypeError(f"operands have dtypes {dtype.name} and {item.dtype.name}; convert one of them first")
+    shape = broadcast_shapes(*(i.shape for i in items if not isinstance(i, Number)))
+    return [full(shape, i, dtype) if isinstance(i, Number) else broadcast_to(convert(i, dtype), shape) for i in items]
+
+
+def unary(name: str, x: Any) -> Any:
+    """A pointwise primitive of one operand, by name."""
+    return PRIMITIVES[name](x)
+
+
+def binary(name: str, a: Any, b: Any) -> Any:
+    """A pointwise primitive of two operands, by name, after `match`."""
+    return PRIMITIVES[name](*match(a, b))
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where the condition holds, else `b`; all three broadcast."""
+    a, b = match(a, b)
+    shape = broadcast_shapes(condition.shape, a.shape)
+    return PRIMITIVES["select"](broadcast_to(condition, shape), broadcast_to(a, shape), broadcast_to(b, shape))

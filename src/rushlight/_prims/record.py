@@ -1,0 +1,107 @@
+"""What a primitive is: one record that holds every rule about it.
+
+A record says, in one place: its meaning, the shape and dtype of its results, a NumPy reference, how reverse mode, forward
+mode and batching transform it, how it is lowered to loops, and samples to test all that with.  Primitives are strict: equal
+shapes and dtypes, no defaults, no broadcasting, no promotion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from rushlight._types.dtype import DType
+
+__all__ = ["PRIMITIVES", "Aval", "Builder", "Primitive", "building", "not_differentiable"]
+
+Aval = tuple[tuple[int, ...], DType]
+Rule = Callable[..., Any]
+
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+class Builder(Protocol):
+    """Whoever receives primitive calls: a graph under construction, or an interpreter."""
+
+    def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any: ...
+
+
+class _Stack:
+    """The one ambient thing of the whole inside: which builder primitive calls go to."""
+
+    __slots__ = ("builders",)
+
+    def __init__(self) -> None:
+        self.builders: list[Builder] = []
+
+
+building = _Stack()
+
+
+class not_differentiable:  # noqa: N801 (reads as a statement in the records)
+    """Stands where a gradient rule would: says that there is none, and why."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"not_differentiable({self.why!r})"
+
+
+class Primitive:
+    """One primitive with all its rules.
+
+    Rules, where `x...` are values with `.shape` and `.dtype` and `**p` the static parameters:
+
+    - `spec(x..., **p)` -> (shape, dtype), or a list of those where `multiple` is set; raises on what is not allowed.
+    - `reference(a..., **p)` -> NumPy array(s): the definition that tests compare with.
+    - `vjp(ct, out, x..., **p)` -> tuple with one cotangent (or None) per input; `ct` and `out` are tuples where `multiple`.
+    - `jvp(tangents, out, x..., **p)` -> tangent of the output (or None); `tangents` has None for constants.
+    - `batch(batched, x..., **p)` -> output(s) with a new leading dim; `batched[i]` tells whether input i has that leading dim.
+    - `lower`: how kernels compute it, e.g. ("scalar", "exp"), ("index", ...), ("reduce", "add"), ("extern", ...).
+    - `layout(shape, strides, offset, **p)` -> (shape, strides, offset) or None: for those that can be views.
+    - `decompose(x..., **p)`: the same in simpler primitives, for backends that do not claim it.
+    - `samples()` -> iterator of (arrays, params) for the tests.
+    """
+
+    __slots__ = (
+        "batch", "decompose", "doc", "family", "jvp", "layout", "lower", "multiple", "name", "reference", "samples", "spec", "vjp",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        *,
+        family: str,
+        spec: Rule,
+        reference: Rule,
+        vjp: Rule | not_differentiable,
+        jvp: Rule | not_differentiable,
+        batch: Rule,
+        lower: tuple[Any, ...],
+        samples: Callable[[], Iterator[tuple[list[Any], dict[str, Any]]]],
+        multiple: bool = False,
+        layout: Rule | None = None,
+        decompose: Rule | None = None,
+    ) -> None:
+        if name in PRIMITIVES:
+            raise ValueError(f"primitive {name!r} is declared twice")
+        self.name, self.doc, self.family, self.multiple = name, doc, family, multiple
+        self.spec, self.reference, self.vjp, self.jvp, self.batch = spec, reference, vjp, jvp, batch
+        self.lower, self.samples, self.layout, self.decompose = lower, samples, layout, decompose
+        PRIMITIVES[name] = self
+
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
+        """Give this primitive to the current builder; returns its value, or a tuple of values where `multiple`."""
+        if not building.builders:
+            raise RuntimeError(f"primitive {self.name!r} was called outside of a trace")
+        return building.builders[-1].bind(self, inputs, params)
+
+    def __repr__(self) -> str:
+        return f"prim.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (PRIMITIVES.__getitem__, (self.name,))

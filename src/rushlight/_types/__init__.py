@@ -1,0 +1,1 @@
+"""Dtypes, devices, layouts and specs: what a tensor is, without its memory."""

@@ -1,0 +1,275 @@
+"""Shapes and strides as pure values: all view algebra, without memory.
+
+Shapes are tuples of sizes, strides tuples of steps counted in elements, both outermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = [
+    "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "collapse", "contiguous_strides", "dense_strides",
+    "extent", "infer_size", "is_contiguous", "is_dense", "numel", "restride", "view_strides", "wrap_dim", "wrap_dims",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+
+
+class Size(tuple[int, ...]):
+    """A shape as users see it: a tuple that prints as `torch.Size([2, 3])`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+    def numel(self) -> int:
+        """Number of elements of a tensor of this shape."""
+        return numel(self)
+
+    def __add__(self, other: Any) -> Size:  # type: ignore[override]
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other: Any) -> Size:
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, count: Any) -> Size:
+        return Size(tuple.__mul__(self, count))
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, item: Any) -> Any:
+        found = tuple.__getitem__(self, item)
+        return Size(found) if isinstance(item, slice) else found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Size, (tuple(self),))
+
+
+def numel(shape: Sequence[int]) -> int:
+    """Product of the sizes; 1 for no dims."""
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """Turn a possibly negative dim into 0..ndim-1 (a 0-dim tensor counts as 1-dim); IndexError outside."""
+    bound = ndim or 1
+    if not -bound <= dim < bound:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+    return dim + bound if dim < 0 else dim
+
+
+def wrap_dims(dims: int | Sequence[int] | None, ndim: int) -> Shape:
+    """Several dims wrapped, in the order given; None means all; RuntimeError when one appears twice."""
+    if dims is None:
+        return tuple(range(ndim))
+    wrapped = tuple(wrap_dim(d, ndim) for d in ((dims,) if isinstance(dims, int) else dims))
+    if len(set(wrapped)) != len(wrapped):
+        repeated = next(d for d in wrapped if wrapped.count(d) > 1)
+        raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
+    return wrapped
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    """Row-major strides.  Empty dims count as size 1, as in PyTorch."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size if size > 1 else 1
+    return tuple(reversed(strides))
+
+
+def channels_last_strides(shape: Sequence[int]) -> Shape:
+    """Strides that put dim 1 innermost: NHWC for 4 dims, NDHWC for 5."""
+    if len(shape) not in (4, 5):
+        raise RuntimeError(f"required rank {4 if len(shape) < 5 else 5} tensor to use channels_last format, got {len(shape)} dims")
+    return dense_strides(shape, [0, *range(2, len(shape)), 1])
+
+
+def dense_strides(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    """Dense strides where `order` lists the dims from outermost to innermost in memory."""
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= shape[dim] if shape[dim] > 1 else 1
+    return tuple(strides)
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements lie row-major without gaps; strides of size-1 dims do not matter."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a 4- or 5-dim layout is dense with dim 1 innermost."""
+    if len(shape) not in (4, 5):
+        return False
+    order = [0, *range(2, len(shape)), 1]
+    return is_contiguous([shape[d] for d in order], [strides[d] for d in order])
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill a block of memory, each place once, in some order of dims."""
+    step = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz != 1):
+        if size == 0:
+            return True
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """Dims from outermost to innermost in memory; equal strides keep their order.  Size-1 dims stay where they stand."""
+    order = list(range(len(shape)))
+    for i in range(1, len(order)):  # insertion sort, because size-1 and broadcast dims compare as equal to anything
+        j = i
+        while j > 0:
+            inner, outer = order[j], order[j - 1]
+            a, b = strides[outer], strides[inner]
+            if shape[inner] == 1 or shape[outer] == 1 or a == 0 or b == 0 or a > b or (a == b and shape[outer] >= shape[inner]):
+                break
+            order[j - 1], order[j] = inner, outer
+            j -= 1
+    return order
+
+
+def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
+    """Strides of a fresh result shaped like an operand ("preserve format"): the same if dense, else dense in the same order."""
+    if is_contiguous(shape, strides):
+        return contiguous_strides(shape)
+    if is_dense(shape, strides):
+        return tuple(strides)
+    return dense_strides(shape, memory_order(shape, strides))
+
+
+def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements a layout spans, from its first to its last; 0 when it has none."""
+    span = 1
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            return 0
+        span += (size - 1) * stride
+    return span
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
+    """The common shape; RuntimeError naming the sizes and the dim where two do not fit."""
+    if len(shapes) == 2 and shapes[0] == shapes[1]:
+        return tuple(shapes[0])
+    ndim = max((len(s) for s in shapes), default=0)
+    result = [1] * ndim
+    for shape in shapes:
+        offset = ndim - len(shape)
+        for i, size in enumerate(shape):
+            held = result[offset + i]
+            if size != held:
+                if held == 1:
+                    result[offset + i] = size
+                elif size != 1:
+                    raise RuntimeError(
+                        f"The size of tensor a ({held}) must match the size of tensor b ({size}) at non-singleton dimension {offset + i}"
+                    )
+    return tuple(result)
+
+
+def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> Shape:
+    """Strides of `shape` seen as `target`: 0 where a dim grows or is new."""
+    offset = len(target) - len(shape)
+    return (0,) * offset + tuple(
+        0 if size == 1 and target[offset + i] != 1 else stride for i, (size, stride) in enumerate(zip(shape, strides, strict=True))
+    )
+
+
+def collapse(shape: Sequence[int], *operands: Sequence[int]) -> tuple[Shape, list[Shape]]:
+    """Merge neighbouring dims that every operand steps through evenly, and drop dims of size 1.
+
+    Returns the merged shape and each operand's strides over it; () for a single element.
+    """
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in operands]
+    for dim, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(s[-1] == o[dim] * size for s, o in zip(steps, operands, strict=True)):
+            sizes[-1] *= size
+            for s, o in zip(steps, operands, strict=True):
+                s[-1] = o[dim]
+        else:
+            sizes.append(size)
+            for s, o in zip(steps, operands, strict=True):
+                s.append(o[dim])
+    return tuple(sizes), [tuple(s) for s in steps]
+
+
+def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequence[int]) -> Shape | None:
+    """Strides that show the same elements as `new_shape`, or None where only a copy can."""
+    if numel(shape) == 0:
+        return tuple(strides) if tuple(shape) == tuple(new_shape) else contiguous_strides(new_shape)
+    merged, (steps,) = collapse(shape, strides)
+    result: list[int] = []
+    at = len(merged) - 1
+    room, step = (merged[at], steps[at]) if at >= 0 else (1, 1)
+    for size in reversed(new_shape):
+        if size == 1:
+            result.append(step)
+            continue
+        if room == 1:
+            at -= 1
+            if at < 0:
+                return None
+            room, step = merged[at], steps[at]
+        if room % size:
+            return None
+        result.append(step)
+        step *= size
+        room //= size
+    return tuple(reversed(result)) if room == 1 and at <= 0 else None
+
+
+def infer_size(shape: Sequence[int], count: int) -> Shape:
+    """Replace one -1 by what is left; RuntimeError when `count` elements do not fit."""
+    known, hole = 1, None
+    for i, size in enumerate(shape):
+        if size == -1:
+            if hole is not None:
+                raise RuntimeError("only one dimension can be inferred")
+            hole = i
+        elif size < 0:
+            raise RuntimeError(f"invalid shape dimension {size} at index {i} of shape {list(shape)}")
+        else:
+            known *= size
+    if hole is not None:
+        if known == 0:
+            raise RuntimeError(
+                f"cannot reshape tensor of {count} elements into shape {list(shape)} because the unspecified dimension size -1 "
+                "can be any value and is ambiguous"
+            )
+        if count % known == 0:
+            return (*shape[:hole], count // known, *shape[hole + 1 :])
+    elif known == count:
+        return tuple(shape)
+    raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
+
+
+def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices may reach one place (exact for expanded dims; cautious for crafted strides)."""
+    step = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz > 1):
+        if stride < step:
+            return True
+        step = stride * (size - 1) + step
+    return False

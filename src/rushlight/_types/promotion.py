@@ -1,0 +1,144 @@
+"""PyTorch's type promotion.
+
+Categories are ordered bool < integer < float < complex.  Tensors with dimensions decide first, then 0-dim tensors, then
+Python numbers; a lower-ranked group changes the result only where its category is higher
+(https://pytorch.org/docs/stable/tensor_attributes.html, "torch.dtype").
+"""
+
+from __future__ import annotations
+
+from rushlight._types.dtype import (
+    BFLOAT16,
+    BOOL,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
+
+__all__ = ["can_cast", "category", "default_dtype", "number_dtype", "promote", "result_type", "set_default_dtype"]
+
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_SIGNED_FOR = {1: INT16, 2: INT32, 4: INT64}
+_WIDE = frozenset((UINT16, UINT32, UINT64))
+FLOATS = frozenset((FLOAT16, BFLOAT16, FLOAT32, FLOAT64))
+_DEFAULT = [FLOAT32]
+
+
+def default_dtype() -> DType:
+    """The floating point dtype that Python floats get."""
+    return _DEFAULT[0]
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Set the floating point dtype that Python floats get."""
+    if not isinstance(dtype, DType):
+        raise TypeError(f"invalid dtype object: expected a dtype, got {type(dtype).__name__}")
+    if not dtype.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {dtype!r}")
+    _DEFAULT[0] = dtype
+
+
+def category(dtype: DType) -> int:
+    """0 bool, 1 integer, 2 float, 3 complex."""
+    return _CATEGORY[dtype.kind]
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The smallest dtype that both convert to, by PyTorch's table (`torch.promote_types`).
+
+    uint16, uint32 and uint64 promote with floats alone; any other mix raises RuntimeError, as in PyTorch.
+    """
+    if a is b:
+        return a
+    if (a in _WIDE or b in _WIDE) and FLOATS.isdisjoint((a, b)):
+        raise RuntimeError(
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
+        )
+    if a is BOOL:
+        return b
+    if b is BOOL:
+        return a
+    ca, cb = category(a), category(b)
+    if ca == cb == 1:
+        return _promote_integers(a, b)
+    if ca < cb:
+        a, b, ca, cb = b, a, cb, ca
+    if ca == 3:
+        if cb == 3 or b is FLOAT64:
+            return COMPLEX128 if COMPLEX128 in (a, b) or b is FLOAT64 else COMPLEX64
+        return a
+    if cb == 1:
+        return a
+    if FLOAT64 in (a, b):
+        return FLOAT64
+    return FLOAT32
+
+
+def _promote_integers(a: DType, b: DType) -> DType:
+    if a.kind == b.kind:
+        return a if a.itemsize >= b.itemsize else b
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    return signed if signed.itemsize > unsigned.itemsize else _SIGNED_FOR[unsigned.itemsize]
+
+
+def number_dtype(value: object) -> DType:
+    """The dtype of a Python number on its own: bool, int64, the default float, the default complex."""
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, int):
+        return INT64
+    if isinstance(value, float):
+        return default_dtype()
+    if isinstance(value, complex):
+        return COMPLEX128 if default_dtype() is FLOAT64 else COMPLEX64
+    raise TypeError(f"expected a number, got {type(value).__name__}")
+
+
+def result_type(tensors: list[tuple[DType, int]], numbers: list[DType]) -> DType:
+    """The dtype of an operation over tensors (dtype, number of dims) and Python numbers (`number_dtype` of each)."""
+    groups: list[DType | None] = [None, None, None]
+    for dtype, ndim in tensors:
+        slot = 0 if ndim else 1
+        held = groups[slot]
+        groups[slot] = dtype if held is None else promote(held, dtype)
+    for dtype in numbers:
+        held = groups[2]
+        groups[2] = dtype if held is None else promote(held, dtype)
+    result: DType | None = None
+    for group in groups:
+        if group is None:
+            continue
+        if result is None:
+            result = group
+        elif category(group) > category(result):
+            result = _lift(result, group)
+    if result is None:
+        raise TypeError("result_type needs at least one tensor or number")
+    return result
+
+
+def _lift(strong: DType, weak: DType) -> DType:
+    """`weak` has the higher category; a complex result keeps the strong float's precision."""
+    if weak.is_complex and strong.is_floating_point:
+        return promote(strong, COMPLEX64) if strong is FLOAT64 else COMPLEX64
+    return weak
+
+
+def can_cast(source: DType, target: DType) -> bool:
+    """Whether an in-place or `out=` result of `source` may be written to `target` (`torch.can_cast`)."""
+    if source.is_complex and not target.is_complex:
+        return False
+    if category(source) == 2 and category(target) < 2:
+        return False
+    return not (source is not BOOL and target is BOOL)
+

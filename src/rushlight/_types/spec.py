@@ -1,0 +1,50 @@
+"""Specs: dtype, device, shape and strides as one interned value, compared by identity."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.layout import Size, contiguous_strides, is_contiguous, numel
+
+__all__ = ["Spec"]
+
+
+class Spec:
+    """What a tensor is apart from its memory and offset.  Make one with `Spec.of`: equal specs are one object."""
+
+    __slots__ = ("__weakref__", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "shape", "strides")
+
+    dtype: DType
+    device: Device
+    shape: Size
+    strides: tuple[int, ...]
+    ndim: int
+    numel: int
+    nbytes: int
+    contiguous: bool
+
+    @staticmethod
+    def of(dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None) -> Spec:
+        """The spec with these fields; strides default to row-major."""
+        shape = tuple(shape)
+        strides = contiguous_strides(shape) if strides is None else tuple(strides)
+        key = (dtype, device, shape, strides)
+        found = _TABLE.get(key)
+        if found is None:
+            found = Spec()
+            found.dtype, found.device, found.shape, found.strides = dtype, device, Size(shape), strides
+            found.ndim, found.numel = len(shape), numel(shape)
+            found.nbytes = found.numel * dtype.itemsize
+            found.contiguous = is_contiguous(shape, strides)
+            _TABLE[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)})"
+
+
+# Weak: a spec lives as long as a tensor or a plan that uses it.
+_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...]], Spec] = weakref.WeakValueDictionary()

@@ -1,0 +1,14 @@
+"""Tools around models and tensors: `data` (datasets and loaders) and `hooks` (removable hook handles)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["data", "hooks"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"rushlight.utils has no {name!r} yet")

@@ -1,0 +1,214 @@
+"""Handles that take hooks away again, and the machinery that runs a module's full backward hooks."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import rushlight
+
+__all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
+
+
+class RemovableHandle:
+    """The receipt for a registered hook: `remove()` takes the hook out of every table that knows it.
+
+    `hooks_dict` is the table that holds the hook under `handle.id`; `extra_dict` is one table or a list of tables with
+    flags for the same id. Tables are held weakly, so a handle never keeps a module alive. Works as a context manager.
+
+    Example: `with module.register_forward_hook(hook): module(x)`
+    """
+
+    id: int
+    next_id: int = 0
+
+    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+        self.hooks_dict_ref = weakref.ref(hooks_dict)
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+        extras = [extra_dict] if isinstance(extra_dict, dict) else list(extra_dict or ())
+        self.extra_dict_ref: tuple[Any, ...] = tuple(weakref.ref(table) for table in extras)
+
+    def remove(self) -> None:
+        """Forget the hook. Removing twice, or after the owner died, does nothing."""
+        for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
+            table = ref()
+            if table is not None:
+                table.pop(self.id, None)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.hooks_dict_ref(), self.id, tuple(ref() for ref in self.extra_dict_ref)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        # A dead owner is revived as a reference to an empty table that dies at once: `remove` stays harmless.
+        self.hooks_dict_ref = weakref.ref(OrderedDict() if state[0] is None else state[0])
+        self.id = state[1]
+        RemovableHandle.next_id = max(RemovableHandle.next_id, self.id + 1)
+        extras = state[2] if len(state) > 2 and state[2] is not None else ()
+        self.extra_dict_ref = tuple(weakref.ref(OrderedDict() if table is None else table) for table in extras)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a tensor hook as one that need not survive saving, so that saving its tensor does not warn."""
+    f.__torch_unserializable__ = True  # type: ignore[attr-defined]
+    return f
+
+
+def warn_if_has_hooks(tensor: Any) -> None:
+    """Warn that the backward hooks of `tensor` are lost when it is saved."""
+    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            name = getattr(hook, "__name__", repr(hook))
+            warnings.warn(f"backward hook {name!r} on tensor will not be serialized.", stacklevel=2)
+
+
+def _boundary(*tensors: Any) -> tuple[Any, ...]:
+    """Pass tensors through one autograd node and return them: the place where a module's gradients are seen."""
+    global _boundary_class
+    if _boundary_class is None:
+
+        class BackwardHookFunction(rushlight.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
+                ctx.mark_non_differentiable(*[arg for arg in args if not arg.requires_grad])
+                return args
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+                return grads
+
+        _boundary_class = BackwardHookFunction
+    result: tuple[Any, ...] = _boundary_class.apply(*tensors)
+    return result
+
+
+_boundary_class: Any = None
+
+
+class BackwardHook:
+    """Runs full backward (pre-)hooks of one module call.
+
+    The tensors that enter and leave the module pass through two autograd nodes. The node at the output delivers
+    `grad_output` (and runs the pre-hooks); the node at the input delivers `grad_input` and runs the hooks, or the
+    output node does when no input requires a gradient.
+    """
+
+    def __init__(self, module: Any, user_hooks: Sequence[Any], user_pre_hooks: Sequence[Any]) -> None:
+        self.user_hooks = user_hooks
+        self.user_pre_hooks = user_pre_hooks
+        self.module = module
+        self.grad_outputs: Any = None
+        self.n_outputs = -1
+        self.output_tensors_index: list[int] | None = None
+        self.n_inputs = -1
+        self.input_tensors_index: list[int] | None = None
+
+    def setup_input_hook(self, args: Any) -> Any:
+        """Route the tensors in `args` through the input node and return the new arguments."""
+
+        def attach(grad_fn: Any) -> None:
+            grad_fn.register_hook(self._at_input)
+
+        result, self.input_tensors_index = self._route(args, attach)
+        self.n_inputs = len(args)
+        return result
+
+    def setup_output_hook(self, args: Any) -> Any:
+        """Route the tensors in the module's result through the output node and return the new result."""
+        single = not isinstance(args, tuple)
+        items = (args,) if single else args
+
+        def attach(grad_fn: Any) -> None:
+            grad_fn.register_hook(self._at_output)
+
+        result, self.output_tensors_index = self._route(items, attach)
+        self.n_outputs = len(items)
+        return result[0] if single else result
+
+    def _route(self, args: tuple[Any, ...], attach: Callable[[Any], None]) -> tuple[Any, list[int] | None]:
+        places = [i for i, arg in enumerate(args) if isinstance(arg, rushlight.Tensor)]
+        tensors = [args[i] for i in places]
+        if not (rushlight.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+            return args, None
+        routed = _boundary(*tensors)
+        grad_fns = [t.grad_fn for t in routed if t.grad_fn is not None and t.grad_fn.name() == "BackwardHookFunctionBackward"]
+        if not grad_fns:
+            raise RuntimeError("Error while setting up backward hooks: the module's tensors carry no hook node")
+        attach(grad_fns[0])
+        new_args = list(args)
+        for place, tensor in zip(places, routed, strict=True):
+            new_args[place] = tensor
+        # Named tuples come back as what they were.
+        rebuilt = tuple(new_args) if type(args) is tuple else type(args)(*new_args)
+        return rebuilt, places
+
+    def _at_output(self, _grad_input: Any, grad_output: Any) -> Any:
+        self.grad_outputs = _spread(self.output_tensors_index, grad_output, self.n_outputs)
+        for hook in self.user_pre_hooks:
+            given = hook(self.module, self.grad_outputs)
+            if given is None:
+                continue
+            if len(given) != len(self.grad_outputs):
+                raise RuntimeError(
+                    "Backward pre hook returned an invalid number of grad_output, "
+                    f"got {len(given)}, but expected {len(self.grad_outputs)}"
+                )
+            self.grad_outputs = given
+        local_grad_outputs = self.grad_outputs
+        if self.input_tensors_index is None:
+            self._run_without_input_grads()
+        assert self.output_tensors_index is not None
+        return tuple(local_grad_outputs[i] for i in self.output_tensors_index)
+
+    def _run_without_input_grads(self) -> None:
+        """No input takes a gradient, so the input node never runs: the hooks run at the output instead."""
+        warnings.warn(
+            "Full backward hook is firing when gradients are computed with respect to module outputs "
+            "since no inputs require gradients.",
+            stacklevel=5,
+        )
+        grad_inputs = (None,) * self.n_inputs
+        for hook in self.user_hooks:
+            given = hook(self.module, grad_inputs, self.grad_outputs)
+            if given is not None and not (isinstance(given, tuple) and all(g is None for g in given)):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires gradient should "
+                    "always return None or None for all gradients."
+                )
+        self.grad_outputs = None
+
+    def _at_input(self, grad_input: Any, _grad_output: Any) -> Any:
+        if self.grad_outputs is None:
+            # The gradient reached the input without passing the output (a double backward does this).
+            return None
+        grad_inputs = _spread(self.input_tensors_index, grad_input, self.n_inputs)
+        for hook in self.user_hooks:
+            given = hook(self.module, grad_inputs, self.grad_outputs)
+            if given is None:
+                continue
+            if len(given) != len(grad_inputs):
+                raise RuntimeError(
+                    "Backward hook returned an invalid number of grad_input, "
+                    f"got {len(given)}, but expected {len(grad_inputs)}"
+                )
+            grad_inputs = given
+        self.grad_outputs = None
+        assert self.input_tensors_index is not None
+        return tuple(grad_inputs[i] for i in self.input_tensors_index)
+
+
+def _spread(places: Iterable[int] | None, values: Sequence[Any], size: int) -> tuple[Any, ...]:
+    """Put `values` at `places` of a tuple of `size` Nones."""
+    result: list[Any] = [None] * size
+    for place, value in zip(places or (), values, strict=True):
+        result[place] = value
+    return tuple(result)
