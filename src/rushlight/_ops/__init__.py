@@ -1,0 +1,1 @@
+"""The operator table: each operator written once, over primitives."""

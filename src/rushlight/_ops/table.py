@@ -1,0 +1,116 @@
+"""The operator table: how one operator is declared.
+
+    @operator("gelu(Tensor input, *, str approximate='none') -> Tensor", promote="float", spaces=("nn.functional",), method=False)
+    def gelu(x, *, approximate):
+        ...                       # a body over primitives and values; see `_prims/build.py` for the kind layer
+
+    @gelu.gradient                # only where the derived one is not good enough; a test compares the two
+    def _(ct, out, x, *, approximate):
+        ...
+
+Everything else (shapes, kernels, gradients, method, in-place and `out=` forms, stubs, pages) is derived from that.
+
+What a body gets: for a `Tensor` argument a traced value, already converted to the dtype that `promote` finds (float16 and bfloat16
+are computed in float32 and rounded at the end, as PyTorch does); for `Tensor?` a value or None; for `Tensor[]` a list of values;
+for `Scalar` a weak value (the number is an argument of the kernel, not part of its code) unless it is listed in `static`; for every
+other type the plain Python value, ints wrapped in tuples where the type is a list.  Positional arguments come positionally,
+keyword-only ones by keyword.  A body may raise (RuntimeError, IndexError, ...) exactly what PyTorch raises.  It returns one value, or
+a tuple as the schema says; further values after those are residuals: computed only when a gradient is recorded, and given
+to the hand-written gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._ops.schema import Schema, parse_schema
+
+__all__ = ["OPERATORS", "Operator", "operator", "view"]
+
+OPERATORS: dict[str, Operator] = {}
+
+
+class Operator:
+    """One row of the table.
+
+    - `promote`: None (bodies see the dtypes that were given), "same" (all to their common dtype), "float" (the same, but integers
+      and bool become the default float), "opmath" (no promotion among arguments, but half types are computed in float32).
+    - `promote_over`: names of the arguments that take part in promotion; default all `Tensor` and `Scalar` arguments.
+    - `like`: layout of the results: "operands" (PyTorch's TensorIterator rule: memory order of the operands) or "contiguous".
+    - `spaces`: where the function lives: "torch", "nn.functional", "linalg", "special", ...
+    - `method`, `inplace`, `out`: which other forms exist; `inplace` is the in-place method (`relu_`), also found in the spaces where
+      PyTorch has it (`inplace_spaces`).
+    - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.
+    - `kind`: "graph" or "view".
+    """
+
+    __slots__ = (
+        "body", "doc", "gradient_rule", "inplace", "inplace_spaces", "kind", "like", "limits", "method", "name", "node", "out", "promote",
+        "promote_over", "samples", "schema", "spaces", "static", "tags",
+    )  # fmt: skip
+
+    def __init__(self, schema: Schema, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
+        self.schema, self.body, self.kind = schema, body, kind
+        self.name: str = options.pop("name", schema.name)
+        self.doc = body.__doc__
+        self.promote: str | None = options.pop("promote", None)
+        self.promote_over: tuple[str, ...] | None = options.pop("promote_over", None)
+        self.like: str = options.pop("like", "operands" if self.promote in ("same", "float") else "contiguous")
+        self.spaces: tuple[str, ...] = options.pop("spaces", ("torch",))
+        self.method: bool | str = options.pop("method", True)
+        self.inplace: bool = options.pop("inplace", False)
+        self.inplace_spaces: tuple[str, ...] = options.pop("inplace_spaces", self.spaces)
+        self.out: bool = options.pop("out", False)
+        self.static: tuple[str, ...] = options.pop("static", ())
+        self.node: str = options.pop("node", default_node_name(self.name))
+        self.tags: tuple[str, ...] = options.pop("tags", ())
+        self.limits: str = options.pop("limits", "")
+        self.samples: Callable[[], Any] | None = options.pop("samples", None)
+        self.gradient_rule: Callable[..., Any] | None = None
+        if options:
+            raise TypeError(f"operator {self.name!r}: unknown options {sorted(options)}")
+        if self.promote not in (None, "same", "float", "opmath"):
+            raise ValueError(f"operator {self.name!r}: unknown promotion {self.promote!r}")
+        if self.name in OPERATORS:
+            raise ValueError(f"operator {self.name!r} is declared twice")
+        OPERATORS[self.name] = self
+
+    def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Give a hand-written gradient: `rule(cts, outs, *inputs, **keywords)` -> one cotangent (or None) per tensor argument.
+
+        `cts` and `outs` are single values for one result and no residuals, else tuples (a result without a cotangent has None);
+        `inputs` are the body's arguments.  For `Tensor[]` arguments the cotangents come flat, in the order of the tensors.
+        """
+        self.gradient_rule = rule
+        return rule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the body: this is how one operator's body uses another's (values in, values out)."""
+        return self.body(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Operator({self.schema})"
+
+
+def default_node_name(name: str) -> str:
+    """`log_softmax` -> `LogSoftmaxBackward0`."""
+    return "".join(part.capitalize() for part in name.strip("_").split("_")) + "Backward0"
+
+
+def operator(schema: str, **options: Any) -> Callable[[Callable[..., Any]], Operator]:
+    """Declare an operator over primitives; see the module's text and `Operator` for the options."""
+
+    def declare(body: Callable[..., Any]) -> Operator:
+        return Operator(parse_schema(schema), body, "graph", options)
+
+    return declare
+
+
+def view(schema: str, **options: Any) -> Callable[[Callable[..., Any]], Operator]:
+    """Declare a view operator: the body uses only primitives with a layout rule; its results share the input's memory."""
+
+    def declare(body: Callable[..., Any]) -> Operator:
+        return Operator(parse_schema(schema), body, "view", options)
+
+    return declare
