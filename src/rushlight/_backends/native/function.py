@@ -20,7 +20,7 @@ class NativeFunction:
     Attributes: `signature`, `symbol` (its name in object code), `python` (the undecorated function).
     """
 
-    __slots__ = ("__doc__", "inline", "python", "signature", "symbol")
+    __slots__ = ("doc", "inline", "python", "signature", "symbol")
 
     def __init__(self, python: FunctionType, signature: Signature, symbol: str, inline: bool) -> None:
         code = python.__code__
@@ -30,7 +30,7 @@ class NativeFunction:
                 f"the function takes {code.co_argcount} (positional ones only)"
             )
         self.python, self.signature, self.symbol, self.inline = python, signature, symbol, inline
-        self.__doc__ = python.__doc__
+        self.doc = python.__doc__
 
     def __repr__(self) -> str:
         return f"<native {self.symbol}: {self.signature.text}>"
