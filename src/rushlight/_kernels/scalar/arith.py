@@ -1,0 +1,278 @@
+"""Arithmetic, comparison, bits and shifts: the primitives that are a few instructions each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .writer import BITS, Check
+
+if TYPE_CHECKING:
+    from .writer import Val
+
+# ***** any dtype *****
+
+
+def maximum(x: Val, y: Val, signed: bool = True) -> Val:
+    """The larger one; NaN if either is NaN."""
+    if x.type in BITS and x.type[0] == "i":
+        return x | y if x.type == "i1" else x.em.call("llvm.smax" if signed else "llvm.umax", x, y)
+    # x86's maxps gives its second operand when either is NaN, so only NaN in x needs care
+    return x.em.select(x.is_nan(), x, x.em.select(x.gt(y), x, y))
+
+
+def minimum(x: Val, y: Val, signed: bool = True) -> Val:
+    """The smaller one; NaN if either is NaN."""
+    if x.type in BITS and x.type[0] == "i":
+        return x & y if x.type == "i1" else x.em.call("llvm.smin" if signed else "llvm.umin", x, y)
+    return x.em.select(x.is_nan(), x, x.em.select(x.lt(y), x, y))
+
+
+# ***** floats *****
+
+
+def float_sign(x: Val) -> Val:
+    """-1, 0 or 1; 0 for NaN, as PyTorch has it."""
+    em = x.em
+    return em.select(x.gt(0.0), em.const(x.type, 1.0), em.select(x.lt(0.0), em.const(x.type, -1.0), 0.0))
+
+
+def float_signbit(x: Val) -> Val:
+    return x.bits().lt(0)
+
+
+def sqrt(x: Val) -> Val:
+    return x.em.call("llvm.sqrt", x)
+
+
+def rsqrt(x: Val) -> Val:
+    """1 / sqrt(x): two roundings, as PyTorch computes it."""
+    return 1.0 / sqrt(x)
+
+
+def _rounding(intrinsic: str):  # type: ignore[no-untyped-def]
+    return lambda x: x.em.call(intrinsic, x)
+
+
+def copysign(x: Val, y: Val) -> Val:
+    return x.copysign(y)
+
+
+def nextafter(x: Val, y: Val) -> Val:
+    """The next value after x in the direction of y."""
+    em, bits = x.em, x.bits()
+    away = x.gt(0.0).eq(y.gt(x))  # the magnitude grows when y lies on x's outer side
+    stepped = em.bitcast(em.select(away, bits + 1, bits - 1), x.type)
+    smallest = em.bitcast(em.const(bits.type, 1), x.type).copysign(y)
+    result = em.select(x.eq(0.0), smallest, stepped)
+    result = em.select(x.eq(y), y, result)
+    return em.select(x.compare("uno", y), x + y, result)
+
+
+_FMOD_SLOW = """define internal {vt} {name}.slow({vt} %x, {vt} %y) noinline cold nounwind {{
+{body}
+  ret {vt} %r{last}
+}}
+"""
+
+
+def fmod(x: Val, y: Val) -> Val:
+    """The remainder of x / y truncated, exact, with the sign of x: C's fmod.
+
+    While the quotient is below 2**51 (float32: 2**28, computed in double) one multiply-add gives the remainder exactly;
+    a vector with any other lane calls fmod for each.
+    """
+    return x.em.helper(f"fmod{'' if x.em.fma_hardware else '.nofma'}", lambda name: _fmod_text(x, name), x.type, x, y)
+
+
+def _fmod_text(like: Val, name: str) -> str:
+    """The helper: a fast path without branches, and a call of the slow one when any lane needs it."""
+    em = type(like.em)(like.em.width, like.em.module, fma=like.em.fma_hardware)
+    vt, width, type_ = like.vt, em.width, like.type
+    x, y = em.val("%x", type_), em.val("%y", type_)
+    wide = (x.to("double"), y.to("double"))
+    a, b = wide[0].abs(), wide[1].abs()
+    quotient = em.call("llvm.trunc", a / b)
+    if type_ == "float":
+        limit, rest = 2.0**28, a - quotient * b  # both factors fit: the product is exact
+    else:
+        limit, rest = 2.0**51, em.fma_exact(-quotient, b, a)
+    # the quotient may have been rounded up to the next integer
+    rest = em.select(rest.lt(0.0), rest + b, rest)
+    fast = rest.to(type_).copysign(x)
+    # a quotient of 0 is x itself, also for an infinite y
+    fast = em.select(a.lt(b), x, fast)
+    usual = (a.lt(b) | (quotient.lt(limit) & b.gt(0.0))) & a.lt(float("inf"))
+    scalars, symbol = [], "fmodf" if type_ == "float" else "fmod"
+    em.module.declarations[f"@{symbol}"] = f"declare {type_} @{symbol}({type_}, {type_})"
+    for k in range(width):
+        if width == 1:
+            scalars.append(f"  %r0 = call {vt} @{symbol}({vt} %x, {vt} %y)")
+            break
+        scalars += [
+            f"  %x{k} = extractelement {vt} %x, i64 {k}", f"  %y{k} = extractelement {vt} %y, i64 {k}",
+            f"  %z{k} = call {type_} @{symbol}({type_} %x{k}, {type_} %y{k})",
+            f"  %r{k} = insertelement {vt} {f'%r{k - 1}' if k else 'poison'}, {type_} %z{k}, i64 {k}",
+        ]  # fmt: skip
+    slow = _FMOD_SLOW.format(vt=vt, name=name, body="\n".join(scalars), last=width - 1)
+    every = f"{usual}"
+    if width > 1:
+        em.lines.append(f"  %every = call i1 @llvm.vector.reduce.and.v{width}i1({usual.vt} {usual})")
+        em.module.declarations[f"@llvm.vector.reduce.and.v{width}i1"] = (
+            f"declare i1 @llvm.vector.reduce.and.v{width}i1(<{width} x i1>)"
+        )
+        every = "%every"
+    body = "\n".join(em.lines)
+    return (
+        f"{slow}define internal {vt} {name}({vt} %x, {vt} %y) alwaysinline nounwind {{\n{body}\n"
+        f"  br i1 {every}, label %fast, label %slow\nslow:\n"
+        f"  %s = call {vt} {name}.slow({vt} %x, {vt} %y)\n  ret {vt} %s\nfast:\n  ret {vt} {fast}\n}}\n"
+    )
+
+
+# ***** integers *****
+
+
+def int_abs(x: Val, signed: bool) -> Val:
+    return x.em.call("llvm.abs", x) if signed and x.type != "i1" else x
+
+
+def int_sign(x: Val, signed: bool) -> Val:
+    em = x.em
+    if x.type == "i1":
+        return x
+    positive = x.gt(0, signed).to(x.type, signed=False)
+    return em.select(x.lt(0), em.const(x.type, -1), positive) if signed else positive
+
+
+def _quotient(x: Val, y: Val, signed: bool) -> tuple[Val, Val]:
+    """(x / y truncated, the divisor used).  A zero divisor is recorded as a check and replaced by 1."""
+    em = x.em
+    zero = y.eq(0)
+    em.checks.append(Check("zero_division", zero, em.width))
+    y = em.select(zero, em.const(y.type, 1), y)
+    minus = y.eq(-1) if signed else None
+    # smallest / -1 overflows: the wrapped result is the negated x
+    divisor = em.select(minus, em.const(y.type, 1), y) if minus is not None else y
+    if x.type == "i64":
+        q = em.emit(f"{'sdiv' if signed else 'udiv'} {x.vt} {x}, {divisor}", x.type)
+    else:
+        # exact: a quotient that is not an integer stays further than a rounding away from the next one
+        through = "double" if x.type == "i32" else "float"
+        q = (x.to(through, signed) / divisor.to(through, signed)).to(x.type, signed)
+    return (em.select(minus, -x, q) if minus is not None else q), y
+
+
+def int_div_trunc(x: Val, y: Val, signed: bool) -> Val:
+    return _quotient(x, y, signed)[0]
+
+
+def int_div_floor(x: Val, y: Val, signed: bool) -> Val:
+    q, y = _quotient(x, y, signed)
+    if not signed:
+        return q
+    rest = x - q * y
+    below = rest.ne(0) & (rest ^ y).lt(0)
+    return x.em.select(below, q - 1, q)
+
+
+def int_rem_trunc(x: Val, y: Val, signed: bool) -> Val:
+    q, y = _quotient(x, y, signed)
+    return x - q * y
+
+
+_INT_POW = """define internal {vt} {name}({vt} %x, {vt} %y) nounwind {{
+entry:
+  br label %loop
+loop:
+  %r = phi {vt} [{one}, %entry], [%r1, %loop]
+  %b = phi {vt} [%x, %entry], [%b1, %loop]
+  %e = phi {vt} [%y, %entry], [%e1, %loop]
+  %low = trunc {vt} %e to {mask}
+  %m = mul {vt} %r, %b
+  %r1 = select {mask} %low, {vt} %m, {vt} %r
+  %b1 = mul {vt} %b, %b
+  %e1 = lshr {vt} %e, {one}
+  %more = icmp ne {vt} %e1, {zero}
+  %any = {any}
+  br i1 %any, label %loop, label %done
+done:
+  ret {vt} %r1
+}}
+"""
+
+
+def int_pow(x: Val, y: Val, signed: bool) -> Val:
+    """x ** y wrapped; a negative exponent gives 0 except for the bases 1 and -1."""
+    em = x.em
+
+    def define(name: str) -> str:
+        mask, width = em.vt("i1"), em.width
+        any_lane = "or i1 %more, false"
+        if width > 1:
+            reduce = f"@llvm.vector.reduce.or.v{width}i1"
+            em.module.declarations[reduce] = f"declare i1 {reduce}({mask})"
+            any_lane = f"call i1 {reduce}({mask} %more)"
+        one, zero = em.const(x.type, 1), em.const(x.type, 0)
+        return _INT_POW.format(vt=x.vt, name=name, mask=mask, one=one, zero=zero, any=any_lane)
+
+    power = em.helper("pow", define, x.type, x, y)
+    if not signed:
+        return power
+    # 1 and -1 have period 2 in the exponent, so their powers are right for negative ones already
+    vanishes = y.lt(0) & x.ne(1) & x.ne(-1)
+    return em.select(vanishes, em.const(x.type, 0), power)
+
+
+def shift_left(x: Val, y: Val, signed: bool) -> Val:
+    """x << y; 0 when y is negative or not below the number of bits."""
+    bits, em = BITS[x.type], x.em
+    inside = y.lt(bits, signed=False)
+    return em.select(inside, x << em.select(inside, y, 0), em.const(x.type, 0))
+
+
+def shift_right(x: Val, y: Val, signed: bool) -> Val:
+    """x >> y; all bits are the sign when y is negative or not below the number of bits."""
+    bits, em = BITS[x.type], x.em
+    inside = y.lt(bits, signed=False)
+    if signed:
+        return x >> em.select(inside, y, bits - 1)
+    return em.select(inside, x.lshr(em.select(inside, y, 0)), em.const(x.type, 0))
+
+
+# ***** tables *****
+
+FLOAT_UNARY = {
+    "neg": lambda x: -x, "abs": lambda x: x.abs(), "sign": float_sign, "signbit": float_signbit, "sqrt": sqrt, "rsqrt": rsqrt,
+    "floor": _rounding("llvm.floor"), "ceil": _rounding("llvm.ceil"), "trunc": _rounding("llvm.trunc"),
+    "round": _rounding("llvm.roundeven"),
+}  # fmt: skip
+FLOAT_BINARY = {
+    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,
+    "rem_trunc": fmod, "maximum": maximum, "minimum": minimum, "copysign": copysign, "nextafter": nextafter,
+    "eq": lambda x, y: x.eq(y), "ne": lambda x, y: x.ne(y), "lt": lambda x, y: x.lt(y), "le": lambda x, y: x.le(y),
+    "gt": lambda x, y: x.gt(y), "ge": lambda x, y: x.ge(y),
+}  # fmt: skip
+# integers get one more argument: whether they are signed
+INT_UNARY = {
+    "neg": lambda x, signed: -x, "abs": int_abs, "sign": int_sign, "bitwise_not": lambda x, signed: ~x,
+    "signbit": lambda x, signed: x.lt(0) if signed else x.em.const("i1", False),
+    "floor": lambda x, signed: x, "ceil": lambda x, signed: x, "trunc": lambda x, signed: x, "round": lambda x, signed: x,
+}  # fmt: skip
+INT_BINARY = {
+    "add": lambda x, y, signed: x + y, "sub": lambda x, y, signed: x - y, "mul": lambda x, y, signed: x * y,
+    "div_trunc": int_div_trunc, "div_floor": int_div_floor, "rem_trunc": int_rem_trunc, "pow": int_pow,
+    "maximum": maximum, "minimum": minimum,
+    "bitwise_and": lambda x, y, signed: x & y, "bitwise_or": lambda x, y, signed: x | y,
+    "bitwise_xor": lambda x, y, signed: x ^ y, "shift_left": shift_left, "shift_right": shift_right,
+    "eq": lambda x, y, signed: x.eq(y), "ne": lambda x, y, signed: x.ne(y), "lt": lambda x, y, signed: x.lt(y, signed),
+    "le": lambda x, y, signed: x.le(y, signed), "gt": lambda x, y, signed: x.gt(y, signed),
+    "ge": lambda x, y, signed: x.ge(y, signed),
+}  # fmt: skip
+# bool: sum is "or", product is "and", as PyTorch adds and multiplies bools
+BOOL_UNARY = {"bitwise_not": lambda x: ~x, "signbit": lambda x: x.em.const("i1", False), "abs": lambda x: x, "sign": lambda x: x}
+BOOL_BINARY = {
+    "add": lambda x, y: x | y, "mul": lambda x, y: x & y, "maximum": lambda x, y: x | y, "minimum": lambda x, y: x & y,
+    "bitwise_and": lambda x, y: x & y, "bitwise_or": lambda x, y: x | y, "bitwise_xor": lambda x, y: x ^ y,
+    "eq": lambda x, y: ~(x ^ y), "ne": lambda x, y: x ^ y, "lt": lambda x, y: ~x & y, "le": lambda x, y: ~x | y,
+    "gt": lambda x, y: x & ~y, "ge": lambda x, y: x | ~y,
+}  # fmt: skip

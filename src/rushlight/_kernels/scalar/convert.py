@@ -1,0 +1,122 @@
+"""Conversions between every pair of dtypes, bit casts, and the making and taking apart of complex numbers.
+
+Floats that no integer can hold become what x86 gives and PyTorch therefore returns there: the smallest integer of the
+32- or 64-bit type that the conversion goes through, cut to the target's width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .writer import BITS, FLOATS, reg_type
+
+if TYPE_CHECKING:
+    from rushlight._types.dtype import DType
+
+    from .writer import Val, Value
+
+
+def to_int32(x: Val) -> Val:
+    """A float truncated to i32; the smallest integer when it does not fit or is NaN."""
+    inside = x.abs().lt(2.0**31)
+    return x.em.select(inside, x, -(2.0**31)).to("i32")
+
+
+def to_int64(x: Val) -> Val:
+    """A float truncated to i64; the smallest integer when it does not fit or is NaN."""
+    inside = x.abs().lt(2.0**63)
+    return x.em.select(inside, x, -(2.0**63)).to("i64")
+
+
+def _to_uint64(x: Val) -> Val:
+    """As compilers for x86 do it: values from 2**63 on are moved down and the top bit put back; negative ones wrap."""
+    high = x.ge(2.0**63)
+    moved = to_int64(x.em.select(high, x - 2.0**63, x))
+    return x.em.select(high, moved ^ -(2**63), moved)
+
+
+def _float_to_int(x: Val, target: DType) -> Val:
+    if target.name == "uint64":
+        return _to_uint64(x)
+    if target.itemsize < 4 and target.name != "uint8":
+        return to_int32(x).to(reg_type(target))
+    if target.name == "int32":
+        return to_int32(x)
+    return to_int64(x).to(reg_type(target)) if target.name != "int64" else to_int64(x)
+
+
+def bfloat16_bits(x: Val) -> Val:
+    """A float rounded to the nearest bfloat16, ties to even; NaN becomes the quiet NaN 0x7FC0."""
+    em, bits = x.em, x.bits()
+    rounded = (bits + 0x7FFF + (bits.lshr(16) & 1)).lshr(16)
+    return em.select(x.is_nan(), em.const("i32", 0x7FC0), rounded).to("i16")
+
+
+def _widen(x: Val, source: DType) -> Val:
+    """float16 and bfloat16 as float; others unchanged."""
+    if source.name == "bfloat16":
+        return x.em.bitcast(x.to("i32", signed=False) << 16, "float")
+    return x.to("float") if source.name == "float16" else x
+
+
+def _to_float(x: Val, source: DType, target: DType) -> Val:
+    type = "float" if target.name in ("float16", "bfloat16") else reg_type(target)
+    if x.type == "i1":
+        x = x.em.select(x, x.em.const(type, 1.0), 0.0)
+    else:
+        x = x.to(type, source.is_signed)
+    if target.name == "bfloat16":
+        return bfloat16_bits(x)
+    return x.to("half") if target.name == "float16" else x
+
+
+def convert_real(x: Val, source: DType, target: DType) -> Val:
+    """A real value of dtype `source` as one of the real dtype `target`."""
+    if source is target:
+        return x
+    x = _widen(x, source)
+    if target.kind == "b":
+        return x.ne(0.0 if x.type in FLOATS else 0)
+    if target.kind == "f":
+        return _to_float(x, source, target)
+    if x.type in FLOATS:
+        return _float_to_int(x, target)
+    return x.to(reg_type(target), source.is_signed and source.kind != "b")
+
+
+def convert(x: Value, source: DType, target: DType) -> Value:
+    """`x` of dtype `source` as `target`; complex to real drops the imaginary part, complex to bool asks for either part."""
+    if source.kind == "c":
+        re, im = x  # type: ignore[misc]
+        if target.kind == "b":
+            return re.ne(0.0) | im.ne(0.0)
+        if target.kind == "c":
+            return re.to(reg_type(target)), im.to(reg_type(target))
+        return convert_real(re, source.to_real(), target)
+    if target.kind == "c":
+        part = target.to_real()
+        return convert_real(x, source, part), x.em.const(reg_type(part), 0.0)  # type: ignore[arg-type, union-attr]
+    return convert_real(x, source, target)  # type: ignore[arg-type]
+
+
+def bitcast(x: Value, source: DType, target: DType) -> Value:
+    """The same bytes read as another dtype of the same size."""
+    if source.itemsize != target.itemsize:
+        raise NotImplementedError(f"bitcast from {source.name} to {target.name}: the sizes differ")
+    if source.kind == "c":
+        if target.kind == "c":
+            return x
+        re, im = x  # type: ignore[misc]
+        half, whole = BITS[re.type], f"i{2 * BITS[re.type]}"
+        joined = re.bits().to(whole, signed=False) | (im.bits().to(whole, signed=False) << half)
+        return joined.em.bitcast(joined, reg_type(target))
+    assert not isinstance(x, tuple)
+    em = x.em
+    if source.kind == "b":
+        x = x.to("i8", signed=False)
+    if target.kind == "c":
+        part = reg_type(target)
+        half = BITS[part]
+        whole = em.bitcast(x, f"i{2 * half}")
+        return tuple(em.bitcast(v.to(f"i{half}"), part) for v in (whole, whole.lshr(half)))  # type: ignore[return-value]
+    return x.ne(0) if target.kind == "b" else em.bitcast(x, reg_type(target))

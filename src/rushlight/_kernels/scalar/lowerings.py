@@ -1,0 +1,18 @@
+"""Which function lowers which primitive, by kind of dtype, and the error bound of each transcendental one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import arith
+from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
+
+__all__ = [
+    "BINARY", "BOOL_BINARY", "BOOL_UNARY", "BOUNDS", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY",
+]  # fmt: skip
+
+UNARY: dict[str, Any] = {**arith.FLOAT_UNARY}
+BINARY: dict[str, Any] = {**arith.FLOAT_BINARY}
+COMPLEX_UNARY: dict[str, Any] = {}
+COMPLEX_BINARY: dict[str, Any] = {}
+BOUNDS: dict[str, tuple[float, float]] = {}
