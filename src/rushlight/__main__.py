@@ -1,0 +1,59 @@
+"""`python -m rushlight`: run PyTorch programs unchanged, look at the installation, run the demo."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+USAGE = """\
+usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
+       python -m rushlight -m MODULE [ARGUMENTS]   the same for a module
+       python -m rushlight -c CODE [ARGUMENTS]     the same for a program given as text
+       python -m rushlight demo [--out FOLDER]     train two small models and look at the results
+       python -m rushlight info                    versions, CPU, threads, cache, settings
+       python -m rushlight --version | --help
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status.  A program's own `sys.exit` passes through."""
+    words = sys.argv[1:] if argv is None else argv
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    if first in ("-V", "--version"):
+        import rushlight
+
+        print(f"rushlight {rushlight.__version__}")
+        return 0
+    if first == "info":
+        from rushlight._cli.info import main as info
+
+        return info(words[1:])
+    if first == "demo":
+        from rushlight._cli.demo import main as demo
+
+        return demo(words[1:])
+    return _program(words)
+
+
+def _program(words: list[str]) -> int:
+    """Run a script, a module or a text as a PyTorch program."""
+    from rushlight._cli import runner
+
+    first, rest = words[0], words[1:]
+    if first in ("-m", "-c"):
+        if not rest:
+            print(f"Argument expected for the {first} option\n{USAGE}", end="", file=sys.stderr)
+            return 2
+        return runner.run_module(rest[0], rest[1:]) if first == "-m" else runner.run_text(rest[0], rest[1:])
+    if first.startswith("-") and first != "-":
+        print(f"Unknown option: {first}\n{USAGE}", end="", file=sys.stderr)
+        return 2
+    return runner.run_script(first, rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
