@@ -1,0 +1,224 @@
+"""The random engine of the CPU, the Mersenne twister mt19937, and how its words become numbers.
+
+    one number of 32 bits    one word                                   float32 uniforms use its low 24 bits
+    one number of 64 bits    two words, the first is the upper half     float64 uniforms use its low 53 bits
+
+A generator lives in one block of memory (`STATE_BYTES`), laid out by the constants below; every native function takes its
+address first.  `mt_take` makes words in bulk, in two vector loops (a new block of state, tempering).
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.native import (
+    NativeFunction, bitcast, bits, f32, f64, i8, i16, i32, i64, native, select, store, u8, u16, u32, u64, unlikely,
+)  # fmt: skip
+
+__all__ = [
+    "DOUBLE_NORMAL", "DOUBLE_VALID", "FLOAT_NORMAL", "FLOAT_VALID", "HALF", "ITEMSIZE", "LEFT", "NEXT", "SCRATCH", "SCRATCH_AT",
+    "SEED", "SEEDED", "STATE_BYTES", "WORDS", "bfloat_bits", "draw_unit", "half_bits", "int53", "mt_draw", "mt_seed", "mt_take",
+    "put_float", "put_int", "unit24", "unit53",
+]  # fmt: skip
+
+# ***** the block of a generator: 624 words, then fields, then scratch *****
+
+WORDS = 624
+LEFT = 624  # u32: draws until the next block of state, plus one
+NEXT = 625  # u32: index of the next word
+SEEDED = 626  # u32: 0 until the words have been made from the seed (that is left to the first draw)
+FLOAT_VALID = 627  # u32: PyTorch's states carry a cached float32 normal; it is kept, nothing on the CPU uses it
+DOUBLE_VALID = 628  # u32: whether a second normal number waits
+SEED = 315  # u64
+DOUBLE_NORMAL = 316  # f64: that number
+FLOAT_NORMAL = 634  # f32
+
+SCRATCH_AT = 2560  # byte offset
+SCRATCH = 2048  # words that a kernel can take at a time
+HALF = 1024
+STATE_BYTES = SCRATCH_AT + 4 * SCRATCH
+
+SHIFT = 397
+UPPER = 0x80000000
+LOWER = 0x7FFFFFFF
+MATRIX = 0x9908B0DF
+
+
+# ***** the engine *****
+
+
+@native("void(ptr)")
+def mt_seed(state):
+    """Make the words from the seed (Knuth's generator, as in the authors' init_genrand)."""
+    x = u32(state.u64[SEED])
+    state.u32[0] = x
+    for j in range(1, WORDS):
+        x = u32(1812433253) * (x ^ (x >> 30)) + u32(j)
+        state.u32[j] = x
+    state.u32[LEFT] = 1
+    state.u32[NEXT] = 0
+    state.u32[SEEDED] = 1
+
+
+@native("u32(u32, u32)", inline=True)
+def mt_twist(u, v):
+    return (((u & u32(UPPER)) | (v & u32(LOWER))) >> 1) ^ (u32(MATRIX) & (u32(0) - (v & 1)))
+
+
+@native("void(ptr)")
+def mt_block(state):
+    """The next 624 words.  Two loops, because the second reads what the first wrote: each has no dependence closer than 227."""
+    for j in range(WORDS - SHIFT):
+        state.u32[j] = state.u32[j + SHIFT] ^ mt_twist(state.u32[j], state.u32[j + 1])
+    for j in range(WORDS - SHIFT, WORDS - 1):
+        state.u32[j] = state.u32[j - (WORDS - SHIFT)] ^ mt_twist(state.u32[j], state.u32[j + 1])
+    state.u32[WORDS - 1] = state.u32[SHIFT - 1] ^ mt_twist(state.u32[WORDS - 1], state.u32[0])
+
+
+@native("u32(u32)", inline=True)
+def mt_temper(y):
+    y = y ^ (y >> 11)
+    y = y ^ ((y << 7) & u32(0x9D2C5680))
+    y = y ^ ((y << 15) & u32(0xEFC60000))
+    return y ^ (y >> 18)
+
+
+@native("void(ptr, ptr, i64)")
+def mt_take(state, out, n):
+    """Write the next n words of the stream to `out`."""
+    if unlikely(state.u32[SEEDED] == 0):
+        mt_seed(state)
+    left = i64(state.u32[LEFT])
+    at = i64(state.u32[NEXT])
+    while n > 0:
+        if left == 1:
+            mt_block(state)
+            left = WORDS + 1
+            at = 0
+        k = min(n, left - 1)
+        source = state + at * 4
+        for i in range(k):
+            out.u32[i] = mt_temper(source.u32[i])
+        out = out + k * 4
+        at += k
+        left -= k
+        n -= k
+    state.u32[LEFT] = u32(left)
+    state.u32[NEXT] = u32(at)
+
+
+@native("u32(ptr)", inline=True)
+def mt_draw(state):
+    """One word; the state is seeded."""
+    left = state.u32[LEFT] - 1
+    if unlikely(left == 0):
+        mt_block(state)
+        left = WORDS
+        state.u32[NEXT] = 0
+    at = state.u32[NEXT]
+    state.u32[LEFT] = left
+    state.u32[NEXT] = at + 1
+    return mt_temper(state.u32[i64(at)])
+
+
+@native("f64(ptr)", inline=True)
+def draw_unit(state):
+    """A float64 in [0, 1) from two words; the state is seeded."""
+    high = u64(mt_draw(state)) & 0x1FFFFF
+    return f64(i64((high << 32) | u64(mt_draw(state)))) * 2.0**-53
+
+
+@native("f64(ptr, i64)", inline=True)
+def unit53(words, i):
+    """The i-th float64 in [0, 1) of an array of words, two for each.
+
+    The halves become float64 by way of the exponent 2**52 (any vector unit can do that); all of it is exact.
+    """
+    pair = words.u64[i]
+    high = bitcast(f64, (pair & 0x1FFFFF) | 0x4330000000000000) - 4503599627370496.0
+    low = bitcast(f64, (pair >> 32) | 0x4330000000000000) - 4503599627370496.0
+    return high * 2.0**-21 + low * 2.0**-53
+
+
+@native("i64(ptr, i64)", inline=True)
+def int53(words, i):
+    """The same number times 2**53."""
+    pair = words.u64[i]
+    return i64(((pair & 0x1FFFFF) << 32) | (pair >> 32))
+
+
+@native("f32(ptr, i64)", inline=True)
+def unit24(words, i):
+    """The i-th float32 in [0, 1) of an array of words."""
+    return f32(i32(words.u32[i] & 0xFFFFFF)) * f32(2.0**-24)
+
+
+# ***** storing results in any dtype *****
+
+
+@native("u16(f32)", inline=True)
+def half_bits(x):
+    """x rounded to float16."""
+    b = bits(x)
+    a = b & 0x7FFFFFFF
+    # below the normal range, adding 0.5 leaves the rounded subnormal in the low bits
+    small = bits(bitcast(f32, a) + f32(0.5)) - 0x3F000000
+    normal = (a + u32(0xC8000FFF) + ((a >> 13) & 1)) >> 13
+    r = select(a < 0x38800000, small, normal)
+    r = select(a >= 0x47800000, u32(0x7C00), r)
+    r = select(a > 0x7F800000, u32(0x7E00), r)
+    return u16(r | ((b >> 16) & 0x8000))
+
+
+@native("u16(f32)", inline=True)
+def bfloat_bits(x):
+    """x rounded to bfloat16."""
+    b = bits(x)
+    return u16(select((b & 0x7FFFFFFF) > 0x7F800000, u32(0x7FC0), (b + 0x7FFF + ((b >> 16) & 1)) >> 16))
+
+
+_PLAIN = {"f32": f32, "f64": f64, "u8": u8, "i8": i8, "i16": i16, "i32": i32, "i64": i64, "u16": u16, "u32": u32, "u64": u64}
+ITEMSIZE = {kind: T.itemsize for kind, T in _PLAIN.items()} | {"f16": 2, "bf16": 2}
+
+
+def put_float(kind: str) -> NativeFunction:
+    """`put(p, i, v)`: element i becomes the float64 v as C casts it (float16 and bfloat16 by way of float32)."""
+    if kind in _PLAIN:
+        T = _PLAIN[kind]
+        if T.is_int and T.bits < 32:  # C goes through int, which defines what is out of range
+
+            @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)
+            def put(p, i, v):
+                store(T, p, i, T(i32(v)))
+
+            return put
+
+        @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)
+        def put(p, i, v):
+            store(T, p, i, T(v))
+
+        return put
+    round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
+
+    @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)
+    def put(p, i, v):
+        p.u16[i] = round_bits(f32(v))
+
+    return put
+
+
+def put_int(kind: str) -> NativeFunction:
+    """`put(p, i, v)`: element i becomes the int64 v."""
+    if kind in _PLAIN:
+        T = _PLAIN[kind]
+
+        @native("void(ptr, i64, i64)", name=f"put_int_{kind}", inline=True)
+        def put(p, i, v):
+            store(T, p, i, T(v))
+
+        return put
+    round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
+
+    @native("void(ptr, i64, i64)", name=f"put_int_{kind}", inline=True)
+    def put(p, i, v):
+        p.u16[i] = round_bits(f32(v))
+
+    return put
