@@ -198,8 +198,8 @@ def save_curve(losses, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=400, help="training steps")
-    parser.add_argument("--batch", type=int, default=24, help="sequences in a batch")
+    parser.add_argument("--steps", type=int, default=600, help="training steps")
+    parser.add_argument("--batch", type=int, default=16, help="sequences in a batch")
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--sample", type=int, default=400, help="characters to write at the end")
@@ -270,7 +270,7 @@ def main():
 
     # ***** write *****
     again.eval()
-    prompt = torch.tensor([[number["\n"]]])  # (1, 1)
+    prompt = torch.tensor([[number[c] for c in "The "]])  # (1, 4)
     written = "".join(chars[i] for i in again.generate(prompt, args.sample)[0].tolist())
     (args.out / "sample.txt").write_text(written, encoding="utf-8")
     print(f"a sample:\n{written}\n")

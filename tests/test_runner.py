@@ -119,7 +119,11 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
     [
         ("import torch\ntorch.not_there", "AttributeError", "rushlight has no 'not_there' yet"),
         ("import torch\ntorch.nn.NotThere", "AttributeError", "rushlight has no 'nn.NotThere' yet"),
-        ("import torch\ntorch.nn.functional.not_there(1)", "AttributeError", "rushlight has no 'nn.functional.not_there' yet"),
+        (
+            "import torch\ntorch.nn.functional.not_there(1)",
+            "AttributeError",
+            "rushlight has no 'nn.functional.not_there' yet",
+        ),
         ("import torch.not_there", "ModuleNotFoundError", "rushlight has no 'not_there' yet"),
         ("import torch.nn.not_there", "ModuleNotFoundError", "rushlight has no 'nn.not_there' yet"),
         ("import torch.nn.not_there.deep as d", "ModuleNotFoundError", "rushlight has no 'nn.not_there' yet"),
@@ -169,7 +173,9 @@ def test_syntax_error_shows_the_script(run_python, tmp_path: Path) -> None:
     assert ours.stderr.replace("Traceback (most recent call last):\n", "") == plain.stderr
 
 
-@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(7)", 7), ("import sys; sys.exit()", 0), ("raise SystemExit('no')", 1)])
+@pytest.mark.parametrize(
+    ("code", "status"), [("raise SystemExit(7)", 7), ("import sys; sys.exit()", 0), ("raise SystemExit('no')", 1)]
+)
 def test_exit_status(run_python, tmp_path: Path, code: str, status: int) -> None:
     done = run_python(*RUSHLIGHT, str(write(tmp_path, code)))
     assert done.returncode == status and "Traceback" not in done.stderr
@@ -182,7 +188,9 @@ def test_no_such_script(run_python, tmp_path: Path) -> None:
 
 def interrupt_when(argv: list[str], line: str, **kwargs) -> tuple[int, str]:
     """Start a child, send Ctrl-C once it has printed `line`, and return its status and standard error."""
-    child = subprocess.Popen([sys.executable, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
+    child = subprocess.Popen(
+        [sys.executable, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
+    )
     assert child.stdout is not None
     for text in child.stdout:
         if line in text:
@@ -224,6 +232,16 @@ def test_info_tells_everything(run_python) -> None:
     import numpy
 
     text = run_python(*RUSHLIGHT, "info", check=True).stdout
-    for word in ("rushlight", "Python", numpy.__version__, llvmlite.__version__, "LLVM", "cores", "threads", "cache", "RUSHLIGHT_LOG"):
+    for word in (
+        "rushlight",
+        "Python",
+        numpy.__version__,
+        llvmlite.__version__,
+        "LLVM",
+        "cores",
+        "threads",
+        "cache",
+        "RUSHLIGHT_LOG",
+    ):
         assert word in text, word
     assert f"{len(os.sched_getaffinity(0))} " in text

@@ -43,7 +43,10 @@ def run_script(path: str, arguments: list[str]) -> int:
         _set_path_and_arguments("", ["-", *arguments])
         return _guarded(lambda: load_main("<stdin>", sys.stdin.read()))
     if not os.path.exists(path):
-        print(f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno 2] No such file or directory", file=sys.stderr)
+        print(
+            f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno 2] No such file or directory",
+            file=sys.stderr,
+        )
         return 2
     absolute = os.path.abspath(path)
     if not path.endswith((".py", ".pyw")) and (os.path.isdir(path) or _is_archive(path)):
@@ -131,6 +134,8 @@ def _from_program(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_machinery(file: str) -> bool:
-    return file.startswith(("<frozen importlib", "<frozen runpy")) or os.path.dirname(file) == _HERE or file == runpy.__file__
-
-
+    return (
+        file.startswith(("<frozen importlib", "<frozen runpy"))
+        or os.path.dirname(file) == _HERE
+        or file == runpy.__file__
+    )

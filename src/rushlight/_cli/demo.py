@@ -1,0 +1,78 @@
+"""`python -m rushlight demo`: both training examples, as a user would run them, and a summary."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from rushlight._cli import runner
+from rushlight._cli.alias import install
+
+__all__ = ["EXAMPLES", "examples_folder", "main"]
+
+# script, what it needs beside rushlight, what it leaves
+EXAMPLES = (
+    ("gpt_chars", ("tqdm", "matplotlib"), "loss.png, losses.txt, sample.txt, checkpoint.pt"),
+    ("digits_cnn", ("tqdm", "matplotlib", "sklearn"), "loss.png, losses.txt, checkpoint.pt"),
+)
+_INTERRUPTED = 130
+
+
+def examples_folder() -> Path:
+    """Where the examples are: beside the sources in a checkout, inside the package in an installation."""
+    here = Path(__file__).resolve()
+    for folder in (here.parents[3] / "examples", here.parent / "examples"):
+        if (folder / "gpt_chars.py").is_file():
+            return folder
+    raise FileNotFoundError(f"the examples are neither in {here.parents[3]} nor in {here.parent}")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m rushlight demo", description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("rushlight-demo"), help="folder for the results (%(default)s)")
+    parser.add_argument("--steps", type=int, help="training steps of each example, instead of their own choice")
+    parser.add_argument("--seed", type=int, help="another seed")
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as done:
+        return int(done.code or 0)
+    absent = sorted({module for _, needs, _ in EXAMPLES for module in needs if find_spec(module) is None})
+    if absent:
+        print(f"the demo needs {', '.join(absent)}: pip install 'rushlight[examples]'", file=sys.stderr)
+        return 1
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; what was finished is in {options.out}", file=sys.stderr)
+        return _INTERRUPTED
+    except OSError as error:
+        print(f"the demo could not write its results: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    folder = examples_folder()
+    install()
+    sys.path.insert(0, str(folder))
+    before, began = (sys.argv[:], sys.modules["__main__"]), time.perf_counter()
+    lines = []
+    for name, _, leaves in EXAMPLES:
+        out = options.out / name
+        words = [
+            f"--{key}={value}" for key, value in (("steps", options.steps), ("seed", options.seed)) if value is not None
+        ]
+        print(f"\n--- {name}.py ---", flush=True)
+        started = time.perf_counter()
+        sys.argv[:] = [str(folder / f"{name}.py"), "--out", str(out), *words]
+        runner.load_main(sys.argv[0])
+        losses = [float(line) for line in (out / "losses.txt").read_text().split()]
+        took = time.perf_counter() - started
+        lines.append(f"{name:12s} {took:6.1f} s   loss {losses[0]:.4f} -> {losses[-1]:.4f}   {out}: {leaves}")
+    sys.argv[:], sys.modules["__main__"] = before
+    print(f"\n--- done in {time.perf_counter() - began:.1f} s ---")
+    print("\n".join(lines))
+    return 0

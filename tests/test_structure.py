@@ -1,0 +1,244 @@
+"""The house rules of docs/architecture.md, held by the syntax trees of every file in the package."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "rushlight"
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
+LAYERS = [line for line in (PACKAGE / "LAYERS").read_text().split("\n") if line and not line.startswith("#")]
+# The formatter breaks lines at 120 columns; rows of tables may keep their shape (`# fmt: skip`) up to this.
+LINES_IN_FILE, LINES_IN_FUNCTION, COLUMNS = 1200, 80, 150
+LEFTOVERS = {"utils.py", "helpers.py", "misc.py", "common.py", "util.py", "helper.py"}
+
+
+@cache
+def source(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(source(path), str(path))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def room_of(module: str) -> str:
+    """The room of a module of ours: the first folder, or `public` for what users import."""
+    first = module.split(".")[1] if "." in module else ""
+    return first if first in LAYERS else "public" if not first.startswith("_") or first == "__main__" else first
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def imports(path: Path) -> list[tuple[str, int, bool, bool]]:
+    """(module, line, at module level, for type checkers only) of every import, relative ones resolved."""
+    package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
+    found: list[tuple[str, int, bool, bool]] = []
+
+    def visit(node: ast.AST, top: bool, typing_only: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found.extend((a.name, child.lineno, top, typing_only) for a in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    above = package.split(".")[: len(package.split(".")) - child.level + 1]
+                    base = ".".join([*above, *filter(None, [child.module])])
+                for alias in child.names:
+                    whole = f"{base}.{alias.name}"
+                    found.append((whole if whole in MODULES else base, child.lineno, top, typing_only))
+            inner = top and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            checking = isinstance(child, ast.If) and ast.unparse(child.test) in (
+                "TYPE_CHECKING",
+                "typing.TYPE_CHECKING",
+            )
+            visit(child, inner, typing_only or checking)
+
+    visit(tree(path), True, False)
+    return found
+
+
+def literal_imports(path: Path) -> list[tuple[str, int]]:
+    """Modules of ours named by a text given to `import_module`, `__import__` or a lazy module."""
+    found = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
+            "import_module",
+            "__import__",
+            "LazyModule",
+            "require",
+        ):
+            for argument in node.args[:1]:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    found.append((argument.value, node.lineno))
+    return found
+
+
+# ***** rooms *****
+
+
+def test_every_module_is_in_a_room() -> None:
+    strangers = sorted({m for m in MODULES if room_of(m) not in LAYERS})
+    assert not strangers, f"rooms that src/rushlight/LAYERS does not name: {strangers}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_no_upward_import(path: Path) -> None:
+    here = LAYERS.index(room_of(module_name(path)))
+    if module_name(path) == "rushlight.__main__":
+        here = LAYERS.index("_cli")
+    wrong = []
+    named = [(m, line) for m, line, _, typing_only in imports(path) if not typing_only] + literal_imports(path)
+    for module, line in named:
+        if module.split(".")[0] == "rushlight" and LAYERS.index(room_of(module)) > here:
+            wrong.append(f"{path}:{line} imports {module}, which is above {LAYERS[here]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_circular_imports() -> None:
+    """No circle among the imports that run when modules are loaded."""
+    edges = {
+        name: {
+            m
+            for m, _, top, typing_only in imports(path)
+            if top and not typing_only and m in MODULES and m != name and not name.startswith(m + ".")
+        }
+        for name, path in MODULES.items()
+    }
+    state: dict[str, int] = {}
+    trail: list[str] = []
+
+    def visit(name: str) -> None:
+        state[name] = 1
+        trail.append(name)
+        for other in sorted(edges[name]):
+            assert state.get(other) != 1, "a circle: " + " -> ".join([*trail[trail.index(other) :], other])
+            if other not in state:
+                visit(other)
+        trail.pop()
+        state[name] = 2
+
+    for name in edges:
+        if name not in state:
+            visit(name)
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_never_imports_torch(path: Path) -> None:
+    wrong = [f"{path}:{line}" for module, line, *_ in imports(path) if module.split(".")[0] in ("torch", "functorch")]
+    wrong += [f"{path}:{line}" for module, line in literal_imports(path) if module.split(".")[0] == "torch"]
+    assert not wrong, wrong
+
+
+# ***** files and functions *****
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_files_have_a_subject_and_a_size(path: Path) -> None:
+    assert path.name not in LEFTOVERS, "a drawer for leftovers: name the file after what it is about"
+    lines = source(path).splitlines()
+    first_lines = "\n".join(lines[:40]).lower()
+    if len(lines) > LINES_IN_FILE:
+        assert "long file:" in first_lines, f"{len(lines)} lines; split it, or say why near the top: `# long file: ...`"
+    if lines:
+        assert ast.get_docstring(tree(path)), "a module says in its first line what it knows"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_functions_fit_on_a_page(path: Path) -> None:
+    lines, wrong = source(path).splitlines(), []
+    for node in ast.walk(tree(path)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        # The length is the code's: a docstring may take the room it needs.
+        first = (
+            node.body[1] if ast.get_docstring(node, clean=False) is not None and len(node.body) > 1 else node.body[0]
+        )
+        length = (node.end_lineno or 0) - first.lineno + 1
+        near = "\n".join(lines[max(0, node.lineno - 4) : node.lineno + 6]).lower()
+        if length > LINES_IN_FUNCTION and "long function:" not in near:
+            wrong.append(
+                f"{path}:{node.lineno} {node.name}: {length} lines; split it, or say why: `# long function: ...`"
+            )
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_no_debts_and_no_long_lines(path: Path) -> None:
+    debts = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
+    wrong = []
+    for number, line in enumerate(source(path).splitlines(), 1):
+        if any(word in line for word in debts):
+            wrong.append(f"{path}:{number} leaves a debt: {line.strip()}")
+        if len(line) > COLUMNS:
+            wrong.append(f"{path}:{number} has {len(line)} columns")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_no_code_from_text(path: Path) -> None:
+    wrong = [
+        f"{path}:{node.lineno}"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
+    ]
+    assert not wrong, wrong
+
+
+# ***** what an import costs *****
+
+HEAVY = (
+    "numpy",
+    "llvmlite",
+    "triton",
+    "torch",
+    "scipy",
+    "ctypes",
+    "dataclasses",
+    "inspect",
+    "asyncio",
+    "concurrent",
+    "logging",
+    "subprocess",
+)
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import sys; before = set(sys.modules); import rushlight; print(*[m for m in {HEAVY} if m in sys.modules and m not in before])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_public_names() -> None:
+    code = (
+        "import sys, rushlight; names = rushlight.__all__; assert len(set(names)) == len(names), 'a name twice';"
+        "missing = [n for n in names if not hasattr(rushlight, n)]; assert not missing, missing;"
+        "private = [n for n in names if n.startswith('_') and not n.startswith('__')]; assert not private, private;"
+        "absent = [n for n in names if n not in dir(rushlight)]; assert not absent, absent;"
+        "import re; assert re.fullmatch(r'\\d+\\.\\d+\\.\\d+.*', str(rushlight.__version__))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_layers_are_the_folders() -> None:
+    folders = {p.parent.name for p in PACKAGE.glob("_*/__init__.py")}
+    assert folders <= set(LAYERS), f"not in LAYERS: {sorted(folders - set(LAYERS))}"
+    assert len(set(LAYERS)) == len(LAYERS)
