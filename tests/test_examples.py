@@ -23,7 +23,7 @@ STORED = Path(__file__).parent / "data" / "example_losses.json"
 # The documentation inside CPython differs from one release to the next; the licence does not.
 RUNS = {
     "gpt_chars": ["gpt_chars.py", "--steps", "20", "--sample", "8"],
-    "gpt_chars_licence": ["gpt_chars.py", "--steps", "20", "--sample", "8", "--text", str(ROOT / "LICENSE")],
+    "gpt_chars_licence": ["gpt_chars.py", "--steps", "20", "--sample", "8", "--lr", "1e-3", "--text", str(ROOT / "LICENSE")],
     "digits_cnn": ["digits_cnn.py", "--steps", "20"],
 }
 PRINTS = {"hello": ["hello.py"], "custom_function": ["custom_function.py", "--steps", "101"]}

@@ -55,6 +55,7 @@ def _versions() -> list[tuple[str, str]]:
     import llvmlite
     import llvmlite.binding
     import numpy
+
     import rushlight
 
     implementation = f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
