@@ -1,0 +1,52 @@
+"""Functions of neural networks: activations, normalisation, losses, pooling, attention.
+
+The page is filled by use. A name is looked for in three places: functions that give an operator PyTorch's Python
+signature (`inplace=`, old arguments), the operator table itself, and composites, which are plain Python over tensors.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from rushlight import _surface
+
+# Which file under `composites` writes which functions. Those of the first table stand before operators of the same
+# name, because they call them; those of the second only count where no operator has the name.
+_BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {}
+_AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
+    "distances": ("cosine_similarity", "normalize", "pairwise_distance"),
+    "losses": (
+        "cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
+        "multi_margin_loss", "multilabel_soft_margin_loss", "poisson_nll_loss", "soft_margin_loss",
+        "triplet_margin_loss", "triplet_margin_with_distance_loss",
+    ),
+    "shapes": ("interpolate", "one_hot", "pixel_shuffle", "pixel_unshuffle", "upsample"),
+}  # fmt: skip
+
+
+def _places(table: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    return {name: file for file, names in table.items() for name in names}
+
+
+_FIRST = _places(_BEFORE_OPERATORS)
+_LAST = _places(_AFTER_OPERATORS)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    value: Any = None
+    if name not in _FIRST:
+        value = _surface.nn_function(name)
+    if value is None:
+        place = _FIRST.get(name) or _LAST.get(name)
+        if place is None:
+            raise AttributeError(f"rushlight.nn.functional has no {name!r} yet")
+        value = getattr(import_module(f"rushlight.nn.composites.{place}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FIRST, *_LAST, *_surface.nn_function_names()})

@@ -1,0 +1,59 @@
+"""The layers. `_PLACES` says in which file each class lives; a file is loaded when one of its classes is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_FILES = {
+    "activation": (
+        "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
+        "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "RReLU", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
+        "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+    ),
+    "batchnorm": ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"),
+    "container": ("ModuleDict", "ModuleList", "Sequential"),
+    "conv": ("Conv1d", "Conv2d", "Conv3d"),
+    "distance": ("CosineSimilarity", "PairwiseDistance"),
+    "dropout": ("AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"),
+    "embedding": ("Embedding",),
+    "flatten": ("Flatten", "Unflatten"),
+    "linear": ("Bilinear", "Identity", "Linear"),
+    "loss": (
+        "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
+        "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
+        "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
+        "TripletMarginLoss", "TripletMarginWithDistanceLoss",
+    ),
+    "module": ("Module",),
+    "normalization": ("GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"),
+    "parameter_container": ("ParameterDict", "ParameterList"),
+    "pooling": (
+        "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+        "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d",
+    ),
+    "resizing": (
+        "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
+        "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
+        "ReplicationPad2d", "ReplicationPad3d", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d",
+        "ZeroPad2d", "ZeroPad3d",
+    ),
+}  # fmt: skip
+
+_PLACES = {name: file for file, names in _FILES.items() for name in names}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FILES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"rushlight.nn has no {name!r} yet")
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES, *_FILES})

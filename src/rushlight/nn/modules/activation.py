@@ -1,0 +1,430 @@
+"""Activation functions as modules. Each applies the function of `nn.functional` with its name."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import rushlight
+from rushlight.nn import functional as F
+from rushlight.nn.modules.module import Module
+from rushlight.nn.parameter import Parameter
+
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
+    "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "RReLU", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
+    "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+]  # fmt: skip
+
+
+class _Inplace(Module):
+    """Activations without an argument of their own; `inplace=True` writes the result over the input."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        """Says so if the module works in place."""
+        return "inplace=True" if self.inplace else ""
+
+
+def _inplace_suffix(module: Any) -> str:
+    return ", inplace=True" if module.inplace else ""
+
+
+class ReLU(_Inplace):
+    """max(x, 0).
+
+    Example: `nn.ReLU()(torch.tensor([-1.0, 2.0]))  # tensor([0., 2.])`
+    """
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.relu(input, inplace=self.inplace)
+
+
+class SiLU(_Inplace):
+    """x * sigmoid(x), also called swish."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.silu(input, inplace=self.inplace)
+
+
+class Mish(_Inplace):
+    """x * tanh(softplus(x))."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.mish(input, inplace=self.inplace)
+
+
+class SELU(_Inplace):
+    """The scaled ELU whose constants keep mean 0 and variance 1."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.selu(input, self.inplace)
+
+
+class Hardswish(_Inplace):
+    """x * relu6(x + 3) / 6."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.hardswish(input, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Nothing: PyTorch prints no arguments here."""
+        return ""
+
+
+class Hardsigmoid(_Inplace):
+    """relu6(x + 3) / 6."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.hardsigmoid(input, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Nothing: PyTorch prints no arguments here."""
+        return ""
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return rushlight.sigmoid(input)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return rushlight.tanh(input)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x)), without overflow."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.logsigmoid(input)
+
+
+class Softsign(Module):
+    """x / (1 + |x|)."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.softsign(input)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x)."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.tanhshrink(input)
+
+
+class Threshold(Module):
+    """x where x > `threshold`, else `value`."""
+
+    __constants__ = ["threshold", "value", "inplace"]
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.value = value
+        self.inplace = inplace
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"threshold={self.threshold}, value={self.value}{_inplace_suffix(self)}"
+
+
+class RReLU(Module):
+    """Leaky ReLU whose slope is drawn uniformly from [lower, upper] in training, and their mean in evaluation."""
+
+    __constants__ = ["lower", "upper", "inplace"]
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower = lower
+        self.upper = upper
+        self.inplace = inplace
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"lower={self.lower}, upper={self.upper}{_inplace_suffix(self)}"
+
+
+class Hardtanh(Module):
+    """x clipped to [min_val, max_val]."""
+
+    __constants__ = ["min_val", "max_val", "inplace"]
+
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        super().__init__()
+        for old, new, given in (("min_value", "min_val", min_value), ("max_value", "max_val", max_value)):
+            if given is not None:
+                warnings.warn(
+                    f"keyword argument `{old}` is deprecated and renamed to `{new}`", FutureWarning, stacklevel=2
+                )
+        self.min_val = min_val if min_value is None else min_value
+        self.max_val = max_val if max_value is None else max_value
+        self.inplace = inplace
+        if self.max_val <= self.min_val:
+            raise AssertionError("max_val must be larger than min_val")
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"min_val={self.min_val}, max_val={self.max_val}{_inplace_suffix(self)}"
+
+
+class ReLU6(Hardtanh):
+    """x clipped to [0, 6]."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+    def extra_repr(self) -> str:
+        """Says so if the module works in place."""
+        return "inplace=True" if self.inplace else ""
+
+
+class ELU(Module):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+
+    __constants__ = ["alpha", "inplace"]
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.inplace = inplace
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.elu(input, self.alpha, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"alpha={self.alpha}{_inplace_suffix(self)}"
+
+
+class CELU(ELU):
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.celu(input, self.alpha, self.inplace)
+
+
+class LeakyReLU(Module):
+    """x where x > 0, else negative_slope * x."""
+
+    __constants__ = ["inplace", "negative_slope"]
+
+    def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
+        super().__init__()
+        self.negative_slope = negative_slope
+        self.inplace = inplace
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.leaky_relu(input, self.negative_slope, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"negative_slope={self.negative_slope}{_inplace_suffix(self)}"
+
+
+class PReLU(Module):
+    """Leaky ReLU with a trained slope: one for all channels, or one for each of `num_parameters` (dimension 1)."""
+
+    __constants__ = ["num_parameters"]
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.init = init
+        self.weight = Parameter(rushlight.empty(num_parameters, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set every slope to `init`."""
+        with rushlight.no_grad():
+            self.weight.fill_(self.init)
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"num_parameters={self.num_parameters}"
+
+
+class GELU(Module):
+    """x * Phi(x) with the normal distribution function, or its tanh approximation (`approximate="tanh"`)."""
+
+    __constants__ = ["approximate"]
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.gelu(input, approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"approximate={self.approximate!r}"
+
+
+class _Shrink(Module):
+    __constants__ = ["lambd"]
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return str(self.lambd)
+
+
+class Hardshrink(_Shrink):
+    """x where |x| > lambd, else 0."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.hardshrink(input, self.lambd)
+
+
+class Softshrink(_Shrink):
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.softshrink(input, self.lambd)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta, linear where beta * x > threshold."""
+
+    __constants__ = ["beta", "threshold"]
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta = beta
+        self.threshold = threshold
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function to each element."""
+        return F.softplus(input, self.beta, self.threshold)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+# ***** functions along a dimension *****
+
+
+class GLU(Module):
+    """a * sigmoid(b), where a and b are the halves of the input along `dim`."""
+
+    __constants__ = ["dim"]
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Any) -> Any:
+        """Halve the size of the input along `dim`."""
+        return F.glu(input, self.dim)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"dim={self.dim}"
+
+
+class _AlongDim(Module):
+    __constants__ = ["dim"]
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__.setdefault("dim", None)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"dim={self.dim}"
+
+
+class Softmax(_AlongDim):
+    """exp(x) / sum(exp(x)) along `dim`.
+
+    Example: `nn.Softmax(dim=1)(torch.randn(2, 3))`
+    """
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function along `dim`."""
+        return F.softmax(input, self.dim)
+
+
+class LogSoftmax(_AlongDim):
+    """log(softmax(x)) along `dim`, without overflow."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function along `dim`."""
+        return F.log_softmax(input, self.dim)
+
+
+class Softmin(_AlongDim):
+    """softmax(-x) along `dim`."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply the function along `dim`."""
+        return F.softmin(input, self.dim)
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input: Any) -> Any:
+        """Apply softmax at each position."""
+        if input.dim() not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
+        return F.softmax(input, -3)

@@ -1,0 +1,135 @@
+"""Normalisation over the batch, with running statistics: `BatchNorm1d`, `BatchNorm2d`, `BatchNorm3d`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight.nn import functional as F
+from rushlight.nn import init
+from rushlight.nn.modules.module import Module
+from rushlight.nn.modules.normalization import add_affine
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+
+
+class _BatchNorm(Module):
+    """The part that does not depend on the number of dimensions."""
+
+    # State dicts of version 1 have no `num_batches_tracked`.
+    _version = 2
+    __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
+
+    _dims: tuple[int, ...] = ()
+    _expected = ""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        add_affine(self, num_features, affine, bias, device, dtype)
+        stats = (None, None, None)
+        if track_running_stats:
+            stats = (
+                rushlight.zeros(num_features, device=device, dtype=dtype),
+                rushlight.ones(num_features, device=device, dtype=dtype),
+                rushlight.tensor(0, dtype=rushlight.int64, device=device),
+            )
+        for name, value in zip(("running_mean", "running_var", "num_batches_tracked"), stats, strict=True):
+            self.register_buffer(name, value)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget the statistics of the batches seen so far."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Set the scale to one, the shift to zero, and forget the statistics."""
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            if self.bias is not None:
+                init.zeros_(self.bias)
+
+    def _check_input_dim(self, input: Any) -> None:
+        if input.dim() not in self._dims:
+            raise ValueError(f"expected {self._expected} input (got {input.dim()}D input)")
+
+    def forward(self, input: Any) -> Any:
+        """Normalise each channel: with the batch's statistics in training, with the running ones in evaluation."""
+        self._check_input_dim(input)
+        factor = 0.0 if self.momentum is None else self.momentum
+        mean, var = self.running_mean, self.running_var
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                # The plain average over all batches so far.
+                factor = 1.0 / float(self.num_batches_tracked)
+        use_batch = self.training or (mean is None and var is None)
+        if self.training and not self.track_running_stats:
+            mean = var = None
+        return F.batch_norm(input, mean, var, self.weight, self.bias, use_batch, factor, self.eps)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *args: Any
+    ) -> None:
+        version = local_metadata.get("version", None)
+        key = prefix + "num_batches_tracked"
+        if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
+            count = self.num_batches_tracked
+            known = count is not None and not count.is_meta
+            state_dict[key] = count if known else rushlight.tensor(0, dtype=rushlight.int64)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, C) or (N, C, L).
+
+    Example: `nn.BatchNorm1d(100)(torch.randn(20, 100))`
+    """
+
+    _dims = (2, 3)
+    _expected = "2D or 3D"
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (N, C, H, W): running = (1 - momentum) * running + momentum * batch.
+
+    The running variance is the unbiased one. `momentum=None` takes the plain average over all batches.
+
+    Example: `nn.BatchNorm2d(16)(torch.randn(8, 16, 35, 45))`
+    """
+
+    _dims = (4,)
+    _expected = "4D"
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of (N, C, D, H, W)."""
+
+    _dims = (5,)
+    _expected = "5D"

@@ -1,0 +1,76 @@
+"""Dropout: random zeros in training, identity in evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.nn import functional as F
+from rushlight.nn.modules.module import Module
+
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
+
+
+class _Dropout(Module):
+    __constants__ = ["p", "inplace"]
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if p < 0 or p > 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p = p
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """Zeroes each element with probability `p` and scales the others by 1 / (1 - p), in training only.
+
+    Example: `nn.Dropout(p=0.2)(torch.randn(20, 16))`
+    """
+
+    def forward(self, input: Any) -> Any:
+        """Drop elements."""
+        return F.dropout(input, self.p, self.training, self.inplace)
+
+
+class Dropout1d(_Dropout):
+    """Drops whole channels of (N, C, L) or (C, L)."""
+
+    def forward(self, input: Any) -> Any:
+        """Drop channels."""
+        return F.dropout1d(input, self.p, self.training, self.inplace)
+
+
+class Dropout2d(_Dropout):
+    """Drops whole channels of (N, C, H, W)."""
+
+    def forward(self, input: Any) -> Any:
+        """Drop channels."""
+        return F.dropout2d(input, self.p, self.training, self.inplace)
+
+
+class Dropout3d(_Dropout):
+    """Drops whole channels of (N, C, D, H, W)."""
+
+    def forward(self, input: Any) -> Any:
+        """Drop channels."""
+        return F.dropout3d(input, self.p, self.training, self.inplace)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean 0 and variance 1, made for SELU."""
+
+    def forward(self, input: Any) -> Any:
+        """Drop elements."""
+        return F.alpha_dropout(input, self.p, self.training)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """Alpha dropout of whole channels."""
+
+    def forward(self, input: Any) -> Any:
+        """Drop channels."""
+        return F.feature_alpha_dropout(input, self.p, self.training)

@@ -1,0 +1,119 @@
+"""Affine maps: `Linear`, `Bilinear`, and `Identity`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import rushlight
+from rushlight.nn import functional as F
+from rushlight.nn import init
+from rushlight.nn.modules.module import Module
+from rushlight.nn.parameter import Parameter
+
+__all__ = ["Bilinear", "Identity", "Linear"]
+
+
+class Identity(Module):
+    """Returns its input; it takes any arguments, so it can stand in for any layer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        """Return `input`."""
+        return input
+
+
+class Linear(Module):
+    """y = x Wᵀ + b.
+
+    Shapes: input (*, in_features) to output (*, out_features); `weight` (out_features, in_features), `bias`
+    (out_features). Both start uniform on [-1/sqrt(in_features), 1/sqrt(in_features)].
+
+    Example: `nn.Linear(20, 30)(torch.randn(128, 20)).shape  # (128, 30)`
+    """
+
+    __constants__ = ["in_features", "out_features"]
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(rushlight.empty((out_features, in_features), device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(rushlight.empty(out_features, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        # With a = sqrt(5) the He bound becomes 1/sqrt(in_features).
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
+            bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Any) -> Any:
+        """Map `input` (*, in_features) to (*, out_features)."""
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes, as PyTorch prints them."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """y = x1ᵀ A x2 + b, one matrix A for each output feature.
+
+    Shapes: (*, in1_features) and (*, in2_features) to (*, out_features); `weight` (out, in1, in2).
+
+    Example: `nn.Bilinear(20, 30, 40)(torch.randn(8, 20), torch.randn(8, 30)).shape  # (8, 40)`
+    """
+
+    __constants__ = ["in1_features", "in2_features", "out_features"]
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        size = (out_features, in1_features, in2_features)
+        self.weight = Parameter(rushlight.empty(size, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(rushlight.empty(out_features, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        if self.in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got (in1_features={self.in1_features})")
+        bound = 1 / math.sqrt(self.weight.size(1))
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Any, input2: Any) -> Any:
+        """Combine the two inputs."""
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes, as PyTorch prints them."""
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )

@@ -1,0 +1,228 @@
+"""Pooling: the maximum or mean over windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.nn import functional as F
+from rushlight.nn.modules.argument_shapes import spread
+from rushlight.nn.modules.module import Module
+
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d",
+]  # fmt: skip
+
+
+class _MaxPool(Module):
+    __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
+
+    _operator = ""
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Any) -> Any:
+        """Take the maximum of each window; with `return_indices` also where it was."""
+        return getattr(F, self._operator)(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            ceil_mode=self.ceil_mode,
+            return_indices=self.return_indices,
+        )
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """Maximum over windows of (N, C, L) or (C, L)."""
+
+    _operator = "max_pool1d"
+
+
+class MaxPool2d(_MaxPool):
+    """Maximum over windows of (N, C, H, W) or (C, H, W). The stride is the kernel's size by default.
+
+    Example: `nn.MaxPool2d(2)(torch.randn(20, 16, 50, 32)).shape  # (20, 16, 25, 16)`
+    """
+
+    _operator = "max_pool2d"
+
+
+class MaxPool3d(_MaxPool):
+    """Maximum over windows of (N, C, D, H, W) or (C, D, H, W)."""
+
+    _operator = "max_pool3d"
+
+
+class _AvgPool(Module):
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool1d(_AvgPool):
+    """Mean over windows of (N, C, L) or (C, L)."""
+
+    __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"]
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = spread(kernel_size, 1)
+        self.stride = spread(kernel_size if stride is None else stride, 1)
+        self.padding = spread(padding, 1)
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, input: Any) -> Any:
+        """Take the mean of each window."""
+        return F.avg_pool1d(
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )
+
+
+class _AvgPoolNd(_AvgPool):
+    __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
+
+    _operator = ""
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+        self.divisor_override = divisor_override
+
+    def forward(self, input: Any) -> Any:
+        """Take the mean of each window."""
+        return getattr(F, self._operator)(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
+
+class AvgPool2d(_AvgPoolNd):
+    """Mean over windows of (N, C, H, W) or (C, H, W). `count_include_pad=False` leaves the padding out of the mean."""
+
+    _operator = "avg_pool2d"
+
+
+class AvgPool3d(_AvgPoolNd):
+    """Mean over windows of (N, C, D, H, W) or (C, D, H, W)."""
+
+    _operator = "avg_pool3d"
+
+
+class _Adaptive(Module):
+    """Pooling with windows chosen so that the output has a given size; None keeps the input's."""
+
+    __constants__ = ["output_size"]
+
+    _operator = ""
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Any) -> Any:
+        """Pool `input` to `output_size`."""
+        return getattr(F, self._operator)(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_Adaptive):
+    """Mean pooling of (N, C, L) to the given length."""
+
+    _operator = "adaptive_avg_pool1d"
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """Mean pooling of (N, C, H, W) to the given size; `1` is global average pooling.
+
+    Example: `nn.AdaptiveAvgPool2d((5, 7))(torch.randn(1, 64, 8, 9)).shape  # (1, 64, 5, 7)`
+    """
+
+    _operator = "adaptive_avg_pool2d"
+
+
+class AdaptiveAvgPool3d(_Adaptive):
+    """Mean pooling of (N, C, D, H, W) to the given size."""
+
+    _operator = "adaptive_avg_pool3d"
+
+
+class _AdaptiveMax(_Adaptive):
+    __constants__ = ["output_size", "return_indices"]
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, input: Any) -> Any:
+        """Pool `input` to `output_size`; with `return_indices` also say where the maxima were."""
+        return getattr(F, self._operator)(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
+    """Maximum pooling of (N, C, L) to the given length."""
+
+    _operator = "adaptive_max_pool1d"
+
+
+class AdaptiveMaxPool2d(_AdaptiveMax):
+    """Maximum pooling of (N, C, H, W) to the given size."""
+
+    _operator = "adaptive_max_pool2d"
+
+
+class AdaptiveMaxPool3d(_AdaptiveMax):
+    """Maximum pooling of (N, C, D, H, W) to the given size."""
+
+    _operator = "adaptive_max_pool3d"
