@@ -1,1 +1,14 @@
-"""The primitives: about a hundred strict operations that every operator is written over."""
+"""The primitives: about a hundred strict operations that every operator is written over.
+
+    from rushlight._prims import prim
+    y = prim.exp(x)             # inside a trace
+
+Each family is one file and each primitive one record (`record.Primitive`) with all its rules.
+"""
+
+from rushlight._prims.record import PRIMITIVES, Primitive, not_differentiable, prim
+
+# The families, in the order of what they need.  Importing a family declares its primitives.
+from rushlight._prims import create, pointwise, arithmetic, logic, complexes, shape, windows, reduce, scan, indexed, products, ordering  # isort: skip
+
+__all__ = ["PRIMITIVES", "Primitive", "not_differentiable", "prim"]

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._prims.record import PRIMITIVES
-from rushlight._types.dtype import BOOL, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, DType
 from rushlight._types.layout import broadcast_shapes
 
 __all__ = [
-    "binary", "broadcast_to", "convert", "expand_dims", "full", "full_like", "keep_dims", "match", "reshape", "select", "squeeze",
-    "transpose", "unary", "zeros_like",
+    "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "eq", "expand_dims", "full", "full_like", "in_single", "keep_dims", "match",
+    "ne", "pad", "reshape", "select", "squeeze", "sum_to", "total", "transpose", "unary", "zeros_like",
 ]  # fmt: skip
 
+HALF = frozenset((FLOAT16, BFLOAT16))
 Number = (bool, int, float, complex)
 
 
@@ -112,6 +113,69 @@ def unary(name: str, x: Any) -> Any:
 def binary(name: str, a: Any, b: Any) -> Any:
     """A pointwise primitive of two operands, by name, after `match`."""
     return PRIMITIVES[name](*match(a, b))
+
+
+def eq(a: Any, b: Any) -> Any:
+    """a == b, element by element."""
+    return binary("eq", a, b)
+
+
+def ne(a: Any, b: Any) -> Any:
+    """a != b, element by element."""
+    return binary("ne", a, b)
+
+
+def conj(x: Any) -> Any:
+    """The complex conjugate; real values as they are."""
+    return PRIMITIVES["conj"](x) if x.dtype.is_complex else x
+
+
+def complex_(x: Any) -> Any:
+    """A real value as a complex one."""
+    return PRIMITIVES["complex"](x, zeros_like(x))
+
+
+def add_any(a: Any, b: Any) -> Any:
+    """The sum of two gradients, where None stands for zero.  Half types are added in float32 and rounded."""
+    if a is None or b is None:
+        return b if a is None else a
+    if a.dtype in HALF:
+        return convert(convert(a, FLOAT32) + convert(b, FLOAT32), a.dtype)
+    return a + b
+
+
+def total(x: Any, dims: Sequence[int]) -> Any:
+    """Sum over dims, which vanish.  Half types are summed in float32 and rounded."""
+    if not dims:
+        return x
+    if x.dtype in HALF:
+        return convert(PRIMITIVES["sum"](convert(x, FLOAT32), dims=tuple(dims)), x.dtype)
+    return PRIMITIVES["sum"](x, dims=tuple(dims))
+
+
+def in_single(function: Any, x: Any) -> Any:
+    """`function(x)`, computed in float32 and rounded back where x has a half type."""
+    return convert(function(convert(x, FLOAT32)), x.dtype) if x.dtype in HALF else function(x)
+
+
+def pad(x: Any, lo: Sequence[int], hi: Sequence[int], interior: Sequence[int], value: Any = 0) -> Any:
+    """`x` surrounded by `value`; where `lo` or `hi` is negative, that many elements are cut off instead."""
+    if any(lo) or any(hi) or any(interior):
+        more = [tuple(max(n, 0) for n in ends) for ends in (lo, hi)]
+        x = PRIMITIVES["pad"](x, value=_number_for(value, x.dtype), lo=more[0], hi=more[1], interior=tuple(interior))
+    if min((*lo, *hi), default=0) < 0:
+        starts = tuple(max(-n, 0) for n in lo)
+        stops = tuple(size - max(-n, 0) for size, n in zip(x.shape, hi, strict=True))
+        x = PRIMITIVES["slice"](x, starts=starts, stops=stops, steps=(1,) * len(x.shape))
+    return x
+
+
+def sum_to(x: Any, shape: Sequence[int]) -> Any:
+    """Undo `broadcast_to` in reverse mode: sum over the dims that a value of `shape` was repeated along."""
+    shape = tuple(shape)
+    offset = len(x.shape) - len(shape)
+    dims = [d for d in range(len(x.shape)) if d < offset or (shape[d - offset] == 1 and x.shape[d] != 1)]
+    return reshape(total(x, dims), shape)
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:

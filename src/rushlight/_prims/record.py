@@ -12,12 +12,25 @@ from typing import Any, Protocol
 
 from rushlight._types.dtype import DType
 
-__all__ = ["PRIMITIVES", "Aval", "Builder", "Primitive", "building", "not_differentiable"]
+__all__ = ["PRIMITIVES", "Aval", "Builder", "Namespace", "Primitive", "building", "not_differentiable", "prim"]
 
 Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
 
 PRIMITIVES: dict[str, Primitive] = {}
+
+
+class Namespace:
+    """The primitives as attributes: bodies and rules write `prim.exp(x)`."""
+
+    def __getattr__(self, name: str) -> Primitive:
+        raise AttributeError(f"there is no primitive {name!r}; the table is rushlight._prims.PRIMITIVES")
+
+    def __dir__(self) -> list[str]:
+        return sorted(PRIMITIVES)
+
+
+prim = Namespace()
 
 
 class Builder(Protocol):
@@ -38,7 +51,7 @@ class _Stack:
 building = _Stack()
 
 
-class not_differentiable:  # noqa: N801 (reads as a statement in the records)
+class not_differentiable:
     """Stands where a gradient rule would: says that there is none, and why."""
 
     __slots__ = ("why",)
@@ -93,6 +106,7 @@ class Primitive:
         self.spec, self.reference, self.vjp, self.jvp, self.batch = spec, reference, vjp, jvp, batch
         self.lower, self.samples, self.layout, self.decompose = lower, samples, layout, decompose
         PRIMITIVES[name] = self
+        prim.__dict__[name] = self
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """Give this primitive to the current builder; returns its value, or a tuple of values where `multiple`."""

@@ -1,0 +1,135 @@
+"""Functions of two numbers.  Rules have the form `rule(t, c, out, a, b)`, one for each operand; see `families`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import build, numbers
+from rushlight._prims.families import pointwise
+from rushlight._prims.record import not_differentiable, prim
+from rushlight._prims.samples import pointwise_samples
+
+__all__: list[str] = []
+
+NUMBERS = ("float64", "float32", "complex128", "int64", "int32", "uint8")
+REALS = ("float64", "float32")
+INTEGERS = ("int64", "int32", "uint8")
+WHOLE = not_differentiable("it is for integers")
+
+pointwise(
+    "add", "a + b.", kinds="uifc", reference=lambda a, b: np.add(a, b), samples=pointwise_samples(NUMBERS, 2),
+    rules=[lambda t, c, out, a, b: t, lambda t, c, out, a, b: t],
+)  # fmt: skip
+pointwise(
+    "sub", "a - b.", kinds="uifc", reference=lambda a, b: np.subtract(a, b), samples=pointwise_samples(NUMBERS, 2),
+    rules=[lambda t, c, out, a, b: t, lambda t, c, out, a, b: -t],
+)  # fmt: skip
+pointwise(
+    "mul", "a * b.", kinds="uifc", reference=lambda a, b: np.multiply(a, b), samples=pointwise_samples(NUMBERS, 2),
+    rules=[lambda t, c, out, a, b: t * c(b), lambda t, c, out, a, b: t * c(a)],
+)  # fmt: skip
+pointwise(
+    "div", "a / b.", kinds="fc", reference=numbers.wide(lambda a, b: np.divide(a, b)),
+    samples=pointwise_samples((*REALS, "complex128"), 2, second=(0.5, 3.0)),
+    rules=[lambda t, c, out, a, b: t / c(b), lambda t, c, out, a, b: -(t * c(out / b))],
+)  # fmt: skip
+
+
+# ***** integer division: by zero is an error at run time *****
+
+
+def _checked(b: Any) -> Any:
+    if b.dtype.kind in "ui" and np.any(b == 0):
+        raise ZeroDivisionError("integer division by zero")
+    return b
+
+
+def _div_trunc(a: Any, b: Any) -> Any:
+    quotient = np.floor_divide(a, _checked(b))
+    inexact = quotient * b != a
+    return (quotient + (inexact & ((a < 0) != (b < 0)))).astype(a.dtype)
+
+
+pointwise(
+    "div_trunc", "Integer division toward zero.", kinds="ui", reference=_div_trunc, rules=WHOLE,
+    samples=pointwise_samples(INTEGERS, 2, second=(1, 9)),
+)  # fmt: skip
+pointwise(
+    "div_floor", "Integer division downward.", kinds="ui", reference=lambda a, b: np.floor_divide(a, _checked(b)), rules=WHOLE,
+    samples=pointwise_samples(INTEGERS, 2, second=(1, 9)),
+)  # fmt: skip
+pointwise(
+    "rem_trunc", "What division toward zero leaves; it has the sign of a (C's %, fmod).", kinds="uif",
+    reference=lambda a, b: np.fmod(a, _checked(b)), samples=pointwise_samples((*REALS, *INTEGERS), 2, second=(0.5, 3.0)),
+    rules=[lambda t, c, out, a, b: t, lambda t, c, out, a, b: -(t * prim.trunc(a / b))],
+)  # fmt: skip
+
+# ***** powers and angles *****
+
+
+def _pow_reference(a: Any, b: Any) -> Any:
+    if a.dtype.kind in "fc":
+        return numbers.wide(lambda x, y: np.power(x, y))(a, b)
+    power = np.power(a, np.where(b < 0, 0, b).astype(b.dtype))
+    if a.dtype.kind == "u":
+        return power
+    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))  # the integer part of 1 / a**-b
+    return np.where(b < 0, inverse, power).astype(a.dtype)
+
+
+def _pow_base(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
+    """b a^(b-1), but 0 for a^0, where 0 * 0^-1 would be NaN."""
+    return build.select(build.eq(b, 0.0), build.zeros_like(t), t * c(b * prim.pow(a, b - 1.0)))
+
+
+def _pow_exponent(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
+    """a^b log a, but 0 for 0^b with b >= 0, where log 0 would spoil it."""
+    positive = (prim.real(b) if b.dtype.is_complex else b) >= 0.0
+    return build.select(build.eq(a, 0.0) & positive, build.zeros_like(t), t * c(out * prim.log(a)))
+
+
+pointwise(
+    "pow", "a to the power b; integers to negative powers are cut toward zero.", kinds="uifc", reference=_pow_reference,
+    samples=pointwise_samples((*REALS, "complex128", "int64", "uint8"), 2, low=0.2, high=2.0, second=(-2.0, 3.0)),
+    rules=[_pow_base, _pow_exponent],
+)  # fmt: skip
+pointwise(
+    "atan2", "The angle of the point (b, a).", kinds="f", reference=numbers.wide(lambda a, b: np.arctan2(a, b)),
+    samples=pointwise_samples(REALS, 2),
+    rules=[lambda t, c, out, a, b: t * (b / (a * a + b * b)), lambda t, c, out, a, b: t * (-a / (a * a + b * b))],
+)  # fmt: skip
+
+# ***** choosing one of two: ties share the gradient *****
+
+
+def _share(t: Any, mine: Any, other: Any, loses: Any) -> Any:
+    return build.select(prim.eq(mine, other), t * 0.5, build.select(loses, build.zeros_like(t), t))
+
+
+pointwise(
+    "maximum", "The greater; NaN if either is NaN.", kinds="uif", reference=lambda a, b: np.maximum(a, b),
+    samples=pointwise_samples((*REALS, *INTEGERS), 2),
+    rules=[lambda t, c, out, a, b: _share(t, a, b, a < b), lambda t, c, out, a, b: _share(t, b, a, b < a)],
+)  # fmt: skip
+pointwise(
+    "minimum", "The lesser; NaN if either is NaN.", kinds="uif", reference=lambda a, b: np.minimum(a, b),
+    samples=pointwise_samples((*REALS, *INTEGERS), 2),
+    rules=[lambda t, c, out, a, b: _share(t, a, b, a > b), lambda t, c, out, a, b: _share(t, b, a, b > a)],
+)  # fmt: skip
+
+
+def _copysign_rule(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
+    """Whether the sign was turned; 0 at 0, where the result has a corner."""
+    turned = build.select(prim.eq(out, a), t, -t)
+    return build.select(build.eq(a, 0.0), build.zeros_like(t), turned)
+
+
+pointwise(
+    "copysign", "The size of a with the sign of b.", kinds="f", reference=lambda a, b: np.copysign(a, b),
+    samples=pointwise_samples(REALS, 2), rules=[_copysign_rule, None],
+)  # fmt: skip
+pointwise(
+    "nextafter", "The next number after a on the way to b.", kinds="f", reference=lambda a, b: np.nextafter(a, b),
+    samples=pointwise_samples(REALS, 2), rules=not_differentiable("it steps between neighbouring numbers"),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""What the primitives of a family share: checks, batching rules, and constructors that turn a line of maths into a record.
+
+The constructors for pointwise primitives take rules of one form, `rule(t, c, out, *inputs)`: how the change `t` of one input
+changes the result.  Multiplying elements by elements is its own transpose, so the same rule serves forward mode (`t` is a
+tangent, `c` does nothing) and reverse mode (`t` is the cotangent, `c` is complex conjugation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._prims import build
+from rushlight._prims.build import HALF
+from rushlight._prims.record import PRIMITIVES, Aval, Primitive, Rule, not_differentiable
+from rushlight._types.dtype import DType
+
+__all__ = ["HALF", "identity", "lift", "pointwise", "require", "require_equal", "size_of_batch"]
+
+_KINDS = {"b": "bool", "u": "unsigned", "i": "integer", "f": "float", "c": "complex"}
+
+
+# ***** checks *****
+
+
+def require(name: str, x: Any, kinds: str, half: bool = False) -> None:
+    """TypeError unless the dtype of `x` is of one of `kinds`; half types take part only in what moves data."""
+    if x.dtype.kind not in kinds:
+        raise TypeError(f"prim.{name} takes {'/'.join(_KINDS[k] for k in kinds)} values, got {x.dtype.name}")
+    if x.dtype in HALF and not half:
+        raise TypeError(f"prim.{name} does not compute in {x.dtype.name}: convert to float32 before and back after")
+
+
+def require_equal(name: str, *xs: Any) -> None:
+    """Primitives are strict: all operands have one shape and one dtype."""
+    first = xs[0]
+    for x in xs[1:]:
+        if x.shape != first.shape:
+            raise ValueError(f"prim.{name} takes operands of one shape, got {list(first.shape)} and {list(x.shape)}")
+        if x.dtype is not first.dtype:
+            raise TypeError(f"prim.{name} takes operands of one dtype, got {first.dtype.name} and {x.dtype.name}")
+
+
+# ***** batching *****
+
+
+def size_of_batch(batched: Sequence[bool], xs: Sequence[Any]) -> int:
+    """The size of the new leading dim, read off an operand that has it."""
+    return next(int(x.shape[0]) for flag, x in zip(batched, xs, strict=True) if flag)
+
+
+def lift(batched: Sequence[bool], xs: Sequence[Any]) -> list[Any]:
+    """Give every operand the new leading dim; those that lack it are broadcast."""
+    size = size_of_batch(batched, xs)
+    return [x if flag else build.broadcast_to(x, (size, *x.shape)) for flag, x in zip(batched, xs, strict=True)]
+
+
+def batch_pointwise(name: str) -> Rule:
+    """Nothing changes but the shape."""
+    return lambda batched, *xs, **p: PRIMITIVES[name](*lift(batched, xs), **p)
+
+
+# ***** pointwise primitives *****
+
+
+def identity(x: Any) -> Any:
+    """Stands for `c` in forward mode."""
+    return x
+
+
+def _vjp(rules: Sequence[Rule | None]) -> Rule:
+    def vjp(ct: Any, out: Any, *xs: Any, **p: Any) -> tuple[Any, ...]:
+        return tuple(None if rule is None else rule(ct, build.conj, out, *xs, **p) for rule in rules)
+
+    return vjp
+
+
+def _jvp(rules: Sequence[Rule | None]) -> Rule:
+    def jvp(tangents: Sequence[Any], out: Any, *xs: Any, **p: Any) -> Any:
+        total = None
+        for t, rule in zip(tangents, rules, strict=True):
+            if t is not None and rule is not None:
+                total = build.add_any(total, rule(t, identity, out, *xs, **p))
+        return total
+
+    return jvp
+
+
+def pointwise(
+    name: str,
+    doc: str,
+    *,
+    kinds: str,
+    reference: Rule,
+    samples: Callable[[], Any],
+    rules: Sequence[Rule | None] | not_differentiable,
+    result: Callable[[DType], DType] = identity,
+    family: str = "pointwise",
+    half: bool = False,
+) -> Primitive:
+    """A primitive that works element by element on operands of one shape and dtype.
+
+    `rules` has one entry per operand (None where the derivative is zero everywhere); `result` gives the dtype of the result.
+    """
+
+    def spec(*xs: Any) -> Aval:
+        for x in xs:
+            require(name, x, kinds, half)
+        require_equal(name, *xs)
+        return xs[0].shape, result(xs[0].dtype)
+
+    none = isinstance(rules, not_differentiable)
+    return Primitive(
+        name, doc, family=family, spec=spec, reference=reference, lower=("scalar", name), samples=samples,
+        vjp=rules if none else _vjp(rules), jvp=rules if none else _jvp(rules), batch=batch_pointwise(name),  # type: ignore[arg-type]
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""How the reference computes: wider than the dtype, then rounded once; and the few functions that NumPy lacks.
+
+bfloat16 has no NumPy dtype.  References hold it as float32 arrays whose values are rounded to bfloat16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._types.dtype import BFLOAT16, DType
+
+__all__ = ["digamma", "erf", "erfc", "erfinv", "holder", "lgamma", "round_to_bfloat16", "stored", "wide"]
+
+_WIDER = {"float16": "float64", "float32": "float64", "complex64": "complex128"}
+
+
+def holder(dtype: DType) -> str:
+    """The NumPy dtype in which references hold `dtype`."""
+    return "float32" if dtype is BFLOAT16 else dtype.name
+
+
+def round_to_bfloat16(x: Any) -> Any:
+    """Float32 values rounded to the nearest bfloat16, ties to even; NaN stays NaN."""
+    single = np.asarray(x, dtype=np.float32)
+    bits = single.view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.where(np.isnan(single), single, rounded)
+
+
+def stored(x: Any, dtype: DType) -> Any:
+    """`x` converted to `dtype` as a C cast does (floats to integers toward zero), in the array that holds it."""
+    x = np.asarray(x)
+    if dtype is BFLOAT16:
+        return round_to_bfloat16(x.real if x.dtype.kind == "c" else x)
+    if x.dtype.kind == "c" and not dtype.is_complex and dtype.kind != "b":
+        x = x.real
+    if x.dtype.kind == "f" and dtype.is_integer:
+        x = x.astype(np.int64)
+    return x.astype(dtype.name)
+
+
+def wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute in double precision and round once to the operands' dtype."""
+
+    def reference(*xs: Any) -> Any:
+        name = xs[0].dtype.name
+        return np.asarray(function(*(x.astype(_WIDER.get(name, name)) for x in xs))).astype(name)
+
+    return reference
+
+
+def _scalarwise(function: Callable[[float], float]) -> Callable[..., Any]:
+    def apply(x: Any) -> Any:
+        x = np.asarray(x)
+        return np.array([function(float(v)) for v in x.ravel()], dtype=np.float64).reshape(x.shape)
+
+    return apply
+
+
+def _erfinv(x: float) -> float:
+    if math.isnan(x) or abs(x) > 1:
+        return math.nan
+    if abs(x) == 1:
+        return math.copysign(math.inf, x)
+    log = math.log((1 - x) * (1 + x))  # Winitzki's approximation, then Newton's method on erf or, in the tail, on erfc
+    lead = 2 / (math.pi * 0.147) + log / 2
+    y = math.copysign(math.sqrt(max(math.sqrt(lead * lead - log / 0.147) - lead, 0.0)), x)
+    for _ in range(4):
+        error = math.erf(y) - x if abs(x) < 0.5 else math.copysign((1 - abs(x)) - math.erfc(abs(y)), x)
+        y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
+    return y if x else x
+
+
+def _lgamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except ValueError:  # a pole
+        return math.inf
+
+
+def _digamma(x: float) -> float:
+    if math.isnan(x) or x == -math.inf or (x < 0 and x == math.floor(x)):
+        return math.nan
+    if x == 0:
+        return math.copysign(math.inf, -x)
+    if x == math.inf:
+        return math.inf
+    if x < 0:
+        return _digamma(1 - x) - math.pi / math.tan(math.pi * (x % 1.0))
+    shifted = 0.0
+    while x < 10:
+        shifted -= 1 / x
+        x += 1
+    square = 1 / (x * x)
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square * (1 / 132 - square * 691 / 32760)))))
+    return shifted + math.log(x) - 0.5 / x - series
+
+
+erf = _scalarwise(math.erf)
+erfc = _scalarwise(math.erfc)
+erfinv = _scalarwise(_erfinv)
+lgamma = _scalarwise(_lgamma)
+digamma = _scalarwise(_digamma)

@@ -1,0 +1,96 @@
+"""Sorting.  NaN counts as greater than every number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import build
+from rushlight._prims.families import require
+from rushlight._prims.record import Aval, Primitive, prim
+from rushlight._prims.samples import Samples, any_dtype, floats
+from rushlight._types.dtype import INT64
+
+__all__: list[str] = []
+
+
+def _check(name: str, x: Any, dim: int) -> None:
+    require(name, x, "buif")
+    if not 0 <= dim < len(x.shape):
+        raise ValueError(f"prim.{name}: {dim} is not a dim of {list(x.shape)}")
+
+
+def _order(x: Any, dim: int, descending: bool) -> Any:
+    """Indices that sort x; equals keep their order."""
+    if not descending:
+        return np.argsort(x, axis=dim, kind="stable").astype("int64")
+    turned = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+    return (x.shape[dim] - 1 - np.flip(turned, dim)).astype("int64")
+
+
+def _back(ct: Any, out: Any, x: Any, dim: int) -> tuple[Any]:
+    """Every value goes back to the place it came from."""
+    return (None if ct[0] is None else prim.scatter(build.zeros_like(x), out[1], ct[0], dim=dim, reduce="set"),)
+
+
+# ***** sort *****
+
+
+def _sort_spec(x: Any, dim: int, descending: bool, stable: bool) -> list[Aval]:
+    _check("sort", x, dim)
+    return [(x.shape, x.dtype), (x.shape, INT64)]
+
+
+def _sort(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]:
+    order = _order(x, dim, descending)
+    return np.take_along_axis(x, order, dim), order
+
+
+def _sort_samples() -> Samples:
+    for dtype in ("float64", "float32", "int64", "uint8", "bool"):
+        for descending in (False, True):
+            yield [any_dtype((3, 7), dtype)], {"dim": 1, "descending": descending, "stable": True}
+    yield [floats((5, 2))], {"dim": 0, "descending": False, "stable": False}
+    yield [np.array([2.0, np.nan, -np.inf, 1.0, np.nan, np.inf])], {"dim": 0, "descending": True, "stable": True}
+    yield [floats((0,))], {"dim": 0, "descending": False, "stable": True}
+
+
+Primitive(
+    "sort", "Values in order along dim, and where they came from; `stable` keeps the order of equals.", family="heavy",
+    spec=_sort_spec, reference=_sort, lower=("extern", "sort"), multiple=True, samples=_sort_samples,
+    vjp=lambda ct, out, x, dim, descending, stable: _back(ct, out, x, dim),
+    jvp=lambda tangents, out, x, dim, descending, stable: (prim.gather(tangents[0], out[1], dim=dim), None),
+    batch=lambda batched, x, dim, **p: prim.sort(x, dim=dim + 1, **p),
+)  # fmt: skip
+
+# ***** topk *****
+
+
+def _topk_spec(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> list[Aval]:
+    _check("topk", x, dim)
+    if not 0 <= k <= x.shape[dim]:
+        raise ValueError(f"prim.topk: k={k} is out of range for dim {dim} of {list(x.shape)}")
+    shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
+    return [(shape, x.dtype), (shape, INT64)]
+
+
+def _topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
+    order = np.take(_order(x, dim, largest), np.arange(k), axis=dim)
+    return np.take_along_axis(x, order, dim), order
+
+
+def _topk_samples() -> Samples:
+    for dtype in ("float64", "float32", "int64"):
+        for largest in (True, False):
+            yield [any_dtype((3, 7), dtype)], {"k": 3, "dim": 1, "largest": largest, "sorted": True}
+    yield [floats((5, 2))], {"k": 5, "dim": 0, "largest": True, "sorted": True}
+    yield [floats((5,))], {"k": 0, "dim": 0, "largest": True, "sorted": True}
+
+
+Primitive(
+    "topk", "The k greatest (or least) along dim, best first, and where they are.  Which of several equals is taken is not said.",
+    family="heavy", spec=_topk_spec, reference=_topk, lower=("extern", "topk"), multiple=True, samples=_topk_samples,
+    vjp=lambda ct, out, x, k, dim, largest, sorted: _back(ct, out, x, dim),
+    jvp=lambda tangents, out, x, k, dim, largest, sorted: (prim.gather(tangents[0], out[1], dim=dim), None),
+    batch=lambda batched, x, k, dim, **p: prim.topk(x, k=k, dim=dim + 1, **p),
+)  # fmt: skip
