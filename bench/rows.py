@@ -1,0 +1,144 @@
+"""The rows: what is timed, with which claim.  Every function takes the module (`torch` or `rushlight`) and returns the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Call = Callable[[], Any]
+Make = Callable[[Any], Call]
+
+ROWS: dict[str, tuple[float, Make]] = {}  # name -> (how many times PyTorch's speed we claim, maker)
+
+
+def row(name: str, claim: float) -> Callable[[Make], Make]:
+    def add(make: Make) -> Make:
+        ROWS[name] = (claim, make)
+        return make
+
+    return add
+
+
+# ***** the cost of a call *****
+
+
+@row("overhead/add_10", 1.0)
+def add_small(t: Any) -> Call:
+    a, b = t.randn(10), t.randn(10)
+    return lambda: a + b
+
+
+@row("overhead/add_10_recorded", 1.0)
+def add_small_recorded(t: Any) -> Call:
+    a, b = t.randn(10, requires_grad=True), t.randn(10)
+    return lambda: a + b
+
+
+@row("overhead/forward_backward_10", 1.0)
+def small_backward(t: Any) -> Call:
+    a, b = t.randn(10, requires_grad=True), t.randn(10, requires_grad=True)
+
+    def step() -> None:
+        a.grad = b.grad = None
+        ((a * b) + b).sum().backward()
+
+    return step
+
+
+# ***** one pass over memory *****
+
+SIZES = {"64k": (1 << 16, 1.0), "1M": (1 << 20, 1.0), "16M": (1 << 24, 2.0)}
+
+
+def _pointwise(label: str, size: int, claim: float) -> None:
+    @row(f"pointwise/add_{label}", claim)
+    def add(t: Any) -> Call:
+        a, b = t.randn(size), t.randn(size)
+        return lambda: a + b
+
+    @row(f"pointwise/exp_{label}", claim)
+    def exp(t: Any) -> Call:
+        a = t.randn(size)
+        return lambda: t.exp(a)
+
+    @row(f"pointwise/gelu_{label}", claim)
+    def gelu(t: Any) -> Call:
+        a = t.randn(size)
+        return lambda: t.nn.functional.gelu(a)
+
+
+for _label, (_size, _claim) in SIZES.items():
+    _pointwise(_label, _size, _claim)
+
+
+# ***** rows of a matrix, forward alone and with backward *****
+
+
+def _rowwise(name: str, shape: tuple[int, ...], apply: Callable[[Any, Any], Any]) -> None:
+    @row(f"rows/{name}", 1.0)
+    def forward(t: Any) -> Call:
+        x = t.randn(*shape)
+        return lambda: apply(t, x)
+
+    @row(f"rows/{name}_backward", 1.0)
+    def backward(t: Any) -> Call:
+        x = t.randn(*shape, requires_grad=True)
+        seed = t.ones_like(apply(t, x).detach())
+
+        def step() -> None:
+            x.grad = None
+            apply(t, x).backward(seed)
+
+        return step
+
+
+_rowwise("softmax", (4096, 1024), lambda t, x: t.softmax(x, -1))
+_rowwise("layer_norm", (4096, 1024), lambda t, x: t.nn.functional.layer_norm(x, (1024,)))
+_rowwise("sum_rows", (4096, 1024), lambda t, x: x.sum(-1))
+_rowwise("sum_columns", (4096, 1024), lambda t, x: x.sum(0))
+_rowwise("mean", (4096, 1024), lambda t, x: x.mean())
+_rowwise("var", (4096, 1024), lambda t, x: x.var(-1))
+
+
+@row("rows/cross_entropy", 1.0)
+def cross_entropy(t: Any) -> Call:
+    x, y = t.randn(512, 32000), t.randint(0, 32000, (512,))
+    return lambda: t.nn.functional.cross_entropy(x, y)
+
+
+@row("rows/cross_entropy_backward", 1.0)
+def cross_entropy_backward(t: Any) -> Call:
+    x, y = t.randn(512, 32000, requires_grad=True), t.randint(0, 32000, (512,))
+
+    def step() -> None:
+        x.grad = None
+        t.nn.functional.cross_entropy(x, y).backward()
+
+    return step
+
+
+# ***** training *****
+
+
+@row("train/adamw_100_parameters", 3.0)
+def adamw(t: Any) -> Call:
+    params = [t.nn.Parameter(t.randn(32, 32)) for _ in range(100)]
+    optimizer = t.optim.AdamW(params, lr=1e-3)
+    for p in params:
+        p.grad = t.randn(32, 32)
+    return optimizer.step
+
+
+@row("train/mlp_784_512_512_10", 1.0)
+def mlp(t: Any) -> Call:
+    nn = t.nn
+    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    optimizer = t.optim.SGD(model.parameters(), lr=0.01)
+    x, y = t.randn(64, 784), t.randint(0, 10, (64,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
