@@ -23,7 +23,7 @@ A variable gets its type from its first assignment, or from `x: u32 = 0`, and ke
 A shift by the width or more, an integer division by zero and a float too large for a cast to an integer are undefined.
 
 **Memory**: `p.f32[i]` loads and stores element i; `load(T, p, i)` and `store(T, p, i, v)` do it for a type T that is a
-name; an i1 in memory is a byte.  `p + n` moves a ptr by n bytes, `p - q` is an i64, `None` is the null pointer.
+name; an i1 in memory is a byte.  `p + n` moves a ptr by n bytes, `p - q` is an i64, `None` is the null pointer (`p is None`).
 `stack(64)` is local memory; `static("name", nbytes)` declares zeroed memory of the unit at module level.
 
 **Calls**: other native functions, `extern("log", "f64(f64)")` (a C function declared at module level, `...` for

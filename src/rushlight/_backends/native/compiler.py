@@ -405,6 +405,8 @@ class FunctionCompiler:
         return self.binary(type(node.op), self.expr(node.left), self.expr(node.right))
 
     def binary(self, kind: type, a: Any, b: Any) -> Any:
+        if isinstance(a, (Static, ExternData)):
+            a = self.pointer(a)
         if not isinstance(a, Val) and not isinstance(b, Val):
             try:
                 return _FOLD[kind](a, b)
@@ -472,8 +474,12 @@ class FunctionCompiler:
     def compare(self, kind: type, a: Any, b: Any) -> Any:
         if not isinstance(a, Val) and not isinstance(b, Val):
             return _FOLD[kind](a, b)
+        if kind in (ast.Is, ast.IsNot):
+            if (a is None or b is None) and (a if b is None else b).type is ptr:
+                return self.compare(ast.Eq if kind is ast.Is else ast.NotEq, a, b)
+            self.fail("is and is not compare a ptr with None, or compile-time objects")
         if kind not in _COMPARE:
-            self.fail(f"{kind.__name__} is not in the subset (is / is not compare types at compile time)")
+            self.fail(f"{kind.__name__} is not in the subset")
         a, b = self.pair(a, b)
         word, t = _COMPARE[kind], a.type
         if t.is_float:

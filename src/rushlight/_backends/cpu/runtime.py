@@ -1,0 +1,211 @@
+"""The native runtime: one object file, loaded by the first use of `runtime()`, and the Python types it needs.
+
+It holds the memory pool, the `Storage` type, the thread pool and the stub of all kernels (`pool_native`,
+`threads_native`, `stub_native`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.errors import OutOfMemoryError
+from rushlight._base.lazy import LazyModule
+from rushlight._backends.cpu import jit, pool_native, stub_native, threads_native
+from rushlight._backends.cpu.cache import default_cache
+from rushlight._backends.cpu.target import host_target
+from rushlight._backends.native import native
+from rushlight._backends.native.function import NativeFunction
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = LazyModule("ctypes")
+
+__all__ = ["Runtime", "cached_object", "compile_native", "runtime"]
+
+
+# ***** native functions to object code *****
+
+_LANGUAGE: list[bytes] = []
+
+
+def _language_digest() -> bytes:
+    """A digest of the native language's own implementation: a change there must not find old objects."""
+    if not _LANGUAGE:
+        h = hashlib.sha256()
+        directory = os.path.join(os.path.dirname(os.path.dirname(__file__)), "native")
+        for name in ("compiler.py", "intrinsics.py", "types.py"):
+            try:
+                with open(os.path.join(directory, name), "rb") as file:
+                    h.update(file.read())
+            except OSError:  # installed without sources: the version of the package is part of the text below
+                h.update(name.encode())
+        _LANGUAGE.append(h.digest())
+    return _LANGUAGE[0]
+
+
+def cached_object(text: str, opt: str = "kernel") -> bytes:
+    """Object code for LLVM text, from the disk cache or compiled now."""
+    cache = default_cache()
+    key = cache.key(opt, text)
+    data = cache.get(key)
+    if data is None:
+        data = jit.compile_object(text, opt)
+        cache.put(key, data)
+    return data
+
+
+def native_text(functions: Iterable[NativeFunction]) -> str:
+    """LLVM text for native functions."""
+    from rushlight._backends.native.compiler import compile_unit  # loads ast: only when something is compiled
+
+    return compile_unit(functions, host_target().arch)
+
+
+def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> bytes:
+    """Object code that defines `functions`, and the LLVM text `extra`, from the disk cache or compiled now.
+
+    A hit needs no parsing: the key is made from the functions' byte code and constants.
+    """
+    functions = list(functions)
+    cache = default_cache()
+    key = cache.key("native", _language_digest(), extra, *(f.digest() for f in functions))
+    data = cache.get(key)
+    if data is None:
+        data = jit.compile_object(native_text(functions) + extra, "native")
+        cache.put(key, data)
+    return data
+
+
+# ***** the runtime *****
+
+
+@native("void(ptr)")
+def runtime_tables(out):
+    """Where the runtime's tables lie."""
+    out.ptr[0] = pool_state
+    out.ptr[1] = threads_state
+
+
+pool_state = pool_native.STATE
+threads_state = threads_native.THREADS
+
+_ROOTS = (
+    runtime_tables,
+    pool_native.py_alloc, pool_native.py_alloc_zeroed, pool_native.py_from_owner, pool_native.py_empty_cache,
+    pool_native.storage_dealloc, pool_native.storage_buffer, pool_native.block_alloc, pool_native.block_free,
+    stub_native.py_make_callable, stub_native.handle_dealloc, stub_native.rl_fail, stub_native.rl_arg_int,
+    stub_native.rl_arg_ptr, stub_native.rl_arg_f64, stub_native.rl_count_error, stub_native.rl_raise,
+    threads_native.rl_parallel_for, threads_native.threads_init, threads_native.threads_stop,
+    threads_native.threads_forked, threads_native.spin_many,
+)  # fmt: skip
+
+# what kernels and bound native functions may call in the runtime
+_SHARED = ("rl_fail", "rl_raise", "rl_parallel_for", "rl_arg_int", "rl_arg_ptr", "rl_arg_f64", "rl_count_error")
+
+
+class Runtime:
+    """The loaded runtime.  `state` and `threads` are its tables, as arrays of 64-bit integers.
+
+    `alloc(nbytes)`, `alloc_zeroed(nbytes)` and `from_owner(address, nbytes, owner)` return a `Storage`; `empty_cache()`
+    gives free memory back; `make_callable` is described in `stub_native`; `symbols` are addresses for kernels to link to.
+    """
+
+    def __init__(self) -> None:
+        if getattr(sys, "_is_gil_enabled", lambda: True)() is False or not sys.version_info < (3, 15):
+            raise NotImplementedError("the CPU runtime works on CPython 3.11 to 3.14 with the GIL enabled")
+        self._keep: list[Any] = []
+        self._loaded = jit.load(compile_native(_ROOTS), [f.symbol for f in _ROOTS])
+        self._loaded.pin()  # worker threads live in it
+        self.symbols = {name: self._loaded[name] for name in _SHARED}
+        self.state, self.threads = self._tables()
+        self.Storage = self._storage_type()
+        self._handle = self._heap_type("Handle", stub_native.HANDLE_BYTES, {52: self._loaded["handle_dealloc"]}, ())
+        state = self.state
+        for word, value in (
+            (pool_native.STORAGE_TYPE, self.Storage), (pool_native.HANDLE_TYPE, self._handle), (pool_native.OOM_ERROR, OutOfMemoryError)
+        ):  # fmt: skip
+            self._keep.append(value)
+            state[word] = id(value)
+        self.make_callable = self._bootstrap()
+        method = self._method
+        self.alloc, self.alloc_zeroed = method("py_alloc", "alloc"), method("py_alloc_zeroed", "alloc_zeroed")
+        self.from_owner = method("py_from_owner", "from_owner")
+        self.empty_cache = method("py_empty_cache", "empty_cache")
+
+    def address(self, name: str) -> int:
+        """The address of an exported native function of the runtime."""
+        return self._loaded[name]
+
+    def plain(self, name: str, *types: Any) -> Any:
+        """An exported function of C types (no Python objects) as a ctypes function; it runs without the GIL."""
+        return ctypes.CFUNCTYPE(None, *types)(self._loaded[name])
+
+    def _tables(self) -> tuple[Any, Any]:
+        out = (ctypes.c_void_p * 2)()
+        self.plain("runtime_tables", ctypes.c_void_p)(ctypes.addressof(out))
+        return (
+            (ctypes.c_int64 * pool_native.STATE_WORDS).from_address(out[0]),
+            (ctypes.c_int64 * 64).from_address(out[1]),
+        )
+
+    def _text(self, text: str) -> int:
+        buffer = ctypes.create_string_buffer(text.encode())
+        self._keep.append(buffer)
+        return ctypes.addressof(buffer)
+
+    def _words(self, words: list[int]) -> int:
+        buffer = (ctypes.c_int64 * len(words))(*words)
+        self._keep.append(buffer)
+        return ctypes.addressof(buffer)
+
+    def _heap_type(self, name: str, nbytes: int, slots: dict[int, int], members: Iterable[tuple[str, int, int, int]]) -> Any:
+        """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only)."""
+        rows = [w for n, kind, offset, read_only in members for w in (self._text(n), kind, offset, read_only, 0)]
+        slots = {**slots, 72: self._words([*rows, 0, 0, 0, 0, 0])}
+        table = self._words([w for slot, value in sorted(slots.items()) for w in (slot, value)] + [0, 0])
+        flags = 1 << 7 | 1 << 8  # no instances by calling the type, immutable; not a base type
+        spec = self._words([self._text(f"rushlight._backends.cpu.storage.{name}"), nbytes, flags, table])
+        make = ctypes.pythonapi.PyType_FromSpec
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
+        return make(spec)
+
+    def _storage_type(self) -> Any:
+        members = (
+            ("ptr", 18, 16, 1), ("nbytes", 17, 24, 1), ("version", 17, 32, 0), ("owner", 6, 40, 1), ("__weaklistoffset__", 19, 56, 1)
+        )  # fmt: skip
+        doc = (
+            "Memory with an owner: `ptr` (address), `nbytes`, `version` (counts in-place writes), `owner` (None: the pool).\n\n"
+            "The memory goes back to its owner when the last reference dies.  Supports the buffer protocol."
+        )
+        slots = {52: self._loaded["storage_dealloc"], 1: self._loaded["storage_buffer"], 56: self._text(doc)}
+        return self._heap_type("Storage", pool_native.STORAGE_BYTES, slots, members)
+
+    def _bootstrap(self) -> Any:
+        """The first built-in function, made by hand; it makes all others."""
+        method = self._words([self._text("make_callable"), self._loaded["py_make_callable"], stub_native.METH_FASTCALL, 0])
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+        return make(method, None, None)
+
+    def _method(self, symbol: str, name: str) -> Any:
+        return self.make_callable(self._loaded[symbol], name.encode(), None, -1, 1)
+
+
+_RUNTIME: list[Runtime] = []
+
+
+def runtime() -> Runtime:
+    """The runtime of this process; the first call loads it (2 ms from the disk cache) and sets its limits."""
+    if not _RUNTIME:
+        made = Runtime()
+        from rushlight._backends.cpu import storage, threads  # they need this module, so they come last
+
+        storage.configure(made)
+        threads.configure(made)
+        _RUNTIME.append(made)
+    return _RUNTIME[0]

@@ -1,0 +1,93 @@
+"""Memory for tensors: the `Storage` type, the pool's settings and its statistics.
+
+    >>> from rushlight._backends.cpu.storage import alloc
+    >>> s = alloc(1000)
+    >>> s.nbytes, s.version, s.owner, s.ptr % 64
+    (1000, 0, None, 0)
+
+`alloc`, `alloc_zeroed`, `from_owner` and `Storage` are the runtime's own native objects; importing them from here
+loads the runtime, so modules that are imported early should ask for them late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.knobs import Knob
+from rushlight._backends.cpu import pool_native
+from rushlight._backends.cpu import runtime as _runtime
+from rushlight._backends.cpu.target import host_target
+
+if TYPE_CHECKING:
+    from rushlight._backends.cpu.runtime import Runtime
+
+__all__ = ["MEMORY_LIMIT_MB", "POOL_CAP_MB", "empty_cache", "memory_stats", "reset_peak", "set_memory_limit", "set_pool_cap"]
+
+_NATIVE = ("Storage", "alloc", "alloc_zeroed", "from_owner")
+
+
+def _default_cap() -> int:
+    """A quarter of the memory: enough for a training step's worth of buffers, little enough to leave room for others."""
+    return max(64, host_target().memory_bytes // 4 >> 20)
+
+
+POOL_CAP_MB: Knob[int] = Knob(
+    "pool_cap_mb", env="RUSHLIGHT_POOL_CAP_MB", kind=int, default=_default_cap,
+    doc="Most megabytes of freed CPU memory to keep for reuse (default: a quarter of the machine's memory).",
+)  # fmt: skip
+MEMORY_LIMIT_MB: Knob[int] = Knob(
+    "memory_limit_mb", env="RUSHLIGHT_MEMORY_LIMIT_MB", kind=int, default=0,
+    doc="Most megabytes of CPU memory to hold in all; 0 for no limit but the system's.",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NATIVE:
+        value = getattr(_runtime.runtime(), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def configure(runtime: Runtime) -> None:
+    """Give a fresh runtime its limits."""
+    runtime.state[pool_native.CAP] = POOL_CAP_MB.get() << 20
+    runtime.state[pool_native.LIMIT] = MEMORY_LIMIT_MB.get() << 20
+
+
+def set_pool_cap(nbytes: int) -> None:
+    """Keep at most `nbytes` of freed memory for reuse; what is kept beyond that is given back now."""
+    state = _runtime.runtime().state
+    state[pool_native.CAP] = max(0, nbytes)
+    if state[pool_native.CACHED] > nbytes:
+        empty_cache()
+
+
+def set_memory_limit(nbytes: int) -> None:
+    """Refuse allocations that would make the pool hold more than `nbytes` in all; 0 lifts the limit."""
+    _runtime.runtime().state[pool_native.LIMIT] = max(0, nbytes)
+
+
+def empty_cache() -> None:
+    """Give all freed memory that the pool keeps back to the system."""
+    _runtime.runtime().empty_cache()
+
+
+def memory_stats() -> dict[str, int]:
+    """What the pool holds, in bytes and counts.
+
+    `allocated`, `cached` (freed, kept for reuse), `peak_allocated`, `peak_held` (allocated and cached together), `live`
+    (blocks in use), `cached_blocks`, `allocations` (since the start), `system_calls`, `trims`, `cap`, `limit`.
+    """
+    s, p = _runtime.runtime().state, pool_native
+    return {
+        "allocated": s[p.ALLOCATED], "cached": s[p.CACHED], "peak_allocated": s[p.PEAK], "peak_held": s[p.PEAK_HELD],
+        "live": s[p.LIVE], "cached_blocks": s[p.CACHED_BLOCKS], "allocations": s[p.TOTAL], "system_calls": s[p.SYSTEM_CALLS],
+        "trims": s[p.TRIMS], "cap": s[p.CAP], "limit": s[p.LIMIT],
+    }  # fmt: skip
+
+
+def reset_peak() -> None:
+    """Start measuring the peaks anew."""
+    s, p = _runtime.runtime().state, pool_native
+    s[p.PEAK], s[p.PEAK_HELD] = s[p.ALLOCATED], s[p.ALLOCATED] + s[p.CACHED]

@@ -1,0 +1,141 @@
+"""What machine the CPU kernels are made for: triple, features, vector width, caches, cores.
+
+Nothing here loads LLVM: warm starts compare the fingerprint of the machine with that of the cached object files.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from rushlight._base.knobs import Knob
+
+__all__ = ["VECTOR_BYTES", "TargetDescription", "host_target", "usable_cores"]
+
+VECTOR_BYTES: Knob[int] = Knob(
+    "vector_bytes", env="RUSHLIGHT_VECTOR_BYTES", kind=int, default=0,
+    doc="Width of a vector register in bytes (16, 32 or 64); 0 takes the machine's. Smaller widths also switch the wider instructions off.",
+)  # fmt: skip
+
+_WIDTH_FLAGS = {"x86_64": ((64, "avx512f"), (32, "avx2"), (16, "sse2")), "aarch64": ((16, "asimd"), (16, "neon"))}
+# LLVM's features to drop when only narrower vectors are wanted: each one takes all that depend on it along.
+_NARROW = {"x86_64": {32: ("-avx512f", "-avx10.1", "-evex512"), 16: ("-avx512f", "-avx10.1", "-evex512", "-avx")}}
+
+
+class TargetDescription:
+    """A machine: `arch`, `system`, `flags` (of the kernel's cpuinfo), `model`, `vector_bytes`, caches in bytes, `cores`."""
+
+    __slots__ = (
+        "arch", "cores", "flags", "l1_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes", "model", "native_vector_bytes",
+        "page_bytes", "system", "vector_bytes",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        machine = platform.machine().lower() if sys.platform == "win32" else os.uname().machine
+        self.arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+        self.system = sys.platform
+        self.model, self.flags = _cpuinfo()
+        self.native_vector_bytes = _vector_bytes(self.arch, self.flags)
+        wanted = VECTOR_BYTES.get()
+        if wanted not in (0, 16, 32, 64):
+            raise ValueError(f"RUSHLIGHT_VECTOR_BYTES must be 0, 16, 32 or 64, not {wanted}")
+        self.vector_bytes = min(wanted, self.native_vector_bytes) if wanted else self.native_vector_bytes
+        caches = _caches()
+        self.l1_bytes, self.l2_bytes = caches.get(1, 32 << 10), caches.get(2, 1 << 20)
+        self.l3_bytes, self.line_bytes = caches.get(3, 8 << 20), 64
+        self.cores = usable_cores()
+        self.page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+        self.memory_bytes = _memory_bytes()
+
+    def __repr__(self) -> str:
+        return f"TargetDescription({self.arch}-{self.system}, {self.model}, {8 * self.vector_bytes}-bit vectors, {self.cores} cores)"
+
+    def has(self, flag: str) -> bool:
+        """Whether the machine has a feature, by its name in /proc/cpuinfo (`avx2`, `amx_bf16`, `asimd`)."""
+        return flag in self.flags
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that differs whenever machine code of another machine may not run here, or was made for other vectors."""
+        return f"{self.arch}/{self.system}/{self.model}/{self.vector_bytes}/{' '.join(sorted(self.flags))}"
+
+    @property
+    def llvm_suffix(self) -> str:
+        """Features to append to LLVM's host features: switches off what is wider than `vector_bytes`."""
+        if self.vector_bytes >= self.native_vector_bytes:
+            return ""
+        return "," + ",".join(_NARROW.get(self.arch, {}).get(self.vector_bytes, ()))
+
+
+def _cpuinfo() -> tuple[str, frozenset[str]]:
+    """Model name and feature flags of the first core (empty where there is no /proc/cpuinfo)."""
+    model, flags = platform.processor() if sys.platform != "linux" else "", frozenset[str]()
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            text = file.read(16384).decode("ascii", "replace")
+    except OSError:
+        if sys.platform == "darwin":
+            model = f"{os.uname().machine} {os.uname().release}"
+        return model, flags
+    names = []
+    for line in text.partition("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        key = key.strip().lower()
+        if key in ("flags", "features"):
+            flags = frozenset(value.split())
+        elif key in ("model name", "cpu family", "model", "stepping", "cpu implementer", "cpu part", "cpu variant"):
+            names.append(value.strip())
+    return " ".join(names) or model, flags
+
+
+def _vector_bytes(arch: str, flags: frozenset[str]) -> int:
+    return next((width for width, flag in _WIDTH_FLAGS.get(arch, ()) if flag in flags), 16)
+
+
+def _caches() -> dict[int, int]:
+    """Sizes of the data caches of core 0 by level, from sysfs."""
+    sizes: dict[int, int] = {}
+    for i in range(8):
+        base = f"/sys/devices/system/cpu/cpu0/cache/index{i}/"
+        try:
+            with open(base + "type") as kind, open(base + "level") as level, open(base + "size") as size:
+                if kind.read().strip() != "Instruction":
+                    text = size.read().strip()
+                    scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+                    sizes[int(level.read())] = int(text.rstrip("KM")) * scale
+        except (OSError, ValueError):
+            break
+    return sizes
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def _memory_bytes() -> int:
+    """Memory of the machine, or of the control group when that is less."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        total = 8 << 30
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            text = file.read().strip()
+            total = min(total, int(text)) if text.isdigit() else total
+    except OSError:
+        pass
+    return total
+
+
+_HOST: list[TargetDescription] = []
+
+
+def host_target() -> TargetDescription:
+    """The description of this machine (made once)."""
+    if not _HOST:
+        _HOST.append(TargetDescription())
+    return _HOST[0]

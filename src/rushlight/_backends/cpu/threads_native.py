@@ -1,0 +1,285 @@
+"""The thread pool, in the native language: workers that spin, then sleep, and take pieces from a counter.
+
+A job is (kernel, bufs, ints, number of pieces).  The *ticket* is one 64-bit word: the job's number above, the next piece
+below.  To take a piece a thread reads the ticket and the job, and compare-and-swaps the ticket to the next piece; success
+means that the job it read is the one still running, because the job's fields change only between two tickets.
+The caller waits for the pieces that were taken, never for threads: one that lost its core before it took a piece
+delays nobody.  A failing piece stops the handing out; pieces before it have been taken, so which failure is reported
+(that of the lowest piece) does not depend on the number of threads.
+
+Only one job runs at a time: whoever finds the pool taken (a second Python thread, a kernel inside a kernel) runs its
+pieces alone.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from rushlight._backends.native import (
+    atomic_add, atomic_cas, atomic_load, atomic_store, call_ptr, extern, i32, i64, native, pause, ptr, stack, static, u64, unlikely,
+)  # fmt: skip
+
+__all__ = [
+    "MAX_THREADS", "RUNNING", "SPIN", "THREADS", "WANTED", "rl_parallel_for", "spin_many", "threads_forked",
+    "threads_init", "threads_stop",
+]  # fmt: skip
+
+MAX_THREADS = 1024
+THREADS = static("rl_threads", 512)
+IDS = static("rl_thread_ids", 8 * MAX_THREADS)
+MUTEX = static("rl_mutex", 256)
+CONDITION = static("rl_condition", 256)
+
+# Words of THREADS; what different threads write lies on different cache lines.  A name with 4 counts 32-bit words.
+TICKET = 0
+EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
+FN, BUFS, INTS, PIECES = 16, 17, 18, 19
+DONE4, STATUS4, WAITING4 = 48, 50, 52
+LOCK4, WANTED, RUNNING, SPIN = 64, 33, 34, 35
+
+CLOSED = 0xFFFFFFFF  # the piece part of a ticket that hands nothing out
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
+_MACHINE = platform.machine() if sys.platform == "linux" else ""
+FUTEX = _FUTEX.get(_MACHINE, 0)  # 0: sleep on a condition variable
+SIG_SETMASK = 2 if sys.platform == "linux" else 3
+MOST = 0x7FFFFFFF
+
+syscall = extern("syscall", "i64(i64, ...)")
+sched_yield = extern("sched_yield", "i32()")
+pthread_create = extern("pthread_create", "i32(ptr, ptr, ptr, ptr)")
+pthread_join = extern("pthread_join", "i32(ptr, ptr)")
+pthread_sigmask = extern("pthread_sigmask", "i32(i32, ptr, ptr)")
+sigfillset = extern("sigfillset", "i32(ptr)")
+pthread_attr_init = extern("pthread_attr_init", "i32(ptr)")
+pthread_attr_setstacksize = extern("pthread_attr_setstacksize", "i32(ptr, i64)")
+pthread_attr_destroy = extern("pthread_attr_destroy", "i32(ptr)")
+pthread_mutex_init = extern("pthread_mutex_init", "i32(ptr, ptr)")
+pthread_mutex_lock = extern("pthread_mutex_lock", "i32(ptr)")
+pthread_mutex_unlock = extern("pthread_mutex_unlock", "i32(ptr)")
+pthread_cond_init = extern("pthread_cond_init", "i32(ptr, ptr)")
+pthread_cond_wait = extern("pthread_cond_wait", "i32(ptr, ptr)")
+pthread_cond_broadcast = extern("pthread_cond_broadcast", "i32(ptr)")
+
+
+# ***** sleeping *****
+
+
+@native("void(ptr, i32)")
+def sleep_on(word, seen):
+    """Sleep while the 32-bit `word` is `seen`; may return early."""
+    if FUTEX:
+        syscall(FUTEX, word, 128, seen, None)  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
+    else:
+        pthread_mutex_lock(MUTEX)
+        while atomic_load(i32, word, 0) == seen:
+            pthread_cond_wait(CONDITION, MUTEX)
+        pthread_mutex_unlock(MUTEX)
+
+
+@native("void(ptr, i32)")
+def wake(word, count):
+    """Wake up to `count` of those who sleep on `word`."""
+    if FUTEX:
+        syscall(FUTEX, word, 129, count)  # FUTEX_WAKE | FUTEX_PRIVATE_FLAG
+    else:
+        pthread_mutex_lock(MUTEX)
+        pthread_cond_broadcast(CONDITION)
+        pthread_mutex_unlock(MUTEX)
+
+
+@native("void(i64)")
+def spin_many(n):
+    """`n` spin steps, for measuring how long one takes."""
+    for _i in range(n):
+        pause()
+        atomic_load(i32, THREADS, EPOCH4)
+
+
+# ***** taking pieces *****
+
+
+@native("void(u64, i64)")
+def stop_handing_out(ticket, pieces):
+    """After a failure: take all pieces that are left of this job, and count them as done."""
+    job = ticket >> 32
+    while True:
+        t = atomic_load(u64, THREADS, TICKET)
+        piece = i64(t & CLOSED)
+        if t >> 32 != job or piece >= pieces:
+            return
+        if atomic_cas(u64, THREADS, TICKET, t, (job << 32) | u64(pieces)) == t:
+            atomic_add(i32, THREADS, DONE4, i32(pieces - piece))
+            return
+
+
+@native("void()")
+def take_pieces():
+    """Run pieces of the current job until none is left."""
+    while True:
+        t = atomic_load(u64, THREADS, TICKET)
+        piece = i64(t & CLOSED)
+        pieces = atomic_load(i64, THREADS, PIECES)
+        if piece >= pieces:
+            return
+        fn = atomic_load(ptr, THREADS, FN)
+        bufs = atomic_load(ptr, THREADS, BUFS)
+        ints = atomic_load(ptr, THREADS, INTS)
+        if atomic_cas(u64, THREADS, TICKET, t, t + 1) == t:
+            status = call_ptr("i32(ptr, ptr, i64)", fn, bufs, ints, piece)
+            if unlikely(status != 0):
+                atomic_cas(i32, THREADS, STATUS4, 0, status)
+                stop_handing_out(t, pieces)
+            done = atomic_add(i32, THREADS, DONE4, 1) + 1
+            if done == i32(pieces) and atomic_load(i32, THREADS, WAITING4) != 0:
+                wake(THREADS + 4 * DONE4, 1)
+
+
+@native("ptr(ptr)")
+def worker(unused):
+    """The life of a worker thread."""
+    longest = THREADS.i64[SPIN]
+    budget = longest
+    seen = atomic_load(i32, THREADS, EPOCH4)
+    while True:
+        take_pieces()
+        k = 0
+        while k < budget and atomic_load(i32, THREADS, EPOCH4) == seen:
+            pause()
+            k += 1
+        # Spinning that finds work pays, so it may last longer next time; spinning in vain takes a core from others.
+        if atomic_load(i32, THREADS, EPOCH4) == seen:
+            budget = max(budget >> 1, longest >> 5)
+            atomic_add(i32, THREADS, SLEEPERS4, 1)
+            while atomic_load(i32, THREADS, EPOCH4) == seen:
+                sleep_on(THREADS + 4 * EPOCH4, seen)
+            atomic_add(i32, THREADS, SLEEPERS4, -1)
+        else:
+            budget = min(budget << 1, longest)
+        seen = atomic_load(i32, THREADS, EPOCH4)
+        if atomic_load(i32, THREADS, STOP4) != 0:
+            return None
+
+
+# ***** starting and stopping; the caller holds the lock *****
+
+
+@native("void(i64)")
+def start_workers(count):
+    """Start `count` worker threads; fewer when the system refuses."""
+    attributes = stack(256)
+    every, before = stack(128), stack(128)
+    pthread_attr_init(attributes)
+    pthread_attr_setstacksize(attributes, 4 << 20)
+    sigfillset(every)
+    pthread_sigmask(SIG_SETMASK, every, before)  # signals are for Python's threads
+    started = 0
+    while started < count:
+        if pthread_create(IDS + 8 * started, attributes, worker, None) != 0:
+            break
+        started += 1
+    pthread_sigmask(SIG_SETMASK, before, None)
+    pthread_attr_destroy(attributes)
+    THREADS.i64[RUNNING] = started
+    if started < count:
+        THREADS.i64[WANTED] = started + 1
+
+
+@native("void()")
+def threads_init():
+    """Set the sleeping machinery up, and a ticket that hands nothing out."""
+    atomic_store(u64, THREADS, TICKET, u64(CLOSED))
+    if FUTEX:
+        pass
+    else:
+        pthread_mutex_init(MUTEX, None)
+        pthread_cond_init(CONDITION, None)
+
+
+@native("void()")
+def threads_forked():
+    """In a child process: the workers have stayed with the parent."""
+    THREADS.i64[RUNNING] = 0
+    THREADS.i32[SLEEPERS4] = 0
+    THREADS.i32[STOP4] = 0
+    THREADS.i32[WAITING4] = 0
+    THREADS.i32[LOCK4] = 0
+    threads_init()
+
+
+@native("void(i64)")
+def threads_stop(wanted):
+    """Stop all workers and wait for them; from now on `wanted` threads work on a job (0: as before)."""
+    while atomic_cas(i32, THREADS, LOCK4, 0, 1) != 0:
+        sched_yield()
+    atomic_store(i32, THREADS, STOP4, 1)
+    atomic_add(i32, THREADS, EPOCH4, 1)
+    wake(THREADS + 4 * EPOCH4, MOST)
+    for k in range(THREADS.i64[RUNNING]):
+        pthread_join(IDS.ptr[k], None)
+    THREADS.i64[RUNNING] = 0
+    atomic_store(i32, THREADS, STOP4, 0)
+    if wanted > 0:
+        THREADS.i64[WANTED] = wanted
+    atomic_store(i32, THREADS, LOCK4, 0)
+
+
+# ***** running *****
+
+
+@native("i32(ptr, ptr, ptr, i64)")
+def serial_for(fn, bufs, ints, pieces):
+    """All pieces in order, up to the first failure."""
+    for piece in range(pieces):
+        status = call_ptr("i32(ptr, ptr, i64)", fn, bufs, ints, piece)
+        if status != 0:
+            return status
+    return 0
+
+
+@native("i32(i32)")
+def wait_done(pieces):
+    """Wait until all pieces are done: spin, then sleep."""
+    k = 0
+    spin = THREADS.i64[SPIN]
+    while atomic_load(i32, THREADS, DONE4) != pieces:
+        if k < spin:
+            pause()
+            k += 1
+        else:
+            atomic_store(i32, THREADS, WAITING4, 1)
+            done = atomic_load(i32, THREADS, DONE4)
+            if done != pieces:
+                sleep_on(THREADS + 4 * DONE4, done)
+            atomic_store(i32, THREADS, WAITING4, 0)
+    return atomic_load(i32, THREADS, STATUS4)
+
+
+@native("i32(ptr, ptr, ptr, i64)")
+def rl_parallel_for(fn, bufs, ints, pieces):
+    """Run `fn(bufs, ints, piece)` for every piece, on all threads; the status of a failed piece, or 0."""
+    wanted = THREADS.i64[WANTED]
+    if pieces <= 1 or wanted <= 1:
+        return serial_for(fn, bufs, ints, pieces)
+    if atomic_cas(i32, THREADS, LOCK4, 0, 1) != 0:
+        return serial_for(fn, bufs, ints, pieces)
+    if THREADS.i64[RUNNING] == 0:
+        start_workers(wanted - 1)
+    job = (atomic_load(u64, THREADS, TICKET) >> 32) + 1
+    atomic_store(u64, THREADS, TICKET, (job << 32) | u64(CLOSED))
+    atomic_store(ptr, THREADS, FN, fn)
+    atomic_store(ptr, THREADS, BUFS, bufs)
+    atomic_store(ptr, THREADS, INTS, ints)
+    atomic_store(i64, THREADS, PIECES, pieces)
+    atomic_store(i32, THREADS, DONE4, 0)
+    atomic_store(i32, THREADS, STATUS4, 0)
+    atomic_store(u64, THREADS, TICKET, job << 32)
+    atomic_add(i32, THREADS, EPOCH4, 1)
+    if atomic_load(i32, THREADS, SLEEPERS4) > 0:
+        wake(THREADS + 4 * EPOCH4, i32(min(pieces - 1, i64(MOST))))
+    take_pieces()
+    status = wait_done(i32(pieces))
+    # no job from here on: a worker that comes late finds nothing
+    atomic_store(u64, THREADS, TICKET, (job << 32) | u64(CLOSED))
+    atomic_store(i32, THREADS, LOCK4, 0)
+    return status
