@@ -3,38 +3,38 @@
     one number of 32 bits    one word                                   float32 uniforms use its low 24 bits
     one number of 64 bits    two words, the first is the upper half     float64 uniforms use its low 53 bits
 
-A generator lives in one block of memory (`STATE_BYTES`), laid out by the constants below; every native function takes its
-address first.  `mt_take` makes words in bulk, in two vector loops (a new block of state, tempering).
+A generator lives in one block of memory, laid out in `random_state`; every native function takes its address first.  `mt_take` makes words in bulk, in two vector loops (a new block of state, tempering); it is compiled once, and the
+distributions call it through the pointer `TAKE` of the block.
 """
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.random_state import LEFT, NEXT, SEED, SEEDED, TAKE, WORDS
 from rushlight._backends.native import (
-    NativeFunction, bitcast, bits, f32, f64, i8, i16, i32, i64, native, select, store, u8, u16, u32, u64, unlikely,
+    NativeFunction,
+    bitcast,
+    bits,
+    call_ptr,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    native,
+    select,
+    stack,
+    store,
+    u8,
+    u16,
+    u32,
+    u64,
+    unlikely,
 )  # fmt: skip
 
 __all__ = [
-    "DOUBLE_NORMAL", "DOUBLE_VALID", "FLOAT_NORMAL", "FLOAT_VALID", "HALF", "ITEMSIZE", "LEFT", "NEXT", "SCRATCH", "SCRATCH_AT",
-    "SEED", "SEEDED", "STATE_BYTES", "WORDS", "bfloat_bits", "draw_unit", "half_bits", "int53", "mt_draw", "mt_seed", "mt_take",
-    "put_float", "put_int", "unit24", "unit53",
+    "ITEMSIZE", "bfloat_bits", "draw", "draw_unit", "half_bits", "int53", "mt_take", "put_float", "put_int", "take", "unit24", "unit53",
 ]  # fmt: skip
-
-# ***** the block of a generator: 624 words, then fields, then scratch *****
-
-WORDS = 624
-LEFT = 624  # u32: draws until the next block of state, plus one
-NEXT = 625  # u32: index of the next word
-SEEDED = 626  # u32: 0 until the words have been made from the seed (that is left to the first draw)
-FLOAT_VALID = 627  # u32: PyTorch's states carry a cached float32 normal; it is kept, nothing on the CPU uses it
-DOUBLE_VALID = 628  # u32: whether a second normal number waits
-SEED = 315  # u64
-DOUBLE_NORMAL = 316  # f64: that number
-FLOAT_NORMAL = 634  # f32
-
-SCRATCH_AT = 2560  # byte offset
-SCRATCH = 2048  # words that a kernel can take at a time
-HALF = 1024
-STATE_BYTES = SCRATCH_AT + 4 * SCRATCH
 
 SHIFT = 397
 UPPER = 0x80000000
@@ -105,16 +105,22 @@ def mt_take(state, out, n):
     state.u32[NEXT] = u32(at)
 
 
+@native("void(ptr, ptr, i64)", inline=True)
+def take(state, out, n):
+    """`mt_take`, from another compiled unit.  With n = 0 it makes sure that the state is seeded."""
+    call_ptr("void(ptr, ptr, i64)", state.ptr[TAKE], state, out, n)
+
+
 @native("u32(ptr)", inline=True)
-def mt_draw(state):
+def draw(state):
     """One word; the state is seeded."""
-    left = state.u32[LEFT] - 1
-    if unlikely(left == 0):
-        mt_block(state)
-        left = WORDS
-        state.u32[NEXT] = 0
+    left = state.u32[LEFT]
+    if unlikely(left == 1):
+        one = stack(4)
+        take(state, one, 1)
+        return one.u32[0]
     at = state.u32[NEXT]
-    state.u32[LEFT] = left
+    state.u32[LEFT] = left - 1
     state.u32[NEXT] = at + 1
     return mt_temper(state.u32[i64(at)])
 
@@ -122,8 +128,8 @@ def mt_draw(state):
 @native("f64(ptr)", inline=True)
 def draw_unit(state):
     """A float64 in [0, 1) from two words; the state is seeded."""
-    high = u64(mt_draw(state)) & 0x1FFFFF
-    return f64(i64((high << 32) | u64(mt_draw(state)))) * 2.0**-53
+    high = u64(draw(state)) & 0x1FFFFF
+    return f64(i64((high << 32) | u64(draw(state)))) * 2.0**-53
 
 
 @native("f64(ptr, i64)", inline=True)

@@ -13,15 +13,47 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._backends.cpu.mt19937 import (
-    DOUBLE_NORMAL, DOUBLE_VALID, HALF, ITEMSIZE, SCRATCH, SCRATCH_AT, SEEDED, bfloat_bits, draw_unit, half_bits, int53, mt_draw,
-    mt_seed, mt_take, put_float, put_int, unit24, unit53,
+    ITEMSIZE,
+    bfloat_bits,
+    draw,
+    draw_unit,
+    half_bits,
+    int53,
+    mt_take,
+    put_float,
+    put_int,
+    take,
+    unit24,
+    unit53,
 )  # fmt: skip
+from rushlight._backends.cpu.random_state import DOUBLE_NORMAL, DOUBLE_VALID, HALF, SCRATCH, SCRATCH_AT
 from rushlight._backends.native import (
-    NativeFunction, bitcast, bits, ceil, extern, f32, f64, floor, fma, i32, i64, load, memcpy, mulhi, native, select, sqrt, stack,
-    store, u8, u16, u32, u64,
+    NativeFunction,
+    bitcast,
+    bits,
+    ceil,
+    extern,
+    f32,
+    f64,
+    floor,
+    fma,
+    i32,
+    i64,
+    load,
+    memcpy,
+    mulhi,
+    native,
+    select,
+    sqrt,
+    stack,
+    store,
+    u8,
+    u16,
+    u32,
+    u64,
 )  # fmt: skip
 
-__all__ = ["kernel", "native_kernel"]
+__all__ = ["kernel", "native_kernel", "take_address"]
 
 log = extern("log", "f64(f64)")
 log1p = extern("log1p", "f64(f64)")
@@ -45,7 +77,7 @@ def _uniform(kind: str) -> NativeFunction:
             done = 0
             while done < n:
                 m = min(n - done, HALF)
-                mt_take(state, words, m * 2)
+                take(state, words, m * 2)
                 to = out + done * 8
                 for i in range(m):
                     v = fma(unit53(words, i), span, low)
@@ -64,7 +96,7 @@ def _uniform(kind: str) -> NativeFunction:
             done = 0
             while done < n:
                 m = min(n - done, SCRATCH)
-                mt_take(state, words, m)
+                take(state, words, m)
                 to = out + done * 4
                 for i in range(m):
                     v = fma(unit24(words, i), span, a)
@@ -84,7 +116,7 @@ def _uniform(kind: str) -> NativeFunction:
         done = 0
         while done < n:
             m = min(n - done, SCRATCH)
-            mt_take(state, words, m)
+            take(state, words, m)
             to = out + done * 2
             for i in range(m):
                 v = round_bits(fma(unit24(words, i), span, a))
@@ -201,14 +233,14 @@ def _normal(kind: str) -> NativeFunction:
         done = 0
         while done < whole:
             k = min(whole - done, HALF)
-            mt_take(state, words, k)
+            take(state, words, k)
             normal_groups(words, k >> 4, m, s)
             copy(out + done * itemsize, words, k)
             done += k
         if rest:
             if drops_rest:
-                mt_take(state, words, rest)
-            mt_take(state, words, 16)
+                take(state, words, rest)
+            take(state, words, 16)
             normal_groups(words, 1, m, s)
             copy(out + (n - 16) * itemsize, words, 16)
 
@@ -232,13 +264,13 @@ def normal_f64(state, out, n, mean, std):
     rest = n & 15
     for g in range(n >> 4):
         to = out + g * 128
-        mt_take(state, words, 32)
+        take(state, words, 32)
         for i in range(16):
             to.f64[i] = unit53(words, i)
         normal_group_f64(to, mean, std)
     if rest:
-        mt_take(state, words, rest * 2)
-        mt_take(state, words, 32)
+        take(state, words, rest * 2)
+        take(state, words, 32)
         to = out + (n - 16) * 8
         for i in range(16):
             to.f64[i] = unit53(words, i)
@@ -269,8 +301,7 @@ def _normal_serial(kind: str, exponential: bool) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, f64, f64)", name=f"rl_{'log_normal' if exponential else 'normal_serial'}_{kind}")
     def normal(state, out, n, mean, std):
-        if state.u32[SEEDED] == 0:
-            mt_seed(state)
+        take(state, state, 0)  # makes sure that the state is seeded
         for i in range(n):
             v = fma(draw_normal(state), std, mean)
             if exponential:
@@ -313,7 +344,7 @@ def _transformed(name: str, transform: NativeFunction) -> Callable[[str], Native
             done = 0
             while done < n:
                 m = min(n - done, HALF)
-                mt_take(state, words, m * 2)
+                take(state, words, m * 2)
                 to = out + done * itemsize
                 for i in range(m):
                     put(to, i, transform(unit53(words, i), a, b))
@@ -346,7 +377,7 @@ def _bernoulli(size: str) -> NativeFunction:
         done = 0
         while done < n:
             m = min(n - done, HALF)
-            mt_take(state, words, m * 2)
+            take(state, words, m * 2)
             to = out + done * itemsize
             for i in range(m):
                 store(T, to, i, select(int53(words, i) < limit, pattern, T(0)))
@@ -369,7 +400,7 @@ def _bernoulli_each(size_and_p: str) -> NativeFunction:
         done = 0
         while done < n:
             m = min(n - done, chunk)
-            mt_take(state, words, m * per_element)
+            take(state, words, m * per_element)
             to = out + done * itemsize
             source = p + done * p_size
             for i in range(m):
@@ -417,11 +448,11 @@ def _integers(kind: str) -> NativeFunction:
             to = out + done * itemsize
             m = min(n - done, HALF)
             if wide == 0:
-                mt_take(state, words, m)
+                take(state, words, m)
                 for i in range(m):
                     put(to, i, i64(mulhi(magic * u64(words.u32[i]), d)) + base)
             else:
-                mt_take(state, words, m * 2)
+                take(state, words, m * 2)
                 for i in range(m):
                     pair = words.u64[i]
                     word = (pair << 32) | (pair >> 32)
@@ -443,16 +474,15 @@ def _permutation(kind: str) -> NativeFunction:
 
     @native("void(ptr, ptr, i64)", name=f"rl_permutation_{kind}")
     def permutation(state, out, n):
-        if state.u32[SEEDED] == 0:
-            mt_seed(state)
         words = state + SCRATCH_AT
+        take(state, words, 0)  # makes sure that the state is seeded
         for i in range(n):
             put(out, i, i)
         if n < 4294967295 // 20:
             done = 0
             while done < n - 1:
                 m = min(n - 1 - done, SCRATCH)
-                mt_take(state, words, m)
+                take(state, words, m)
                 for k in range(m):
                     i = done + k
                     j = i + i64(words.u32[k] % u32(n - i))
@@ -462,8 +492,8 @@ def _permutation(kind: str) -> NativeFunction:
                 done += m
         else:
             for i in range(n):
-                high = u64(mt_draw(state)) << 32
-                j = i64((high | u64(mt_draw(state))) % u64(i + 1))
+                high = u64(draw(state)) << 32
+                j = i64((high | u64(draw(state))) % u64(i + 1))
                 put(out, i, i)
                 a = load(T, out, i)
                 store(T, out, i, load(T, out, j))
@@ -487,8 +517,7 @@ def _multinomial(p_kind: str) -> NativeFunction:
 
     @native("i64(ptr, ptr, ptr, i64, i64, i64, ptr)", name=f"rl_multinomial_{p_kind}")
     def multinomial(state, out, p, rows, categories, samples, sums):
-        if state.u32[SEEDED] == 0:
-            mt_seed(state)
+        take(state, state, 0)  # makes sure that the state is seeded
         status = 0
         for row in range(rows):
             total = P(0.0)
@@ -563,8 +592,7 @@ def _poisson(kind: str) -> NativeFunction:
 
     @native("i64(ptr, ptr, i64, ptr)", name=f"rl_poisson_{kind}")
     def poisson(state, out, n, rates):
-        if state.u32[SEEDED] == 0:
-            mt_seed(state)
+        take(state, state, 0)  # makes sure that the state is seeded
         for i in range(n):
             if not (rates.f64[i] >= 0.0):
                 return 1
@@ -592,7 +620,6 @@ _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
     "permutation": _permutation,
     "multinomial": _multinomial,
     "poisson": _poisson,
-    "seed": lambda kind: mt_seed,
 }
 _made: dict[tuple[str, str], NativeFunction] = {}
 _bound: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -615,3 +642,10 @@ def kernel(name: str, kind: str = "") -> Callable[..., Any]:
 
         bound = _bound[key] = bind(native_kernel(name, kind), nogil=True)
     return bound
+
+
+def take_address() -> int:
+    """The address of the compiled `mt_take`, which a generator's block must hold before a kernel draws from it."""
+    from rushlight._backends.cpu.stubs import native_address
+
+    return native_address(mt_take)
