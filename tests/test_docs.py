@@ -117,9 +117,7 @@ def test_log_topics_are_documented() -> None:
 def test_the_architecture_page_names_every_room() -> None:
     layers = [x for x in (ROOT / "src/rushlight/LAYERS").read_text().split("\n") if x and not x.startswith("#")]
     page = (ROOT / "docs" / "architecture.md").read_text()
-    order = [
-        line.split("`")[1] for line in page.splitlines() if line.startswith(("| `_", "| `public"))
-    ]
+    order = [line.split("`")[1] for line in page.splitlines() if line.startswith(("| `_", "| `public"))]
     assert order == layers
 
 
