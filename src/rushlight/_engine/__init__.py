@@ -1,0 +1,1 @@
+"""Tensors and what runs them: storage, plans, views, in-place, the backward loop, random streams."""

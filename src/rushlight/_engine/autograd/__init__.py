@@ -1,0 +1,1 @@
+"""Nodes, the backward loop, and what users build on them."""

@@ -1,0 +1,247 @@
+"""The backward loop: one pass over a priority queue of nodes, latest first.
+
+The order is PyTorch's: nodes with higher sequence numbers (made later) first, gradient accumulation as soon as it is ready.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from rushlight._engine.autograd.node import AccumulateGrad, split_edge
+from rushlight._engine.state import ANOMALY, GRAD, STATE
+from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
+
+__all__ = ["accumulate_into", "run_backward"]
+
+# Operators that the loop itself needs; `_surface` sets them once the table is complete.
+OPS: dict[str, Any] = {}
+
+
+def accumulate_into(variable: Tensor, grad: Tensor) -> None:
+    """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it.  Runs the leaf's hooks."""
+    meta = meta_of(variable)
+    if meta.hooks:
+        for hook in list(meta.hooks.values()):
+            replaced = hook(grad)
+            if replaced is not None:
+                grad = replaced
+    held = meta.grad
+    if STATE.word & GRAD:  # create_graph
+        meta.grad = grad if held is None else OPS["add"](held, grad)
+    elif held is None:
+        meta.grad = _own(variable, grad)
+    else:
+        OPS["add_"](held, grad)
+    if meta.post_hooks:
+        for hook in list(meta.post_hooks.values()):
+            hook(variable)
+
+
+def _own(variable: Tensor, grad: Tensor) -> Tensor:
+    """The gradient as a tensor of its own, laid out like the variable."""
+    spec = variable._spec
+    # References: the tensor by the callers' frames and getrefcount itself, its storage by the tensor and getrefcount.  More means that
+    # the user, another edge or a view can see this memory, and adding to `.grad` later would show there.
+    if grad._spec is spec and sys.getrefcount(grad) <= 4 and sys.getrefcount(grad._storage) <= 2 and grad._node is None:
+        return grad
+    if grad._spec.shape != spec.shape:
+        grad = OPS["expand"](grad, spec.shape)
+    return OPS["clone_like"](grad, spec) if spec.numel else OPS["clone_like"](alias(grad), spec)
+
+
+class _Task:
+    """What one backward call knows."""
+
+    __slots__ = ("buffers", "captures", "create_graph", "dependencies", "keep", "needed", "results")
+
+    def __init__(self, keep: bool, create_graph: bool) -> None:
+        self.keep, self.create_graph = keep, create_graph
+        self.dependencies: dict[Any, int] = {}
+        self.buffers: dict[Any, list[Tensor | None]] = {}
+        self.needed: set[Any] | None = None
+        self.captures: dict[Any, list[tuple[int, int]]] = {}
+        self.results: list[Tensor | None] = []
+
+    def count(self, roots: Sequence[Any]) -> None:
+        """How many edges lead to each node that the roots reach."""
+        dependencies = self.dependencies
+        seen = set(roots)
+        stack = list(seen)
+        while stack:
+            node = stack.pop()
+            for edge in node.edges:
+                if edge is None:
+                    continue
+                after = edge[0] if type(edge) is tuple else edge
+                dependencies[after] = dependencies.get(after, 0) + 1
+                if after not in seen:
+                    seen.add(after)
+                    stack.append(after)
+
+    def restrict(self, roots: Sequence[Any], targets: set[Any]) -> None:
+        """Mark the nodes from which one of `targets` can be reached: only those must run."""
+        needed: dict[Any, bool] = {}
+        stack = [(node, False) for node in roots]
+        while stack:
+            node, done = stack.pop()
+            if done:
+                needed[node] = node in targets or any(
+                    needed.get(edge[0] if type(edge) is tuple else edge, False) for edge in node.edges if edge is not None
+                )
+            elif node not in needed:
+                needed[node] = False
+                stack.append((node, True))
+                for edge in node.edges:
+                    if edge is not None:
+                        after = edge[0] if type(edge) is tuple else edge
+                        if after not in needed:
+                            stack.append((after, False))
+        self.needed = {node for node, wanted in needed.items() if wanted}
+
+    def add(self, edge: Any, grad: Tensor) -> Any:
+        """Add a gradient to the buffer of the edge's node; returns the node."""
+        node, number = edge if type(edge) is tuple else (edge, 0)
+        buffer = self.buffers.get(node)
+        if buffer is None:
+            buffer = self.buffers[node] = [None] * node.n_outputs
+        elif number >= len(buffer):
+            buffer.extend([None] * (number + 1 - len(buffer)))
+        held = buffer[number] if number < len(buffer) else None
+        if number >= len(buffer):
+            buffer.extend([None] * (number + 1 - len(buffer)))
+        buffer[number] = grad if held is None else OPS["add"](held, grad)
+        return node
+
+
+def run_backward(
+    tensors: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    keep_graph: bool,
+    create_graph: bool,
+    inputs: Sequence[Tensor] | None = None,
+    accumulate: bool = True,
+) -> list[Tensor | None]:
+    """Back-propagate `grads` from `tensors`.  With `inputs`, only what leads to them runs; unless `accumulate`, their gradients are returned."""
+    task = _Task(keep_graph, create_graph)
+    roots = [edge_of(t) for t in tensors]
+    nodes = [split_edge(e)[0] for e in roots]
+    task.count(nodes)
+    if inputs is not None:
+        _capture(task, nodes, inputs, accumulate)
+    heap: list[Any] = []
+    for edge, grad in zip(roots, grads, strict=True):
+        node = task.add(edge, grad)
+        if not task.dependencies.get(node) and not any(entry[2] is node for entry in heap):
+            heappush(heap, (-node.seq, id(node), node))
+    state = STATE
+    before = state.word
+    state.word = before | GRAD if create_graph else before & ~GRAD
+    state.backward_depth += 1
+    try:
+        _loop(task, heap)
+    finally:
+        state.word = before
+        state.backward_depth -= 1
+    return task.results
+
+
+def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate: bool) -> None:
+    targets = set()
+    task.results = [None] * len(inputs)
+    for i, tensor in enumerate(inputs):
+        edge = edge_of(tensor)
+        if edge is None:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+        node, number = split_edge(edge)
+        targets.add(node)
+        if not accumulate:
+            task.captures.setdefault(node, []).append((number, i))
+        elif not isinstance(node, AccumulateGrad):
+            meta = meta_of(tensor)
+            task.captures.setdefault(node, []).append((number, ~i))
+            task.results[i] = tensor
+            del meta
+    task.restrict(nodes, targets)
+
+
+def _loop(task: _Task, heap: list[Any]) -> None:
+    dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
+    release = not task.keep
+    while heap:
+        node = heappop(heap)[2]
+        grads = buffers.pop(node, None)
+        if grads is None:
+            grads = [None] * node.n_outputs
+        if node.tensor_hooks is not None or node.retain is not None:
+            _run_tensor_hooks(node, grads)
+        if captures and node in captures:
+            _store(task, captures[node], grads)
+        if needed is not None and (node not in needed or (node in captures and type(node) is AccumulateGrad)):
+            found: Sequence[Tensor | None] = ()
+        else:
+            found = _run(node, grads)
+        edges = node.edges
+        if found:
+            for edge, grad in zip(edges, found, strict=True):
+                if edge is not None and grad is not None:
+                    after = edge[0] if type(edge) is tuple else edge
+                    if needed is None or after in needed:
+                        task.add(edge, grad)
+            del grad  # `.grad` may take the tensor over: hold no reference to it here
+            del found
+        for edge in edges:
+            if edge is not None:
+                after = edge[0] if type(edge) is tuple else edge
+                left = dependencies[after] - 1
+                dependencies[after] = left
+                if left == 0:
+                    heappush(heap, (-after.seq, id(after), after))
+        if release:
+            node.release()
+
+
+def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+    if all(g is None for g in grads) and type(node) is not AccumulateGrad and not getattr(node, "wants_none", False):
+        return ()
+    if node.pre_hooks is not None:
+        for hook in list(node.pre_hooks.values()):
+            replaced = hook(tuple(grads))
+            if replaced is not None:
+                grads = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+    word = STATE.word
+    if word & ANOMALY or node.post_hooks is not None:
+        from rushlight._engine.autograd.anomaly import run_watched
+
+        return run_watched(node, grads)
+    return node.apply(grads)  # type: ignore[no-any-return]
+
+
+def _run_tensor_hooks(node: Any, grads: list[Tensor | None]) -> None:
+    for number, hooks in sorted((node.tensor_hooks or {}).items()):
+        for hook in list(hooks.values()):
+            held = grads[number] if number < len(grads) else None
+            if held is not None:
+                replaced = hook(held)
+                if replaced is not None:
+                    grads[number] = replaced
+    for number, retained in (node.retain or {}).items():
+        tensor = retained()
+        grad = grads[number] if number < len(grads) else None
+        if tensor is not None and grad is not None:
+            meta = meta_of(tensor)
+            meta.grad = OPS["clone"](grad) if meta.grad is None else OPS["add"](meta.grad, grad)
+
+
+def _store(task: _Task, wanted: list[tuple[int, int]], grads: list[Tensor | None]) -> None:
+    for number, place in wanted:
+        grad = grads[number] if number < len(grads) else None
+        if place >= 0:
+            if grad is not None and type(grads) is list:
+                task.results[place] = grad
+        elif grad is not None:  # backward(inputs=[non-leaf]) adds to its .grad
+            tensor: Any = task.results[~place]
+            meta = meta_of(tensor)
+            meta.grad = grad if meta.grad is None else OPS["add"](meta.grad, grad)

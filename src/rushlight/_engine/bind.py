@@ -1,0 +1,178 @@
+"""From what a caller wrote to what an operator declared: names, defaults, number and list conversions, TypeErrors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._engine.lower import NUMBERS, TENSOR, Slot
+from rushlight._engine.tensor import Tensor
+from rushlight._ops.schema import Argument, Schema
+from rushlight._ops.table import Operator
+from rushlight._types.device import as_device
+from rushlight._types.dtype import BOOL, DType
+
+__all__ = ["bind", "flatten"]
+
+_ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
+_WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype"}
+
+
+def bind(schema: Schema, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """One value per declared argument, in order.  Raises TypeError with PyTorch's meaning for what does not fit."""
+    arguments = schema.arguments
+    n = schema.positional
+    if len(args) > n:
+        args = _gather(schema, name, args)
+    elif args and 0 < len(args) <= n and arguments[len(args) - 1].repeat == 0 and len(args) < len(arguments):
+        pass
+    values: list[Any] = list(args)
+    left = dict(kwargs)
+    for argument in arguments[len(values) :]:
+        if argument.name in left:
+            values.append(left.pop(argument.name))
+            continue
+        other = next((k for k in left if _ALIASES.get(k) == argument.name), None)
+        if other is not None:
+            values.append(left.pop(other))
+        elif argument.required:
+            position = f" (position {len(values) + 1})" if not argument.keyword_only else ""
+            raise TypeError(f'{name}() missing 1 required argument: "{argument.name}"{position}; the signature is {schema.text}')
+        else:
+            values.append(argument.default)
+    if left:
+        key = next(iter(left))
+        if any(a.name == key for a in arguments[: len(args)]):
+            raise TypeError(f"{name}() got multiple values for argument '{key}'")
+        raise TypeError(f"{name}() got an unexpected keyword argument '{key}'; the signature is {schema.text}")
+    return [_convert(a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
+
+
+def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
+    """`x.view(2, 3)`: loose ints at the end stand for the one list that is declared there."""
+    n = schema.positional
+    last = schema.arguments[n - 1] if n else None
+    if last is not None and last.repeat == 0 and last.base in ("int", "Tensor"):
+        return [*args[: n - 1], tuple(args[n - 1 :])]
+    raise TypeError(f"{name}() takes {n} positional arguments but {len(args)} were given; the signature is {schema.text}")
+
+
+def _fail(argument: Argument, value: Any, name: str, place: int) -> TypeError:
+    wanted = ("tuple of " + _WORDS.get(argument.base, argument.base) + "s") if argument.is_sequence else _WORDS.get(argument.base, argument.base)
+    return TypeError(f"{name}(): argument '{argument.name}' (position {place + 1}) must be {wanted}, not {type(value).__name__}")
+
+
+def _number(value: Any) -> Any:
+    """A plain Python number, or None.  NumPy scalars and 0-dim tensors count as numbers."""
+    if type(value) in NUMBERS:
+        return value
+    if isinstance(value, (bool, int, float, complex)):
+        return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))
+    if isinstance(value, Tensor):
+        return value.item() if value._spec.numel == 1 and not value._rg else None  # type: ignore[attr-defined]
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    return None
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, float) or isinstance(value, complex):
+        raise TypeError
+    if isinstance(value, Tensor):
+        if value._spec.numel != 1 or not (value._spec.dtype.is_integer or value._spec.dtype is BOOL):
+            raise TypeError
+        return int(value.item())  # type: ignore[attr-defined]
+    return operator.index(value)
+
+
+def _convert(argument: Argument, value: Any, name: str, place: int) -> Any:
+    if value is None:
+        if argument.optional or (not argument.required and argument.default is None):
+            return None
+        raise _fail(argument, value, name, place)
+    base = argument.base
+    try:
+        if argument.is_sequence:
+            return _sequence(argument, value)
+        if base == "Tensor":
+            if isinstance(value, Tensor):
+                return value
+            found = _number(value)
+        elif base == "Scalar":
+            found = _number(value)
+        else:
+            found = _plain(base, value)
+    except TypeError:
+        raise _fail(argument, value, name, place) from None
+    if found is None:
+        raise _fail(argument, value, name, place)
+    return found
+
+
+def _plain(base: str, value: Any) -> Any:
+    if base == "int":
+        return _integer(value)
+    if base == "float":
+        found = _number(value)
+        if isinstance(found, complex) or found is None:
+            raise TypeError
+        return float(found)
+    if base == "bool":
+        if not isinstance(value, (bool, int)):
+            raise TypeError
+        return bool(value)
+    if base == "str" and not isinstance(value, str):
+        raise TypeError
+    if base == "dtype" and not isinstance(value, DType):
+        raise TypeError
+    if base == "device":
+        return as_device(value)
+    return value
+
+
+def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
+    base = argument.base
+    if base == "Tensor":
+        items = tuple(value)
+        if isinstance(value, Tensor):
+            raise TypeError
+        for item in items:
+            if not isinstance(item, Tensor) and item is not None:
+                raise TypeError
+        return items
+    if not isinstance(value, (tuple, list)):
+        if isinstance(value, Tensor) and value._spec.ndim:
+            value = value.tolist()  # type: ignore[attr-defined]
+        elif argument.repeat or base == "int":
+            item = _plain(base, value)
+            return (item,) * max(argument.repeat or 1, 1)
+        else:
+            value = tuple(value)
+    items = tuple([_plain(base, v) for v in value])
+    return items * argument.repeat if argument.repeat and len(items) == 1 else items
+
+
+def flatten(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], list[Tensor], list[Any]]:
+    """(template, tensors, numbers): what decides the plan, and what is given to it on each call."""
+    template: list[Any] = []
+    tensors: list[Tensor] = []
+    numbers: list[Any] = []
+    for argument, value in zip(op.schema.arguments, values, strict=True):
+        if isinstance(value, Tensor):
+            template.append(TENSOR)
+            tensors.append(value)
+        elif argument.base == "Tensor" and argument.is_sequence and value is not None:
+            if any(v is None for v in value):
+                template.append(tuple(TENSOR if v is not None else None for v in value))
+                raise TypeError(f"{op.name}(): expected a sequence of tensors without None")
+            template.append(Slot("list", len(value)))
+            tensors.extend(value)
+        elif argument.base in ("Scalar", "Tensor") and value is not None and argument.name not in op.static:
+            template.append(NUMBERS[type(value)])
+            numbers.append(value)
+        else:
+            template.append((type(value), value) if isinstance(value, float) else value)
+    return tuple(template), tensors, numbers
+
+

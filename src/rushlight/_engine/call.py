@@ -1,0 +1,539 @@
+"""Calling operators: signature, plan, result.  The in-place and `out=` forms too."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.log import enabled, log
+from rushlight._engine.autograd.node import next_sequence
+from rushlight._engine.bind import bind, flatten
+from rushlight._engine.inplace import bump, check_writable, rebase, share_memory
+from rushlight._engine.lower import Backward, differentiate, trace_operator
+from rushlight._engine.plan import Recipe, executable, make_plan, operand_strides
+from rushlight._engine.state import GRAD, STATE, new_plan_table
+from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
+from rushlight._engine.view import view_plan
+from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._ops.table import Operator
+from rushlight._prims import build
+from rushlight._types.device import CPU, META, Device
+from rushlight._types.dtype import DType
+from rushlight._types.promotion import can_cast
+from rushlight._types.spec import Spec
+
+__all__ = ["Caller", "InplaceCaller", "make_binary", "make_function", "make_inplace", "make_unary"]
+
+_STATE = STATE
+# Set by `_engine.override`: handles calls in which a subclass or a mode takes over.
+OVERRIDE: list[Any] = [None]
+
+
+class Caller:
+    """One operator's slow path: binding, plans by template and specs."""
+
+    __slots__ = ("name", "op", "plans", "result")
+
+    def __init__(self, op: Operator) -> None:
+        self.op, self.name = op, op.name
+        self.plans = new_plan_table()
+        self.result: Any = None
+        names = [r for r in op.schema.results if r]
+        if len(names) > 1:
+            self.result = result_type_of(op.name, tuple(names))
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Bind, find or make the plan, and run it."""
+        plan, inputs = self.prepare(args, kwargs)
+        return self.wrap(plan(*inputs))
+
+    def wrap(self, made: Any) -> Any:
+        """The plan's result in the type that users get."""
+        return self.result(*made) if self.result is not None else made
+
+    def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """The plan for these arguments and what to call it with."""
+        values = bind(self.op.schema, self.name, args, kwargs)
+        template, tensors, numbers = flatten(self.op, values)
+        key: list[Any] = [template, _STATE.word]
+        for tensor in tensors:
+            key.append(tensor._spec)
+            key.append(tensor._rg)
+        signature = tuple(key)
+        plan = self.plans.get(signature)
+        if plan is None:
+            plan = self.plans[signature] = self.make(template, tensors)
+        return plan, [*tensors, *numbers]
+
+    def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """A plan for a signature that was not met before."""
+        op = self.op
+        if enabled("plan"):
+            log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
+        if op.kind == "view":
+            return view_plan(op, template, tensors[0])
+        device = common_device(self.name, tensors)
+        specs = [t._spec for t in tensors]
+        graph, count = trace_operator(op, template, specs)
+        out_specs = result_specs(op, graph.outputs[:count], specs, device)
+        wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        recipe = None
+        differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs[:count]]
+        if wrt and any(differentiable):
+            recipe = operator_recipe(op, template, specs, wrt, differentiable)
+        in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
+        return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device)
+
+
+def operator_recipe(
+    op: Operator, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], differentiable: Sequence[bool]
+) -> Recipe:
+    """How to differentiate this call; see `Recipe`."""
+    count = len(differentiable)
+
+    def derive(forward: Graph, mask: Sequence[bool]) -> Backward:
+        if len(mask) > count and any(mask[count:]):
+            raise NotImplementedError(f"{op.name}: differentiating its saved intermediate values again")
+        return differentiate(op, template, specs, wrt, mask[:count])
+
+    name = op.node(template) if callable(op.node) else op.node  # type: ignore[unreachable]
+    return Recipe(name, derive(Graph((), (), ()), list(differentiable)), wrt, count, derive)
+
+
+_RESULTS: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+
+def result_type_of(name: str, fields: tuple[str, ...]) -> Any:
+    """The named tuple of an operator with several results, as `torch.return_types.max`."""
+    key = (name.replace(".", "_"), fields)
+    if key not in _RESULTS:
+        cls = namedtuple(key[0], fields)  # type: ignore[misc]
+        cls.__module__ = "torch.return_types"
+        cls.__repr__ = lambda self: f"torch.return_types.{key[0]}(\n" + ",\n".join(  # type: ignore[method-assign]
+            f"{f}={v!r}" for f, v in zip(fields, self, strict=True)) + ")"
+        _RESULTS[key] = cls
+    return _RESULTS[key]
+
+
+def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
+    """The device of a call.  0-dim CPU tensors may be mixed in; any other mix raises."""
+    devices = {t._spec.device for t in tensors}
+    if len(devices) <= 1:
+        return next(iter(devices), CPU)
+    large = {t._spec.device for t in tensors if t._spec.ndim}
+    if len(large) <= 1 and META in devices:
+        return META
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(sorted(map(str, devices)))}! "
+        f"(when checking arguments of {name})"
+    )
+
+
+def result_specs(op: Operator, values: Sequence[Any], specs: Sequence[Spec], device: Device) -> list[Spec]:
+    """Specs of the results: dtype and shape from the graph, strides by the operator's rule."""
+    found = []
+    for value in values:
+        strides = None
+        if op.like == "operands" and specs:
+            strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)])
+        elif callable(op.like):
+            strides = op.like(value.shape, specs)
+        found.append(Spec.of(value.dtype, device, value.shape, strides))
+    return found
+
+
+# ***** the functions that users call *****
+
+
+def make_unary(caller: Caller) -> Callable[..., Any]:
+    """The method form of an operator whose only required argument is a tensor."""
+    fast = new_plan_table()
+    full = make_function(caller)
+    state = _STATE
+    wrap = caller.result is not None
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            return full(self, *args, **kwargs)
+        try:
+            plan = fast.get((self._spec, self._rg, state.word))
+        except AttributeError:
+            return full(self)
+        if plan is None:
+            if type(self) not in plain_classes or state.word & 16:
+                return full(self)
+            plan, inputs = caller.prepare((self,), {})
+            if len(inputs) != 1 or wrap:
+                return full(self)
+            fast[self._spec, self._rg, state.word] = plan
+        return plan(self)
+
+    return method
+
+
+def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
+    """The operator form (`a + b`): two operands, tensor or number."""
+    fast = new_plan_table()
+    full = make_function(caller)
+    state = _STATE
+
+    def method(self: Any, other: Any) -> Any:
+        kind = type(other)
+        if kind is float or kind is int:
+            key = (self._spec, kind, self._rg, state.word)
+        else:
+            try:
+                key = (self._spec, other._spec, self._rg, other._rg, state.word)  # type: ignore[assignment]
+            except AttributeError:
+                return full(self, other) if _accepts(other) else NotImplemented
+        plan = fast.get(key)
+        if plan is None:
+            plain = type(self) in plain_classes and (kind in plain_classes or kind is float or kind is int) and not state.word & 16
+            if not plain or self._spec.dtype.is_complex:
+                return full(self, other)
+            plan, inputs = caller.prepare((self, other), {})
+            if len(inputs) != 2:
+                return full(self, other)
+            fast[key] = plan
+        return plan(self, other)
+
+    return method
+
+
+def _accepts(other: Any) -> bool:
+    return isinstance(other, (bool, int, float, complex)) or type(other).__module__ == "numpy" or hasattr(type(other), "__torch_function__")
+
+
+def make_function(caller: Caller) -> Callable[..., Any]:
+    """The general form: any arguments, positional or by name."""
+    op = caller.op
+    fast = new_plan_table()
+    state = _STATE
+    dynamic = [a.base in ("Tensor", "Scalar") and a.name not in op.static and not a.is_sequence for a in op.schema.arguments]
+    plain_kwargs = frozenset(a.name for a, d in zip(op.schema.arguments, dynamic, strict=True) if not d and a.base != "Tensor")
+    lists = any(a.base == "Tensor" and a.is_sequence for a in op.schema.arguments)
+    wrap = caller.result
+
+    def slow(args: Any, kwargs: Any, key: Any) -> Any:
+        override = OVERRIDE[0]
+        if override is not None:
+            handled, made = override(function, args, kwargs)
+            if handled:
+                return made
+        out = kwargs.pop("out", None) if op.out or op.kind == "graph" else None
+        if out is not None:
+            return call_out(caller, args, kwargs, out)
+        plan, inputs = caller.prepare(args, kwargs)
+        if key is not None:
+            picks = [i for i, a in enumerate(args) if i < len(dynamic) and dynamic[i] and a is not None]
+            given = [args[i] for i in picks]
+            if len(given) == len(inputs) and all(a is b for a, b in zip(given, inputs, strict=True)):
+                fast[key] = (plan, picks)
+        made = plan(*inputs)
+        return wrap(*made) if wrap is not None else made
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if lists or len(args) > len(dynamic):
+            return slow(args, kwargs, None)
+        signature: list[Any] = [state.word]
+        for item, varies in zip(args, dynamic):  # noqa: B905 (shorter is what is meant)
+            if varies and item is not None:
+                kind = type(item)
+                if kind in plain_classes:
+                    signature.append(item._spec)
+                    signature.append(item._rg)
+                elif kind is float or kind is int:
+                    signature.append(kind)
+                else:
+                    return slow(args, kwargs, None)
+            else:
+                signature.append(item)
+        for name, value in kwargs.items():
+            if name not in plain_kwargs:
+                return slow(args, kwargs, None)
+            signature.append(name)
+            signature.append(value)
+        key = tuple(signature)
+        try:
+            found = fast.get(key)
+        except TypeError:  # a list among the arguments
+            return slow(args, kwargs, None)
+        if found is None:
+            return slow(args, kwargs, key if not state.word & 16 else None)
+        plan, picks = found
+        made = plan(*[args[i] for i in picks])
+        return wrap(*made) if wrap is not None else made
+
+    function.__name__ = function.__qualname__ = caller.name
+    function.__doc__ = op.doc
+    function.operator = op  # type: ignore[attr-defined]
+    return function
+
+
+# ***** out= *****
+
+
+def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+    """Compute into given tensors: resized if need be, cast if PyTorch allows it."""
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    for tensor in outs:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{caller.name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
+    values = bind(caller.op.schema, caller.name, args, kwargs)
+    _, tensors, _ = flatten(caller.op, values)
+    if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
+        raise RuntimeError(f"{caller.name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+                           "requires grad.")
+    if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
+        return outs[0]
+    made = caller.call(args, kwargs)
+    results = list(made) if isinstance(made, (tuple, list)) else [made]
+    if len(results) != len(outs):
+        raise TypeError(f"{caller.name}(): expected {len(results)} tensors for out, got {len(outs)}")
+    for tensor, result in zip(outs, results, strict=True):
+        write_out(caller.name, tensor, result)
+    return outs[0] if not isinstance(out, (tuple, list)) else (caller.result(*outs) if caller.result is not None else tuple(outs))
+
+
+def write_out(name: str, out: Tensor, result: Tensor) -> None:
+    """Copy a finished result into `out`."""
+    check_out_dtype(name, out, result.dtype)
+    if out.shape != result.shape:
+        out.resize_(result.shape)  # type: ignore[attr-defined]
+    out.copy_(result)  # type: ignore[attr-defined]
+
+
+def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:
+    """RuntimeError where a result may not be cast to the dtype of `out`."""
+    if not can_cast(dtype, out.dtype):
+        raise RuntimeError(f"result type {type_word(dtype)} can't be cast to the desired output type {type_word(out.dtype)}")
+
+
+_TYPE_WORDS = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
+    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+}  # fmt: skip
+
+
+def type_word(dtype: DType) -> str:
+    """The C++ name that PyTorch's messages use."""
+    return _TYPE_WORDS[dtype.name]
+
+
+def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
+    """Let the kernel write into `out` where shape, dtype and memory allow it."""
+    template, tensors, numbers = flatten(caller.op, values)
+    if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
+        return False
+    key = ("out", template, out._spec, *[t._spec for t in tensors])
+    plan = caller.plans.get(key)
+    if plan is None:
+        specs = [t._spec for t in tensors]
+        graph, count = trace_operator(caller.op, template, specs)
+        result = graph.outputs[0]
+        if count != 1 or result.shape != out._spec.shape or result.dtype is not out._spec.dtype:
+            return False
+        plan = caller.plans[key] = writer(graph, specs, out._spec)
+    plan(*tensors, *numbers, out)
+    bump(out._storage)
+    return True
+
+
+def writer(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., None]:
+    """A plan that computes a graph's only result into the last tensor it is given."""
+    builder = GraphBuilder()
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    extra = builder.input(tuple(target.shape), target.dtype)
+    with builder:
+        outputs = evaluate(graph, inputs)
+    n = len(specs)
+    whole = builder.finish(outputs)
+    exe = executable(whole, [*specs, *[None] * (len(inputs) - n), target], [target], aliases={0: len(inputs)})
+    del extra
+
+    def run(*args: Any) -> None:
+        exe(*[t._ptr for t in args[:n]], args[-1]._ptr, *args[n:-1])
+
+    return run
+
+
+# ***** in-place *****
+
+
+class InplaceCaller:
+    """The in-place form of an operator: the result goes where its first argument is."""
+
+    __slots__ = ("caller", "name", "op", "plans")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller, self.op, self.name = caller, caller.op, caller.op.name + "_"
+        self.plans = new_plan_table()
+
+    def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """The plan for these arguments and what to call it with."""
+        values = bind(self.op.schema, self.name, args, kwargs)
+        template, tensors, numbers = flatten(self.op, values)
+        key: list[Any] = [template, _STATE.word]
+        for tensor in tensors:
+            key.append(tensor._spec)
+            key.append(tensor._rg)
+        signature = tuple(key)
+        plan = self.plans.get(signature)
+        if plan is None:
+            plan = self.plans[signature] = self.make(template, tensors)
+        return plan, [*tensors, *numbers]
+
+    def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """A plan for a signature that was not met before."""
+        op, target = self.op, tensors[0]._spec
+        common_device(self.name, tensors)
+        specs = [t._spec for t in tensors]
+        graph, _ = trace_operator(op, template, specs)
+        check_inplace_result(graph.outputs[0], target)
+        wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        recipe = None
+        if wrt and (target.dtype.is_floating_point or target.dtype.is_complex):
+            recipe = operator_recipe(op, template, specs, wrt, [True])
+        forward = recipe.forward if recipe else graph
+        run = inplace_runner(forward, specs, target)
+        return inplace_plan(run, recipe, wrt, len(specs))
+
+
+def check_inplace_result(value: Any, target: Spec) -> None:
+    """RuntimeError where a result does not fit the tensor it must go into."""
+    if value.shape != target.shape:
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
+    if not can_cast(value.dtype, target.dtype):
+        raise RuntimeError(f"result type {type_word(value.dtype)} can't be cast to the desired output type {type_word(target.dtype)}")
+
+
+def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., tuple[Tensor, ...]]:
+    """Runs the graph with its first result written into the first tensor; returns the residuals."""
+    if target.device is META:
+        return lambda *_: ()
+    builder = GraphBuilder()
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        outputs = evaluate(graph, inputs)
+        outputs[0] = build.convert(outputs[0], target.dtype)
+        if outputs[0].node is None:  # the value of another input as it is: still a copy
+            outputs[0] = build.binary("add", outputs[0], build.zeros_like(outputs[0])) if outputs[0] is inputs[0] else outputs[0]
+    whole = builder.finish(outputs)
+    rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+    n = len(specs)
+    exe = executable(whole, [*specs, *[None] * (len(inputs) - n)], [target, *rest], aliases={0: 0})
+
+    def run(*args: Any) -> tuple[Tensor, ...]:
+        made = exe(*[t._ptr for t in args[:n]], *args[n:])
+        if not rest:
+            return ()
+        storages = made if isinstance(made, tuple) else (made,)
+        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
+
+    return run
+
+
+def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int) -> Callable[..., Any]:
+    """The plan around a runner: checks, versions, history."""
+
+    def plan(*args: Any) -> Tensor:
+        x: Tensor = args[0]
+        check_writable(x, recipe is not None)
+        for i in range(1, n):
+            other = args[i]
+            if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
+                args = (*args[:i], other.clone(), *args[i + 1 :])
+        if recipe is None:
+            run(*args)
+            if x._storage is not None:
+                bump(x._storage)
+            return x
+        return _recorded(run, recipe, wrt, args)
+
+    return plan
+
+
+def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args: Sequence[Any]) -> Tensor:
+    x: Tensor = args[0]
+    needs_old = ("input", 0) in recipe.sources
+    old: Any = None
+    if needs_old:
+        old = _copy_of(x)
+    edges = [edge_of(args[i]) for i in wrt]
+    residuals = run(*args)
+    if x._storage is not None:
+        bump(x._storage)
+    node = recipe.cls.__new__(recipe.cls)
+    node.info, node.edges, node.seq = recipe, edges, next_sequence()
+    node.pre_hooks = node.post_hooks = node.tensor_hooks = node.retain = node.place = None
+    saved: list[Any] = []
+    versions: list[Any] = []
+    for kind, number in recipe.sources:
+        item: Any
+        if kind == "input":
+            item = old if number == 0 else args[number]
+        else:
+            item = alias(x) if kind == "output" else residuals[number]
+        saved.append(item)
+        tracked = isinstance(item, Tensor)
+        versions.append((item._storage.version if item._storage is not None else 0) if tracked else None)
+    node.saved, node.versions = saved, versions
+    rebase(x, node, list(wrt).index(0) if 0 in wrt else None)
+    return x
+
+
+def _copy_of(x: Tensor) -> Tensor:
+    """The old values of `x`, in the graph where `x` was."""
+    from rushlight._engine.autograd.engine import OPS
+
+    before = _STATE.word
+    _STATE.word = before & ~GRAD
+    try:
+        copy: Tensor = OPS["clone"](alias(x))
+    finally:
+        _STATE.word = before
+    copy._rg, copy._node, copy._meta = x._rg, x._node, None
+    if x._meta is not None and x._meta.output_nr:
+        from rushlight._engine.tensor import meta_of
+
+        meta_of(copy).output_nr = x._meta.output_nr
+    return copy
+
+
+def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
+    """The in-place method or function."""
+    fast = new_plan_table()
+    state = _STATE
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and len(args) == 1:
+            other = args[0]
+            kind = type(other)
+            if kind is float or kind is int:
+                key: Any = (self._spec, kind, self._rg, state.word)
+            elif kind in plain_classes:
+                key = (self._spec, other._spec, self._rg, other._rg, state.word)
+            else:
+                key = None
+            if key is not None and type(self) in plain_classes:
+                plan = fast.get(key)
+                if plan is not None:
+                    return plan(self, other)
+                plan, inputs = caller.prepare((self, other), {})
+                if len(inputs) == 2:
+                    fast[key] = plan
+                return plan(*inputs)
+        override = OVERRIDE[0]
+        if override is not None:
+            handled, made = override(method, (self, *args), kwargs)
+            if handled:
+                return made
+        plan, inputs = caller.prepare((self, *args), kwargs)
+        return plan(*inputs)
+
+    method.__name__ = method.__qualname__ = caller.name
+    method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
+    method.operator = caller.op  # type: ignore[attr-defined]
+    return method

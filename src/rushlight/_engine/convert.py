@@ -1,0 +1,274 @@
+"""Tensor to tensor, to Python and to NumPy: copies, casts, detaching, reading out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.call import Caller, InplaceCaller
+from rushlight._engine.creation import to_array
+from rushlight._engine.inplace import check_writable
+from rushlight._engine.memory import empty_spec, read_element
+from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.tensor import Tensor, alias, make, meta_of
+from rushlight._engine.view import link_view
+from rushlight._ops.table import OPERATORS
+from rushlight._types.device import META, Device, as_device
+from rushlight._types.dtype import BFLOAT16, FLOAT32, DType
+from rushlight._types.formats import FORMATS, MemoryFormat
+from rushlight._types.layout import is_channels_last, is_contiguous, numel, restride
+from rushlight._types.spec import Spec
+
+__all__ = ["clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
+
+_CALLERS: dict[str, Caller] = {}
+
+
+def caller(name: str) -> Caller:
+    """The caller of a table operator that the engine uses itself."""
+    found = _CALLERS.get(name)
+    if found is None:
+        found = _CALLERS[name] = Caller(OPERATORS[name])
+    return found
+
+
+def call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a table operator by name."""
+    return caller(name).call(args, kwargs)
+
+
+_INPLACE: dict[str, InplaceCaller] = {}
+
+
+def call_inplace(name: str, *args: Any) -> Any:
+    """Call the in-place form of a table operator by name."""
+    found = _INPLACE.get(name)
+    if found is None:
+        found = _INPLACE[name] = InplaceCaller(caller(name))
+    plan, inputs = found.prepare(args, {})
+    return plan(*inputs)
+
+
+def format_name(memory_format: Any) -> str:
+    """The name of a memory format; None counts as preserve_format."""
+    if memory_format is None:
+        return "preserve_format"
+    if not isinstance(memory_format, MemoryFormat):
+        raise TypeError(f"memory_format must be a torch.memory_format, not {type(memory_format).__name__}")
+    return memory_format.name
+
+
+def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy with memory of its own; the gradient flows through."""
+    word = format_name(memory_format)
+    if word == "preserve_format":
+        return call("clone_core", x)  # type: ignore[no-any-return]
+    if word == "contiguous_format":
+        return call("clone_contiguous", x)  # type: ignore[no-any-return]
+    return call("clone_channels_last", x)  # type: ignore[no-any-return]
+
+
+def is_in_format(spec: Spec, word: str) -> bool:
+    """Whether a layout already has this memory format."""
+    if word == "preserve_format":
+        raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+    if word == "contiguous_format":
+        return spec.contiguous
+    return spec.ndim == (4 if word == "channels_last" else 5) and is_channels_last(spec.shape, spec.strides)
+
+
+def contiguous(x: Tensor, memory_format: Any = FORMATS["contiguous_format"]) -> Tensor:
+    """`x` itself when it lies in this order already, else a copy that does."""
+    if x._spec.contiguous and memory_format is FORMATS["contiguous_format"]:
+        return x
+    return x if is_in_format(x._spec, format_name(memory_format)) else clone(x, memory_format=memory_format)
+
+
+def detach(x: Tensor) -> Tensor:
+    """The same memory outside of the graph."""
+    out = alias(x)
+    if not STATE.word & INFERENCE:
+        meta = meta_of(out)
+        held = x._meta
+        meta.inference = held.inference if held is not None else False
+    else:
+        meta_of(out).inference = True
+    return out
+
+
+def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
+    """Write `source`, broadcast and cast, into `x`."""
+    if not isinstance(source, (Tensor, bool, int, float, complex)):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
+    if isinstance(source, Tensor):
+        if (x._spec.device is META) != (source._spec.device is META):
+            if source._spec.device is META:
+                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+            check_writable(x, False)
+            return x
+        if source is x:
+            check_writable(x, False)
+            return x
+        if source._spec.dtype.is_complex and not x._spec.dtype.is_complex:
+            source = source.real  # type: ignore[attr-defined]
+        if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex) and source._rg:
+            source = detach(source)
+    return _copy(x, source)
+
+
+def _copy(x: Tensor, source: Any) -> Tensor:
+    found = call_inplace("copy", x, source, False)
+    return found  # type: ignore[no-any-return]
+
+
+def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
+    """Move between cpu and meta."""
+    if x._spec.device is device:
+        return x
+    spec = Spec.of(x._spec.dtype, device, x._spec.shape, restride(x._spec.shape, x._spec.strides))
+    if device is META:
+        return make(None, spec, 0)
+    raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to().")
+
+
+def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`; itself where nothing changes and `copy` is false."""
+    dtype, device, _, copy, memory_format = parse_to(*args, **kwargs)
+    if device is not None and device is not x._spec.device:
+        x = to_device(x, device)
+        copy = False
+    changes = dtype is not None and dtype is not x._spec.dtype
+    if not changes and memory_format is not None and not copy:
+        word = format_name(memory_format)
+        copy = word != "preserve_format" and not is_in_format(x._spec, word)
+    if changes:
+        x = call("to_dtype", x, dtype)
+        if memory_format is not None and format_name(memory_format) != "preserve_format":
+            x = contiguous(x, memory_format)
+        return x
+    return clone(x, memory_format=memory_format) if copy else x
+
+
+def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bool, bool, Any]:
+    """The forms of `to` as (dtype, device, non_blocking, copy, memory_format)."""
+    dtype = kwargs.pop("dtype", None)
+    device = kwargs.pop("device", None)
+    other = kwargs.pop("other", None)
+    flags = {k: kwargs.pop(k, d) for k, d in (("non_blocking", False), ("copy", False), ("memory_format", None))}
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    loose: list[Any] = []
+    for value in args:
+        if isinstance(value, Tensor) and not loose:
+            other = value
+        elif isinstance(value, DType):
+            dtype = value
+        elif isinstance(value, (str, Device)) and not loose:
+            device = value
+        elif isinstance(value, bool):
+            loose.append(value)
+        elif value is None:
+            continue
+        elif isinstance(value, type) and value in (float, int, bool, complex):
+            from rushlight._engine.creation import python_dtype
+
+            dtype = python_dtype(value)
+        else:
+            raise TypeError(f"to() received an invalid combination of arguments: got {type(value).__name__}")
+    for name, value in zip(("non_blocking", "copy"), loose):  # noqa: B905
+        flags[name] = value
+    if other is not None:
+        dtype, device = dtype or other._spec.dtype, device or other._spec.device
+    return dtype, None if device is None else as_device(device), bool(flags["non_blocking"]), bool(flags["copy"]), flags["memory_format"]
+
+
+# ***** to Python and NumPy *****
+
+
+def item(x: Tensor) -> Any:
+    """The only element as a Python number."""
+    spec = x._spec
+    if spec.numel != 1:
+        raise RuntimeError(f"a Tensor with {spec.numel} elements cannot be converted to Scalar")
+    if x._storage is None:
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    return read_element(x)
+
+
+def array_for_reading(x: Tensor) -> Any:
+    """NumPy values of any tensor; bfloat16 widened to float32."""
+    if x._storage is None:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if x._spec.dtype is BFLOAT16:
+        x = to(detach(x), FLOAT32)
+    return to_array(x)
+
+
+def tolist(x: Tensor) -> Any:
+    """Nested lists of Python numbers; a number for a 0-dim tensor."""
+    if not x._spec.ndim:
+        return item(x)
+    return array_for_reading(x).tolist()
+
+
+def numpy_of(x: Tensor, *, force: bool = False) -> Any:
+    """A NumPy array that shares the tensor's memory."""
+    if x._rg:
+        if not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        x = detach(x)
+    if x._spec.dtype is BFLOAT16:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+    if x._storage is None:
+        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+    return to_array(x)
+
+
+def resize_(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Another shape over the same storage, which grows (with undefined new elements) where it is too small."""
+    if x._rg:
+        raise RuntimeError("cannot resize variables that require grad")
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape)
+    storage = x._storage
+    if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
+        grown = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (spec.numel,)))
+        before = numel(x._spec.shape)
+        if before and is_contiguous(x._spec.shape, x._spec.strides):
+            part = make(grown._storage, Spec.of(x._spec.dtype, x._spec.device, (before,)), grown._ptr)
+            copy_(part, make(storage, part._spec, x._ptr))
+        x._storage, x._ptr = grown._storage, grown._ptr
+    x._spec = spec
+    return x
+
+
+def set_(x: Tensor, source: Any = None, offset: int = 0, shape: Any = None, strides: Any = None) -> Tensor:
+    """Take over another tensor's (or storage's) memory."""
+    if isinstance(source, Tensor) and shape is None:
+        x._storage, x._spec, x._ptr = source._storage, source._spec, source._ptr
+        return x
+    if source is None:
+        empty = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (0,)))
+        x._storage, x._spec, x._ptr = empty._storage, empty._spec, empty._ptr
+        return x
+    memory = source._storage if isinstance(source, Tensor) else source._native
+    dtype = x._spec.dtype
+    spec = Spec.of(dtype, x._spec.device, shape if shape is not None else (memory.nbytes // dtype.itemsize,), strides)
+    last = offset + 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+    if spec.numel and last * dtype.itemsize > memory.nbytes:
+        raise RuntimeError(
+            f"setStorage: sizes {list(spec.shape)}, strides {list(spec.strides)}, storage offset {offset}, and itemsize {dtype.itemsize} requiring a "
+            f"storage size of {last * dtype.itemsize} are out of bounds for storage of size {memory.nbytes}"
+        )
+    x._storage, x._spec, x._ptr = memory, spec, memory.ptr + offset * dtype.itemsize
+    return x
+
+
+def as_alias_view(x: Tensor) -> Tensor:
+    """Another tensor object over the same memory that counts as a view (`x.view_as(x)`)."""
+    out = make(x._storage, x._spec, x._ptr)
+    link_view(x, out, "" if STATE.word & GRAD else "no_grad")
+    return out
+
+
+
+
+__all__ += ["array_for_reading", "as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "set_"]

@@ -1,0 +1,320 @@
+"""Making tensors: from numbers, from memory of others, and filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._engine.memory import empty_spec, from_address, zeros_spec
+from rushlight._engine.plan import executable
+from rushlight._engine.state import INFERENCE, STATE, new_plan_table
+from rushlight._engine.tensor import Tensor, alias, make, meta_of
+from rushlight._graph.core import Graph, trace
+from rushlight._prims import build
+from rushlight._types.device import META, Device, as_device
+from rushlight._types.dtype import BFLOAT16, BOOL, INT64, DType, from_numpy_name
+from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, restride
+from rushlight._types.promotion import default_dtype, number_dtype, promote
+from rushlight._types.spec import Spec
+
+__all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
+
+
+def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes as callers give them: loose ints, or one sequence of them."""
+    if len(size) == 1 and not isinstance(size[0], int):
+        first = size[0]
+        if isinstance(first, (tuple, list)):
+            size = first
+        elif isinstance(first, Tensor) and first._spec.ndim:
+            size = first.tolist()  # type: ignore[attr-defined]
+    shape = []
+    for item in size:
+        if type(item) is not int:
+            if isinstance(item, float) or not hasattr(item, "__index__"):
+                raise TypeError(f"empty(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}")
+            item = item.__index__()
+        if item < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {item}: {list(size)}")
+        shape.append(item)
+    return tuple(shape)
+
+
+def finish(made: Tensor, requires_grad: bool) -> Tensor:
+    """Set `requires_grad` on a fresh tensor, and mark it when made in inference mode."""
+    if STATE.word & INFERENCE:
+        meta_of(made).inference = True
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
+def spec_for(shape: tuple[int, ...], dtype: DType | None, device: Any, strides: tuple[int, ...] | None = None) -> Spec:
+    """The spec of a fresh tensor; dtype and device as users give them."""
+    if dtype is not None and not isinstance(dtype, DType):
+        dtype = python_dtype(dtype)
+    return Spec.of(default_dtype() if dtype is None else dtype, as_device(device), shape, strides)
+
+
+def python_dtype(value: Any) -> DType:
+    """`float`, `int`, `bool`, `complex` stand for dtypes too."""
+    found = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}.get(value) if isinstance(value, type) else None
+    if found is None:
+        raise TypeError(f"dtype must be torch.dtype, not {type(value).__name__}")
+    return from_numpy_name(found)
+
+
+def empty(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, strides: Any = None) -> Tensor:
+    """Memory with whatever is in it."""
+    return finish(empty_spec(spec_for(as_shape(size), dtype, device, strides)), requires_grad)
+
+
+def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros."""
+    return finish(zeros_spec(spec_for(as_shape(size), dtype, device)), requires_grad)
+
+
+_FILLS = new_plan_table()
+
+
+def generate(function: Any, spec: Spec, key: Any, numbers: Sequence[Any] = ()) -> Tensor:
+    """A fresh tensor whose elements `function(*weak values)` describes as a graph without tensor inputs.
+
+    `key` names the function and all that it closes over; `numbers` are arguments of the kernel.
+    """
+    if spec.device is META:
+        return make(None, spec, 0)
+    full_key = (key, spec, tuple(map(type, numbers)))
+    exe = _FILLS.get(full_key)
+    if exe is None:
+        graph: Graph = trace(function, [((), number_dtype_wide(n), True) for n in numbers])
+        exe = _FILLS[full_key] = executable(graph, [None] * len(numbers), [spec])
+    words: list[Any] = []
+    for number in numbers:
+        words += [number.real, number.imag] if type(number) is complex else [number]
+    storage = exe(*words)
+    return make(storage, spec, storage.ptr)
+
+
+def number_dtype_wide(value: Any) -> DType:
+    """The dtype in which a Python number travels: bool, int64, float64, complex128."""
+    return from_numpy_name({bool: "bool", int: "int64", float: "float64", complex: "complex128"}[type(value)])
+
+
+def full(shape: tuple[int, ...], value: Any, spec: Spec) -> Tensor:
+    """Every element equal to `value`."""
+    if not value and type(value) is not float:
+        return zeros_spec(spec)
+    dtype = spec.dtype
+    return generate(lambda v: build.broadcast_to(build.convert(v, dtype), shape), spec, "full", (value,))
+
+
+# ***** from data *****
+
+
+def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor that copies numbers, nested sequences, arrays or another tensor."""
+    if dtype is not None and not isinstance(dtype, DType):
+        dtype = python_dtype(dtype)
+    if isinstance(data, Tensor):
+        made = data.detach().clone()  # type: ignore[attr-defined]
+        made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
+        return finish(alias(made), requires_grad)
+    array, found = _array_of(data, dtype)
+    spec = Spec.of(found, as_device(device), array.shape)
+    if spec.device is META:
+        return finish(make(None, spec, 0), requires_grad)
+    return finish(from_address(array.__array_interface__["data"][0], spec, array.nbytes, array), requires_grad)
+
+
+def _array_of(data: Any, dtype: DType | None) -> tuple[Any, DType]:
+    """A fresh contiguous NumPy array with the values of `data`, and our dtype for it."""
+    if type(data) in (bool, int, float, complex):
+        found = number_dtype(data) if dtype is None else dtype
+        return _numpy_array(data, found), found
+    if isinstance(data, np.ndarray) or isinstance(data, np.generic):
+        found = from_numpy_name(data.dtype.name) if dtype is None else dtype
+        return _numpy_array(data, found), found
+    if isinstance(data, (list, tuple, range)) or hasattr(data, "__len__"):
+        values, shape, kinds = _walk(data)
+        if dtype is None:
+            dtype = default_dtype()
+            if kinds:
+                dtype = kinds[0]
+                for kind in kinds[1:]:
+                    dtype = promote(dtype, kind)
+        return _numpy_array(values, dtype).reshape(shape), dtype
+    for kind in (bool, int, float, complex):
+        if isinstance(data, kind):
+            return _array_of(kind(data), dtype)
+    if hasattr(data, "__array__"):
+        return _array_of(np.asarray(data), dtype)
+    if hasattr(data, "__dlpack__"):
+        return _array_of(np.from_dlpack(data), dtype)
+    raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+
+
+def _numpy_array(values: Any, dtype: DType) -> Any:
+    if dtype is BFLOAT16:
+        wide = np.array(values, dtype=np.float32)
+        bits = wide.view(np.uint32)
+        rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        return np.ascontiguousarray(np.where(np.isnan(wide), np.uint16(0x7FC0), rounded)).reshape(wide.shape)
+    try:
+        if dtype.is_integer and not isinstance(values, (np.ndarray, np.generic)):
+            _check_range(values, dtype)
+        array = np.array(values, dtype=dtype.numpy_name, order="C")
+    except OverflowError:
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
+    return array
+
+
+def _check_range(values: Any, dtype: DType) -> None:
+    items = values if isinstance(values, list) else [values]
+    for item in items:
+        if isinstance(item, complex):
+            raise TypeError("can't convert complex to int")
+    if any(isinstance(v, float) for v in items):
+        values[:] = [int(v) for v in items] if isinstance(values, list) else values
+
+
+def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
+    """Leaves of a nested sequence in order, its shape, and the dtypes met.  ValueError where it is ragged."""
+    shape: list[int] = []
+    level: Any = data
+    while isinstance(level, (list, tuple, range)) or (hasattr(level, "__len__") and not isinstance(level, (str, bytes, Tensor, np.ndarray))):
+        shape.append(len(level))
+        if not len(level):
+            return [], tuple(shape), []
+        level = level[0]
+    inner: tuple[int, ...] = ()
+    if isinstance(level, (Tensor, np.ndarray)):
+        inner = tuple(level.shape)
+    values: list[Any] = []
+    kinds: dict[Any, DType] = {}
+
+    def visit(item: Any, depth: int) -> None:
+        if depth == len(shape):
+            _leaf(item, inner, values, kinds)
+            return
+        if not hasattr(item, "__len__") or isinstance(item, Tensor) and item.ndim == 0:
+            raise TypeError(f"not a sequence: {type(item).__name__} at dim {depth}")
+        if len(item) != shape[depth]:
+            raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(item)})")
+        for part in item:
+            visit(part, depth + 1)
+
+    if len(shape) == 1 and not inner and all(type(v) is float for v in data):
+        return list(data), tuple(shape), [default_dtype()]
+    visit(data, 0)
+    return values, (*shape, *inner), list(kinds.values())
+
+
+def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any, DType]) -> None:
+    kind = type(item)
+    if kind in (bool, int, float, complex):
+        if inner:
+            raise ValueError(f"expected a sequence of shape {inner}, got a number")
+        values.append(item)
+        if kind not in kinds:
+            kinds[kind] = number_dtype(item)
+    elif isinstance(item, (Tensor, np.ndarray, np.generic)):
+        if tuple(item.shape) != inner:
+            raise ValueError(f"expected all tensors to be of shape {inner} (got {tuple(item.shape)})")
+        dtype = item.dtype if isinstance(item, Tensor) else from_numpy_name(item.dtype.name)
+        kinds[dtype] = dtype
+        found = item.tolist()
+        stack = [found]
+        flat: list[Any] = []
+        while stack:
+            top = stack.pop()
+            if isinstance(top, list):
+                stack.extend(reversed(top))
+            else:
+                flat.append(top)
+        values.extend(flat)
+    elif isinstance(item, (bool, int, float, complex)):
+        _leaf(next(t(item) for t in (bool, int, float, complex) if isinstance(item, t)), inner, values, kinds)
+    elif hasattr(item, "__len__") and not isinstance(item, str):
+        raise ValueError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
+    elif isinstance(item, str):
+        raise ValueError("too many dimensions 'str'")
+    else:
+        raise TypeError(f"must be real number, not {kind.__name__}")
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """The same as `tensor`, but without a copy where memory can be shared."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)  # type: ignore[attr-defined]
+    if isinstance(data, np.ndarray):
+        made = from_numpy(data) if data.flags.writeable and min(data.strides, default=0) >= 0 else tensor(data)
+        return made.to(dtype=dtype or made.dtype)  # type: ignore[attr-defined]
+    return tensor(data, dtype=dtype, device=device)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    dtype = from_numpy_name(array.dtype.name)
+    if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported.")
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. (You can "
+            "probably work around this by making a copy of your array  with array.copy().) "
+        )
+    if any(s % dtype.itemsize for s in array.strides):
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
+    spec = Spec.of(dtype, as_device(None), array.shape, tuple(s // dtype.itemsize for s in array.strides))
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + dtype.itemsize if array.size else 0
+    return finish(from_address(array.__array_interface__["data"][0], spec, span, array), False)
+
+
+class _Exporter:
+    """Shows a tensor's memory to NumPy, and keeps it alive."""
+
+    __slots__ = ("__array_interface__", "storage")
+
+    def __init__(self, x: Tensor, typestr: str) -> None:
+        spec = x._spec
+        self.storage = x._storage
+        size = spec.dtype.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(spec.shape),
+            "typestr": typestr,
+            "data": (x._ptr, False),
+            "strides": tuple(s * size for s in spec.strides),
+        }
+
+
+_TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
+
+
+def to_array(x: Tensor) -> Any:
+    """A NumPy array over the tensor's memory (bfloat16 as its bits, uint16)."""
+    dtype = x._spec.dtype
+    if dtype is BOOL:
+        code = "|b1"
+    else:
+        code = ("|" if dtype.itemsize == 1 else "<") + ("u" if dtype is BFLOAT16 else _TYPESTR[dtype.kind]) + str(dtype.itemsize)
+    if not x._spec.numel:
+        return np.zeros(tuple(x._spec.shape), np.dtype(code))
+    return np.asarray(_Exporter(x, code))
+
+
+def like_strides(x: Tensor, memory_format: Any) -> tuple[int, ...] | None:
+    """Strides for `empty_like` and its kin."""
+    word = str(memory_format) if memory_format is not None else "torch.preserve_format"
+    spec = x._spec
+    if word.endswith("preserve_format"):
+        return restride(spec.shape, spec.strides)
+    if word.endswith("contiguous_format"):
+        return None
+    return channels_last_strides(spec.shape)
+
+
+__all__ += ["Device", "INT64", "dense_strides", "finish", "memory_order", "numel", "python_dtype", "spec_for", "to_array"]

@@ -1,0 +1,209 @@
+"""`x[index]` and `x[index] = value`: NumPy's forms, views where it can be."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._engine import convert
+from rushlight._engine.creation import tensor as make_tensor
+from rushlight._engine.tensor import Tensor
+from rushlight._types.dtype import BOOL, INT64, UINT8
+
+__all__ = ["NONZERO", "get_item", "set_item", "split_index"]
+
+_ALL = ("s", None, None, 1)
+# The data-dependent part: mask -> one int64 tensor per dim.  Set by whoever provides `nonzero`.
+NONZERO: list[Any] = [None]
+
+
+def _too_many(ndim: int) -> IndexError:
+    return IndexError(f"too many indices for tensor of dimension {ndim}")
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item, (list, tuple, range)) or isinstance(item, np.ndarray)
+
+
+def _consumed(item: Any) -> int:
+    """How many dims of the tensor an item stands for."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if isinstance(item, Tensor) and item._spec.dtype in (BOOL, UINT8):
+        return item._spec.ndim
+    return 1
+
+
+def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
+    """(items for the basic view, [(dim of that view, index tensor)]): first the view is taken, then the tensors index it."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    items = [make_tensor(i) if _is_list(i) else i for i in items]
+    ndim = x._spec.ndim
+    used = sum(map(_consumed, items))
+    if used > ndim:
+        raise _too_many(ndim)
+    if Ellipsis in [i for i in items if not isinstance(i, Tensor)]:
+        at = next(k for k, i in enumerate(items) if i is Ellipsis)
+        if any(i is Ellipsis for i in items[at + 1 :]):
+            raise IndexError("an index can only have a single ellipsis ('...')")
+        items[at : at + 1] = [slice(None)] * (ndim - used)
+    else:
+        items += [slice(None)] * (ndim - used)
+    basic: list[Any] = []
+    tensors: list[tuple[int, Any]] = []
+    dim = place = 0
+    for item in items:
+        if isinstance(item, Tensor) and (item._spec.ndim or item._spec.dtype in (BOOL, UINT8) or not _is_index(item)):
+            dim, place = _tensor_item(x, item, dim, place, basic, tensors)
+        elif item is None:
+            basic.append(("n",))
+            place += 1
+        elif isinstance(item, bool):
+            basic.append(("n",))
+            tensors.append((place, make_tensor([0] if item else [], dtype=INT64)))
+            place += 1
+        elif isinstance(item, slice):
+            basic.append(_slice(item, x._spec.shape[dim]))
+            dim, place = dim + 1, place + 1
+        else:
+            basic.append(_integer(item, x._spec.shape[dim], dim))
+            dim += 1
+    return tuple(basic), tensors
+
+
+def _is_index(item: Tensor) -> bool:
+    return item._spec.dtype.is_integer and not item._rg and item._storage is not None
+
+
+def _tensor_item(x: Tensor, item: Tensor, dim: int, place: int, basic: list[Any], tensors: list[tuple[int, Any]]) -> tuple[int, int]:
+    dtype = item._spec.dtype
+    if dtype in (BOOL, UINT8):
+        n = item._spec.ndim
+        if n == 0:
+            basic.append(("n",))
+            tensors.append((place, NONZERO[0](item.unsqueeze(0))[0]))  # type: ignore[attr-defined]
+            return dim, place + 1
+        for k in range(n):
+            if item._spec.shape[k] != x._spec.shape[dim + k]:
+                raise IndexError(
+                    f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor {list(x.shape)} at "
+                    f"index {dim + k}"
+                )
+        for k, part in enumerate(NONZERO[0](item)):
+            basic.append(_ALL)
+            tensors.append((place + k, part))
+        return dim + n, place + n
+    if not dtype.is_integer:
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    basic.append(_ALL)
+    tensors.append((place, convert.to(item, INT64)))
+    return dim + 1, place + 1
+
+
+def _slice(item: slice, size: int) -> tuple[Any, ...]:
+    if item.start is None and item.stop is None and item.step is None:
+        return _ALL
+    step = 1 if item.step is None else operator.index(item.step)
+    if step <= 0:
+        raise ValueError("step must be greater than zero")
+    start, stop, _ = slice(_whole(item.start), _whole(item.stop), step).indices(size)
+    if start == 0 and stop >= size and step == 1:
+        return _ALL
+    return ("s", start, max(start, stop), step)
+
+
+def _whole(value: Any) -> Any:
+    if value is None:
+        return None
+    return int(value.item()) if isinstance(value, Tensor) else operator.index(value)  # type: ignore[attr-defined]
+
+
+def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
+    try:
+        k = int(convert.item(item)) if isinstance(item, Tensor) else operator.index(item)
+    except TypeError:
+        raise IndexError(
+            f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(item).__name__})"
+        ) from None
+    if not -size <= k < size:
+        raise IndexError(f"index {k} is out of bounds for dimension {dim} with size {size}")
+    return ("i", k + size if k < 0 else k)
+
+
+_VIEWS: list[Any] = []
+
+
+def basic_view(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    """The view that the basic part of an index takes."""
+    if not _VIEWS:
+        _VIEWS.append(convert.caller("basic_index"))
+    plan, inputs = _VIEWS[0].prepare((x, items), {})
+    return plan(*inputs)  # type: ignore[no-any-return]
+
+
+def get_item(x: Tensor, index: Any) -> Tensor:
+    """`x[index]`."""
+    spec = x._spec
+    if type(index) is int and spec.ndim:
+        size = spec.shape[0]
+        if not -size <= index < size:
+            raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
+        return basic_view(x, (("i", index + size if index < 0 else index), *[_ALL] * (spec.ndim - 1)))
+    if spec.ndim == 0 and type(index) is int:
+        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number")
+    items, tensors = split_index(x, index)
+    if not tensors:
+        return basic_view(x, items)
+    if any(i != _ALL for i in items):
+        x = basic_view(x, items)
+    return convert.call("index", x, *_indices(x, tensors))  # type: ignore[no-any-return]
+
+
+def _indices(x: Tensor, tensors: Sequence[tuple[int, Any]]) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """(dims that are indexed, their index tensors)."""
+    return tuple(d for d, _ in tensors), tuple(t for _, t in tensors)
+
+
+def set_item(x: Tensor, index: Any, value: Any) -> None:
+    """`x[index] = value`."""
+    items, tensors = split_index(x, index)
+    if not isinstance(value, Tensor):
+        if not isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            value = make_tensor(value, dtype=x._spec.dtype)
+        elif isinstance(value, np.generic):
+            value = value.item()
+    target = basic_view(x, items) if any(i != _ALL for i in items) else x
+    if not tensors:
+        if isinstance(value, Tensor):
+            value = _fit(value, target)
+        convert.copy_(target, value)
+        return
+    if not isinstance(value, Tensor):
+        value = make_tensor(value, dtype=x._spec.dtype)
+    elif value._spec.dtype is not x._spec.dtype:
+        if value._spec.ndim == 0:
+            value = convert.to(value, x._spec.dtype)
+        else:
+            raise RuntimeError(
+                f"Index put requires the source and destination dtypes match, got {convert_word(x)} for the destination and {convert_word(value)} for "
+                "the source."
+            )
+    dims, parts = _indices(target, tensors)
+    convert.call_inplace("index_put_core", target, dims, parts, value, False)
+
+
+def convert_word(x: Tensor) -> str:
+    """The dtype's word in PyTorch's messages."""
+    from rushlight._engine.call import type_word
+
+    return type_word(x._spec.dtype)
+
+
+def _fit(value: Tensor, target: Tensor) -> Tensor:
+    """Drop leading dims of size 1 that the target lacks, as PyTorch does."""
+    extra = value._spec.ndim - target._spec.ndim
+    if extra > 0 and all(s == 1 for s in value._spec.shape[:extra]):
+        return value.reshape(value._spec.shape[extra:])  # type: ignore[attr-defined]
+    return value

@@ -1,0 +1,166 @@
+"""In-place changes: who may be changed, version counters, and rebased history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import _PACKAGE, describe_place
+from rushlight._engine.autograd.node import Node
+from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.tensor import Tensor, edge_of, meta_of
+from rushlight._engine.view import regenerate
+
+__all__ = ["bump", "check_writable", "last_change", "rebase"]
+
+# Address of a storage -> (code, instruction) of the line that last changed it; for error messages alone, so it may forget.
+_CHANGES: dict[int, tuple[Any, int]] = {}
+_MAX_CHANGES = 4096
+
+
+def bump(storage: Any) -> None:
+    """Count a change of the memory, and remember the user's line."""
+    storage.version += 1
+    if len(_CHANGES) > _MAX_CHANGES:
+        _CHANGES.clear()
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    _CHANGES[storage.ptr] = (frame.f_code, frame.f_lasti)
+
+
+def last_change(storage: Any) -> str:
+    """The user's line that last changed this memory."""
+    found = _CHANGES.get(storage.ptr)
+    if found is None:
+        return "a line that is no longer known"
+    code, at = found
+    for start, stop, line in code.co_lines():
+        if start <= at < stop and line is not None:
+            return describe_place((code.co_filename, line, code.co_name))
+    return describe_place((code.co_filename, code.co_firstlineno, code.co_name))
+
+
+def check_writable(x: Tensor, wants_grad: bool) -> None:
+    """RuntimeError where autograd forbids to change `x` in place; `wants_grad` says that the new values will have a history."""
+    meta = x._meta
+    word = STATE.word
+    if meta is not None and meta.inference and not word & INFERENCE:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
+            "inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
+        )
+    if not word & GRAD:
+        return
+    if x._rg and x._node is None:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if meta is None or meta.base is None or not wants_grad and not x._rg:
+        return
+    base = meta.base
+    if base._rg and base._node is None:
+        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if meta.creation == "no_grad":
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and "
+            "error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad "
+            "block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+        )
+    if meta.creation == "multi":
+        raise RuntimeError(
+            "Output 0 of a function that returns multiple views is a view and is being modified inplace. This view is the output of a function "
+            "that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace "
+            "operation by an out-of-place one."
+        )
+    if meta.creation == "custom":
+        raise RuntimeError(
+            "Output 0 of a custom Function is a view and is being modified inplace. This view was created inside a custom Function (or because an "
+            "input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the "
+            "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
+            "Function."
+        )
+
+
+class CopySlices(Node):
+    """History of a base whose part (a view) was changed in place.
+
+    The gradient of the base is that of its new value, with the changed part sent through the change's own node; `function` is that node, called
+    with the part's gradient; its first edge is the changed tensor itself.
+    """
+
+    __slots__ = ("base", "function", "geometry", "own")
+
+    def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
+        rest = [e for i, e in enumerate(function.edges) if i != own]
+        self._start([edge_of(base), *rest])
+        self.base, self.function, self.own = base._spec, function, own
+        step = (view._ptr - base._ptr) // view._spec.dtype.itemsize
+        self.geometry = (tuple(view._spec.shape), tuple(view._spec.strides), step)
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+        from rushlight._engine.view import as_strided
+
+        grad = grads[0]
+        if grad is None:
+            return [None] * len(self.edges)
+        shape, strides, step = self.geometry
+        whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
+        if whole._spec is not self.base:
+            whole = as_strided(whole, self.base.shape, self.base.strides)
+        start = (whole._ptr - whole._storage.ptr) // whole._spec.dtype.itemsize
+        part = as_strided(whole, shape, strides, start + step)
+        found = list(self.function.apply([OPS["clone"](part)]))
+        mine = found.pop(self.own) if self.own is not None else None
+        part = as_strided(whole, shape, strides, start + step)
+        if mine is None:
+            OPS["zero_"](part)
+        else:
+            OPS["copy_"](part, mine)
+        return [whole, *found]
+
+    def release(self) -> None:
+        self.function.release()
+
+
+def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
+    """Give `x`, just changed in place, its new history: `node`, whose edge number `own` leads to the old `x`.
+
+    Where `x` is a view, its base's history is rebased too, and every living view of that base follows.
+    """
+    meta = x._meta
+    base = meta.base if meta is not None else None
+    if node is None:
+        return
+    if base is None:
+        x._node, x._rg = node, True
+        if meta is not None:
+            meta.output_nr = 0
+            _refresh(x, None)
+        return
+    base._node, base._rg = CopySlices(base, x, node, own), True
+    meta_of(base).output_nr = 0
+    _refresh(base, None)
+
+
+def _refresh(base: Tensor, but: Tensor | None) -> None:
+    views = meta_of(base).views
+    for reference in list(views or ()):
+        view = reference()
+        if view is not None and view is not but:
+            regenerate(view, base)
+
+
+def share_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors' memory may overlap (by their address ranges)."""
+    if a._storage is None or b._storage is None or not a._spec.numel or not b._spec.numel:
+        return False
+    return a._ptr < b._ptr + _span(b) and b._ptr < a._ptr + _span(a)
+
+
+def _span(x: Tensor) -> int:
+    spec = x._spec
+    return (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize
+
+
+Caller = Callable[..., Any]

@@ -1,0 +1,245 @@
+"""From an operator and the specs of its arguments to graphs: forward, and backward.
+
+Arguments are first made flat: tensors, then Python numbers, around a hashable `template` that holds all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._graph.core import Graph, GraphBuilder, Value
+from rushlight._ops.table import Operator
+from rushlight._prims import build, prim
+from rushlight._transforms.vjp import vjp
+from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.promotion import default_dtype, number_dtype, result_type
+from rushlight._types.spec import Spec
+
+__all__ = ["Backward", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
+
+_HALF = (FLOAT16, BFLOAT16)
+
+
+class Slot:
+    """Stands in a template for what is not part of the plan: a tensor, a list of tensors, or a Python number."""
+
+    __slots__ = ("count", "kind")
+
+    def __init__(self, kind: str, count: int = 1) -> None:
+        self.kind, self.count = kind, count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Slot) and (self.kind, self.count) == (other.kind, other.count)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.count))
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}{'' if self.count == 1 else self.count}>"
+
+
+TENSOR = Slot("tensor")
+NUMBERS = {t: Slot(t.__name__) for t in (bool, int, float, complex)}
+_NUMBER_DTYPE = {"bool": BOOL, "int": INT64, "float": FLOAT64, "complex": COMPLEX128}
+_NUMBER_ONE = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+
+
+def scalar_dtype(kind: str) -> DType:
+    """The dtype in which a Python number travels to a kernel."""
+    return _NUMBER_DTYPE[kind]
+
+
+def _compute_dtypes(op: Operator, template: Sequence[Any], specs: Sequence[Any]) -> tuple[DType | None, DType | None]:
+    """(promoted dtype, dtype of the computation), or (None, None) where the operator promotes by itself."""
+    if op.promote is None:
+        return None, None
+    tensors: list[tuple[DType, int]] = []
+    numbers: list[DType] = []
+    at = 0
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        takes_part = op.promote_over is None or argument.name in op.promote_over
+        if isinstance(item, Slot):
+            if item.kind in ("tensor", "list"):
+                if takes_part:
+                    tensors += [(s.dtype, len(s.shape)) for s in specs[at : at + item.count]]
+                at += item.count
+            elif takes_part:
+                numbers.append(number_dtype(_NUMBER_ONE[item.kind]))
+    if op.promote == "opmath":
+        if not tensors:
+            return None, None
+        promoted = tensors[0][0]
+    else:
+        promoted = result_type(tensors, numbers)
+        if op.promote == "float" and not (promoted.is_floating_point or promoted.is_complex):
+            promoted = default_dtype()
+    return promoted, FLOAT32 if promoted in _HALF else promoted
+
+
+class _Call:
+    """One operator call seen by its body: the flat values put back into the declared arguments."""
+
+    __slots__ = ("compute", "op", "promoted", "template")
+
+    def __init__(self, op: Operator, template: Sequence[Any], specs: Sequence[Any]) -> None:
+        self.op, self.template = op, template
+        self.promoted, self.compute = _compute_dtypes(op, template, specs)
+
+    def _cast(self, value: Value, takes_part: bool) -> Value:
+        if self.compute is None or not takes_part:
+            return value
+        if self.op.promote == "opmath":
+            return build.convert(value, FLOAT32) if value.dtype in _HALF else value
+        return build.convert(value, self.compute)
+
+    def arguments(self, tensors: Sequence[Value], scalars: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments for the body or the gradient rule."""
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        at = number = 0
+        for argument, item in zip(self.op.schema.arguments, self.template, strict=True):
+            over = self.op.promote_over
+            part = over is None or argument.name in over
+            value: Any = item
+            if isinstance(item, Slot):
+                if item.kind == "tensor":
+                    value = self._cast(tensors[at], part)
+                    at += 1
+                elif item.kind == "list":
+                    value = [self._cast(t, part) for t in tensors[at : at + item.count]]
+                    at += item.count
+                else:
+                    value = scalars[number]
+                    number += 1
+            if argument.keyword_only:
+                keywords[argument.name] = value
+            else:
+                positional.append(value)
+        return positional, keywords
+
+    def rounded(self, value: Value) -> Value:
+        """A result in the dtype that users get."""
+        if self.promoted in _HALF and value.dtype is FLOAT32:
+            return build.convert(value, self.promoted)  # type: ignore[arg-type]
+        return value
+
+
+def _inputs(builder: GraphBuilder, template: Sequence[Any], specs: Sequence[Any]) -> tuple[list[Value], list[Value]]:
+    tensors = [builder.input(tuple(s.shape), s.dtype) for s in specs]
+    kinds = [i.kind for i in template if isinstance(i, Slot) and i.kind in _NUMBER_DTYPE]
+    return tensors, [builder.input((), _NUMBER_DTYPE[k], weak=True) for k in kinds]
+
+
+def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec], residuals: bool = False) -> tuple[Graph, int]:
+    """The operator's graph for these arguments, and the number of its results.
+
+    Graph inputs are the tensors in order, then the Python numbers (weak values).  With `residuals`, what a body returns beyond its
+    results stands after them.
+    """
+    call = _Call(op, template, specs)
+    builder = GraphBuilder()
+    tensors, scalars = _inputs(builder, template, specs)
+    with builder:
+        positional, keywords = call.arguments(tensors, scalars)
+        returned = op.body(*positional, **keywords)
+        values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        count = len(values) if op.schema.returns_list else len(op.schema.results)
+        results = [call.rounded(v) for v in values[:count]]
+        outputs = results + (values[count:] if residuals else [])
+    return builder.finish(outputs), count
+
+
+class Backward:
+    """How to differentiate one call: what the forward must also return, what to keep, and the backward graph.
+
+    `forward` is the graph with residual outputs after the results; `saved` lists where the backward's first inputs come from:
+    ("input", i), ("output", j) or ("residual", k), in the order of `graph.inputs`, which end with the cotangents of those results
+    for which `ct_mask` is True; `graph.outputs[i]` belongs to the i-th item of `wrt`, None where there is no gradient.
+    """
+
+    __slots__ = ("forward", "graph", "outputs", "saved")
+
+    def __init__(self, forward: Graph, graph: Graph, saved: list[tuple[str, int]], outputs: list[int | None]) -> None:
+        self.forward, self.graph, self.saved, self.outputs = forward, graph, saved, outputs
+
+
+def differentiate(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], ct_mask: Sequence[bool]
+) -> Backward:
+    """The backward of one operator call with respect to the tensors numbered `wrt`."""
+    if op.gradient_rule is None:
+        graph, count = trace_operator(op, template, specs)
+        return differentiate_graph(graph, count, wrt, ct_mask)
+    forward, count = trace_operator(op, template, specs, residuals=True)
+    call = _Call(op, template, specs)
+    builder = GraphBuilder()
+    tensors, scalars = _inputs(builder, template, specs)
+    outs = [builder.input(v.shape, v.dtype) for v in forward.outputs]
+    cts: list[Value | None] = [
+        builder.input(v.shape, v.dtype) if use else None for v, use in zip(forward.outputs[:count], ct_mask, strict=True)
+    ]
+    with builder:
+        positional, keywords = call.arguments(tensors, scalars)
+        half = call.promoted in _HALF
+        wide = [build.convert(o, FLOAT32) if half and o.dtype in _HALF else o for o in outs]
+        wide_cts = [None if c is None else build.convert(c, FLOAT32) if half and c.dtype in _HALF else c for c in cts]
+        single = len(outs) == 1
+        grads = op.gradient_rule(wide_cts[0] if count == 1 else tuple(wide_cts), wide[0] if single else tuple(wide), *positional, **keywords)
+        grads = list(grads) if isinstance(grads, (tuple, list)) else [grads]
+        wanted = [_fit(grads[i], specs[i]) if i < len(grads) and grads[i] is not None else None for i in wrt]
+    places, live = _positions(wanted)
+    return _prune(builder, forward, live, places, len(tensors) + len(scalars), len(outs), count, [c for c in cts if c is not None])
+
+
+def differentiate_graph(graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool]) -> Backward:
+    """The same, derived from a graph whose first `count` outputs are the results."""
+    found = vjp(graph, wrt, ct_mask)
+    return Backward(found.forward, found.backward, list(found.saved), list(found.outputs))
+
+
+def _fit(grad: Value, spec: Spec) -> Value:
+    """A cotangent in the shape and dtype of its input: summed over broadcast dims, real where the input is real."""
+    if grad.shape != tuple(spec.shape):
+        extra = len(grad.shape) - len(spec.shape)
+        dims = tuple(range(extra)) + tuple(
+            extra + d for d, size in enumerate(spec.shape) if size == 1 and grad.shape[extra + d] != 1
+        )
+        grad = build.reshape(prim.sum(grad, dims=dims) if dims else grad, spec.shape)
+    if grad.dtype.is_complex and not spec.dtype.is_complex:
+        grad = prim.real(grad)
+    return build.convert(grad, spec.dtype)
+
+
+def _positions(values: Sequence[Value | None]) -> tuple[list[int | None], list[Value]]:
+    live: list[Value] = []
+    places: list[int | None] = []
+    for value in values:
+        places.append(None if value is None else len(live))
+        if value is not None:
+            live.append(value)
+    return places, live
+
+
+def _prune(
+    builder: GraphBuilder, forward: Graph, live: list[Value], places: list[int | None], n_in: int, n_out: int, count: int, cts: list[Value]
+) -> Backward:
+    """Keep as saved values those inputs and outputs that the backward reads, and as residuals those it keeps."""
+    full = builder.finish(live)
+    used = {id(v) for node in full.nodes for v in node.inputs} | {id(v) for v in live}
+    saved: list[tuple[str, int]] = []
+    inputs: list[Value] = []
+    residuals: list[Value] = []
+    for i, value in enumerate(full.inputs[: n_in + n_out]):
+        if id(value) not in used:
+            continue
+        inputs.append(value)
+        if i < n_in:
+            saved.append(("input", i))
+        elif i - n_in < count:
+            saved.append(("output", i - n_in))
+        else:
+            saved.append(("residual", len(residuals)))
+            residuals.append(forward.outputs[i - n_in])
+    pruned = Graph(forward.inputs, forward.nodes, [*forward.outputs[:count], *residuals])
+    return Backward(pruned, Graph([*inputs, *cts], full.nodes, live), saved, places)

@@ -1,0 +1,109 @@
+"""Memory for tensors, and reading single elements: the engine's door to the CPU runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._backends.native import load, native
+from rushlight._base.lazy import require
+from rushlight._engine import tensor as tensor_module
+from rushlight._engine.tensor import Tensor, make
+from rushlight._types.device import META
+from rushlight._types.dtype import DType
+from rushlight._types.spec import Spec
+
+__all__ = ["MEMORY", "empty_spec", "from_address", "read_element", "zeros_spec"]
+
+
+class _Memory:
+    """The runtime's allocation functions, loaded by the first use."""
+
+    def __getattr__(self, name: str) -> Any:
+        storage = require("rushlight._backends.cpu.storage")
+        self.alloc, self.alloc_zeroed, self.from_owner = storage.alloc, storage.alloc_zeroed, storage.from_owner
+        self.Storage = storage.Storage
+        return self.__dict__[name]
+
+
+MEMORY: Any = _Memory()
+tensor_module._from_owner[0] = lambda *args: MEMORY.from_owner(*args)
+
+
+def empty_spec(spec: Spec) -> Tensor:
+    """A tensor of this (dense) spec over fresh memory."""
+    if spec.device is META:
+        return make(None, spec, 0)
+    storage = MEMORY.alloc(spec.nbytes)
+    return make(storage, spec, storage.ptr)
+
+
+def zeros_spec(spec: Spec) -> Tensor:
+    """A tensor of zeros."""
+    if spec.device is META:
+        return make(None, spec, 0)
+    storage = MEMORY.alloc_zeroed(spec.nbytes)
+    return make(storage, spec, storage.ptr)
+
+
+def from_address(address: int, spec: Spec, nbytes: int, owner: Any) -> Tensor:
+    """A tensor over memory that `owner` keeps alive."""
+    storage = MEMORY.from_owner(address, nbytes, owner)
+    return make(storage, spec, address)
+
+
+# ***** single elements *****
+
+_READ_TYPES = {
+    "bool": "u8", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
+    "uint64": "u64", "float32": "f32", "float64": "f64",
+}  # fmt: skip
+_READERS: dict[DType, Any] = {}
+
+
+def _native_reader(dtype: DType) -> Any:
+    language = require("rushlight._backends.native")
+    element, f64, i64 = getattr(language, _READ_TYPES[dtype.name]), language.f64, language.i64
+    wide = f64 if dtype.is_floating_point else i64
+    returns = "f64" if dtype.is_floating_point else "i64"
+
+    @native(f"{returns}(ptr)", name=f"read_{dtype.name}")
+    def read(p):  # type: ignore[no-untyped-def]
+        return wide(load(element, p, 0))
+
+    return require("rushlight._backends.cpu.stubs").bind(read)
+
+
+def read_element(x: Tensor) -> Any:
+    """The first element as a Python number."""
+    dtype = x._spec.dtype
+    reader = _READERS.get(dtype)
+    if reader is None:
+        reader = _READERS[dtype] = _make_reader(dtype)
+    return reader(x._ptr)
+
+
+def _make_reader(dtype: DType) -> Any:
+    if dtype.name == "bool":
+        raw = _native_reader(dtype)
+        return lambda p: raw(p) != 0
+    if dtype.name in _READ_TYPES and dtype.name != "uint64":
+        return _native_reader(dtype)
+    return _numpy_reader(dtype)
+
+
+def _numpy_reader(dtype: DType) -> Any:
+    """float16, bfloat16, complex and uint64: rarer, through ctypes and struct."""
+    import ctypes
+    import struct
+
+    codes = {"float16": "e", "complex64": "2f", "complex128": "2d", "uint64": "Q", "bfloat16": "H"}
+    code = codes[dtype.name]
+
+    def read(p: int) -> Any:
+        parts = struct.unpack(code, ctypes.string_at(p, dtype.itemsize))
+        if dtype.name == "bfloat16":
+            return struct.unpack("f", struct.pack("I", parts[0] << 16))[0]
+        return complex(*parts) if dtype.is_complex else parts[0]
+
+    return read
+

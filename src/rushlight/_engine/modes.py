@@ -1,0 +1,160 @@
+"""Grad modes: `no_grad`, `enable_grad`, `set_grad_enabled`, `inference_mode`; each a context manager and a decorator."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import GeneratorType
+from typing import Any
+
+from rushlight._engine.state import GRAD, INFERENCE, STATE
+
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled"]
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded in this thread."""
+    return bool(STATE.word & GRAD)
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is in inference mode."""
+    return bool(STATE.word & INFERENCE)
+
+
+class _Mode:
+    """A context manager that changes the state word, and a decorator for functions and generators."""
+
+    def __init__(self) -> None:
+        self._before: list[int] = []
+
+    def _word(self, word: int) -> int:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        self._before.append(STATE.word)
+        STATE.word = self._word(STATE.word)
+
+    def __exit__(self, *exc: object) -> None:
+        keep = GRAD | INFERENCE
+        STATE.word = (STATE.word & ~keep) | (self._before.pop() & keep)
+
+    def clone(self) -> _Mode:
+        """A fresh mode with the same arguments."""
+        return type(self)()
+
+    def __call__(self, function: Any) -> Any:
+        if isinstance(function, type):
+            raise TypeError(f"{type(self).__name__} decorates functions, not classes: decorate the methods of {function.__name__}")
+        if function.__code__.co_flags & 0x20 if hasattr(function, "__code__") else False:
+            return self._decorate_generator(function)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return wrapped
+
+    def _decorate_generator(self, function: Callable[..., GeneratorType[Any, Any, Any]]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            sent: Any = None
+            try:
+                with self.clone():
+                    item = next(generator)
+                while True:
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        with self.clone():
+                            generator.close()
+                        raise
+                    except BaseException:  # hand over whatever was thrown in
+                        with self.clone():
+                            item = generator.throw(sys.exc_info()[1])  # type: ignore[arg-type]
+                    else:
+                        with self.clone():
+                            item = generator.send(sent)
+            except StopIteration as stop:
+                return stop.value
+
+        return wrapped
+
+
+class no_grad(_Mode):  # noqa: N801 (PyTorch's names)
+    """Inside, nothing is recorded for backward.
+
+    >>> import rushlight as torch
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    def __new__(cls, function: Any = None) -> Any:
+        made = super().__new__(cls)
+        if function is None:
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(function)
+
+    def __init__(self, function: Any = None) -> None:
+        super().__init__()
+
+    def _word(self, word: int) -> int:
+        return word & ~GRAD
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Inside, operations are recorded even within `no_grad`."""
+
+    def _word(self, word: int) -> int:
+        return word | GRAD
+
+
+class set_grad_enabled(_Mode):  # noqa: N801
+    """Switches recording on or off: at once, and back at the end when used with `with`."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = bool(mode)
+        self._at_start = STATE.word
+        STATE.word = self._word(STATE.word)
+
+    def _word(self, word: int) -> int:
+        return word | GRAD if self.mode else word & ~GRAD
+
+    def __enter__(self) -> None:
+        self._before.append(self._at_start)
+        STATE.word = self._word(STATE.word)
+
+    def __call__(self, function: Any) -> Any:
+        STATE.word = (STATE.word & ~GRAD) | (self._at_start & GRAD)
+        return super().__call__(function)
+
+    def clone(self) -> set_grad_enabled:
+        return type(self)(self.mode)
+
+
+class inference_mode(_Mode):  # noqa: N801
+    """Stricter than `no_grad`: what is made inside keeps no version and can never take part in a graph."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if isinstance(mode, bool):
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(mode)
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__()
+        self.mode = mode if isinstance(mode, bool) else True
+
+    def _word(self, word: int) -> int:
+        return (word | INFERENCE) & ~GRAD if self.mode else (word & ~INFERENCE) | GRAD
+
+    def clone(self) -> inference_mode:
+        return type(self)(self.mode)

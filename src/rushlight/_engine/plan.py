@@ -1,0 +1,355 @@
+"""Plans: what a call does, decided once for a signature.
+
+A plan is a closure over a kernel, its output specs and, where gradients are wanted, the class and contents of the node to record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import user_frame
+from rushlight._base.lazy import require
+from rushlight._base.log import enabled, log
+from rushlight._engine.autograd.node import Node, Packed, next_sequence, node_class
+from rushlight._engine.lower import Backward, differentiate_graph
+from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
+from rushlight._engine.tensor import AutogradMeta, Tensor, alias, edge_of, make
+from rushlight._graph.core import Graph
+from rushlight._types.device import CPU, META, Device
+from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
+from rushlight._types.spec import Spec
+
+__all__ = ["Recipe", "executable", "graph_caller", "make_plan", "operand_strides"]
+
+_new = Tensor.__new__
+
+
+def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
+    """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
+    compile_graph = require("rushlight._kernels.program").compile_graph
+    build = require("rushlight._backends.cpu.compile").build
+    layouts = [None if s is None else s.strides for s in in_specs]
+    program = compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
+    if enabled("schedule"):
+        log("schedule", program.explain())
+    return build(program)
+
+
+def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int, ...]:
+    """Strides of a fresh element-wise result: the operands' own order of dims in memory (TensorIterator's rule)."""
+    same = [s for s in specs if s.shape == shape]
+    if all(s.contiguous for s in same) and (same or len(specs) < 2):
+        return contiguous_strides(shape)
+    if same and not same[0].contiguous and all(s.strides == same[0].strides for s in same) and len(same) == len(specs):
+        return restride(shape, same[0].strides)
+    operands = [broadcast_strides(s.shape, s.strides, shape) for s in specs if s.ndim]
+    ndim = len(shape)
+    order = list(range(ndim))[::-1]  # innermost first, as the iterator sorts them
+
+    def compare(a: int, b: int) -> int:
+        for strides in operands:
+            x, y = strides[a], strides[b]
+            if x == 0 or y == 0:
+                continue
+            if x != y:
+                return -1 if x < y else 1
+            if shape[a] > shape[b]:
+                return 1
+        return 0
+
+    for i in range(1, ndim):
+        at = i
+        for j in range(i - 1, -1, -1):
+            result = compare(order[j], order[at])
+            if result > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif result < 0:
+                break
+    strides = dense_strides(shape, order[::-1])
+    return contiguous_strides(shape) if is_contiguous(shape, strides) else strides
+
+
+class Recipe:
+    """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
+
+    __slots__ = ("_differentiate", "_plans", "_variants", "backward_graph", "cls", "forward", "n_results", "outputs", "sources", "wrt")
+
+    def __init__(self, name: str, found: Backward, wrt: Sequence[int], n_results: int, differentiate: Callable[..., Backward]) -> None:
+        self.cls = node_class(name)
+        self.wrt, self.n_results = tuple(wrt), n_results
+        self.sources, self.backward_graph, self.outputs = found.saved, found.graph, found.outputs
+        self.forward = found.forward
+        self._variants: dict[tuple[bool, ...], tuple[Graph, list[int], list[int | None], Any]] = {}
+        self._plans = graph_caller(found.graph, name)
+        self._differentiate = differentiate
+
+    def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
+        """Gradients for the edges, from saved values and the results' gradients."""
+        if self.n_results == 1 and len(grads) == 1:
+            found = self._plans(*saved, grads[0])
+            outputs = self.outputs
+        else:
+            found, outputs = self._partial(saved, grads)
+        return [None if o is None else found[o] for o in outputs]
+
+    def _partial(self, saved: Sequence[Any], grads: list[Tensor | None]) -> tuple[Any, list[int | None]]:
+        """Some results have no gradient, or residuals have one (when backward itself is differentiated)."""
+        mask = tuple(g is not None for g in grads)
+        given = [g for g in grads if g is not None]
+        if len(mask) == self.n_results and all(mask):
+            return self._plans(*saved, *given), self.outputs
+        variant = self._variants.get(mask)
+        if variant is None:
+            found = self._differentiate(self.forward, mask)
+            where = {source: i for i, source in enumerate(self.sources)}
+            missing = [s for s in found.saved if s not in where]
+            if missing:
+                raise RuntimeError(f"{self.cls.__name__}: the gradient needs values that were not saved: {missing}")
+            picks = [where[s] for s in found.saved]
+            variant = (found.graph, picks, found.outputs, graph_caller(found.graph, self.cls.__name__))
+            self._variants[mask] = variant
+        _, picks, outputs, call = variant
+        return call(*[saved[i] for i in picks], *given), outputs
+
+
+def graph_caller(graph: Graph, name: str) -> Callable[..., Any]:
+    """A function that runs `graph` on tensors and Python numbers, recording a node where gradients are wanted.
+
+    Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.
+    """
+    plans = new_plan_table()
+    state = STATE
+    if not graph.nodes:
+        where = {id(v): i for i, v in enumerate(graph.inputs)}
+        picks = [where[id(v)] for v in graph.outputs]
+        return lambda *inputs: tuple([inputs[i] for i in picks])
+
+    def call(*inputs: Any) -> Any:
+        signature: list[Any] = [state.word]
+        for item in inputs:
+            if isinstance(item, Tensor):
+                signature.append(item._spec)
+                signature.append(item._rg)
+            else:
+                signature.append(type(item))
+        key = tuple(signature)
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = _graph_plan(graph, name, inputs)
+        return plan(*inputs)
+
+    return call
+
+
+def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
+    from rushlight._engine.view import layout_plan
+
+    specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
+    device = next((s.device for s in specs if s is not None), CPU)
+    wants = bool(STATE.word & GRAD) and any(isinstance(i, Tensor) and i._rg for i in inputs)
+    if not wants:
+        as_view = layout_plan(graph, specs)
+        if as_view is not None:
+            return as_view
+    where = {id(v): i for i, v in enumerate(graph.inputs)}
+    passed = {j: where[id(v)] for j, v in enumerate(graph.outputs) if id(v) in where}
+    computed = [j for j in range(len(graph.outputs)) if j not in passed]
+    rest = Graph(graph.inputs, graph.nodes, [graph.outputs[j] for j in computed])
+    out_specs = [
+        Spec.of(v.dtype, device, v.shape, operand_strides(v.shape, [s for s in specs if s is not None and s.shape == v.shape]))
+        for v in rest.outputs
+    ]
+    recipe = None
+    if wants:
+        wrt = [k for k, i in enumerate(inputs) if isinstance(i, Tensor) and i._rg]
+        count = len(rest.outputs)
+
+        def derive(forward: Graph, mask: Sequence[bool]) -> Backward:
+            return differentiate_graph(rest, count, wrt, mask[:count])
+
+        recipe = Recipe(name, derive(rest, [True] * count), wrt, count, derive)
+    plan = make_plan(recipe.forward if recipe else rest, specs, out_specs, recipe, device)
+    single = len(computed) == 1 and not passed
+    if single:
+        return lambda *args: (plan(*args),)
+
+    def run(*args: Any) -> Any:
+        made = plan(*args) if computed else ()
+        made = iter((made,) if len(computed) == 1 else made)
+        return tuple([args[passed[j]] if j in passed else next(made) for j in range(len(graph.outputs))])
+
+    return run
+
+
+def make_plan(
+    graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device
+) -> Callable[..., Any]:
+    """The plan for one signature; `graph` has the residuals of `recipe` after the results that `out_specs` describes.
+
+    The plan takes tensors and Python numbers in the order of the graph's inputs, and returns a tensor, or a tuple for several.
+    """
+    n_results = len(out_specs)
+    specs = list(out_specs) + [Spec.of(v.dtype, device, v.shape) for v in graph.outputs[n_results:]]
+    if device is META:
+        run = _meta_runner(specs)
+    else:
+        run = _runner(executable(graph, in_specs, specs), in_specs, specs)
+    if recipe is None:
+        return _quiet(run, specs)
+    return _recording(run, in_specs, n_results, recipe)
+
+
+def _meta_runner(specs: Sequence[Spec]) -> Callable[..., tuple[Tensor, ...]]:
+    def run(*_: Any) -> tuple[Tensor, ...]:
+        return tuple([make(None, s, 0) for s in specs])
+
+    return run
+
+
+def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec]) -> Callable[..., Any]:
+    """A function from inputs to a tensor (one result) or a tuple of tensors, without autograd."""
+    pointers = [i for i, s in enumerate(in_specs) if s is not None]
+    numbers = [i for i, s in enumerate(in_specs) if s is None]
+    kernel, ints = exe.kernel, exe.ints
+    call = exe
+    if len(specs) == 1:
+        spec = specs[0]
+        if kernel is not None and len(pointers) == 2 and not numbers:
+
+            def run2(a: Tensor, b: Tensor) -> Tensor:
+                out = _new(Tensor)
+                out._storage = storage = kernel(ints, a._ptr, b._ptr)
+                out._spec, out._ptr, out._rg, out._node, out._meta = spec, storage.ptr, False, None, None
+                return out
+
+            run2.keep = exe  # type: ignore[attr-defined]
+            return run2
+        if kernel is not None and len(pointers) == 1 and not numbers:
+
+            def run1(a: Tensor) -> Tensor:
+                out = _new(Tensor)
+                out._storage = storage = kernel(ints, a._ptr)
+                out._spec, out._ptr, out._rg, out._node, out._meta = spec, storage.ptr, False, None, None
+                return out
+
+            run1.keep = exe  # type: ignore[attr-defined]
+            return run1
+
+        def run(*inputs: Any) -> Tensor:
+            storage = call(*[inputs[i]._ptr for i in pointers], *_numbers([inputs[i] for i in numbers]))
+            return make(storage, spec, storage.ptr)
+
+        return run
+
+    def run_many(*inputs: Any) -> tuple[Tensor, ...]:
+        storages = call(*[inputs[i]._ptr for i in pointers], *_numbers([inputs[i] for i in numbers]))
+        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, specs, strict=True)])
+
+    return run_many
+
+
+def _numbers(values: list[Any]) -> list[Any]:
+    """Python numbers as kernel words: complex ones become two."""
+    if not any(type(v) is complex for v in values):
+        return values
+    words: list[Any] = []
+    for value in values:
+        words += [value.real, value.imag] if type(value) is complex else [value]
+    return words
+
+
+def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]:
+    """A plan that records nothing; inference mode marks its results."""
+    if not STATE.word & INFERENCE:
+        return run
+
+    def marked(*inputs: Any) -> Any:
+        made = run(*inputs)
+        for tensor in made if type(made) is tuple else (made,):
+            meta = AutogradMeta()
+            meta.inference = True
+            tensor._meta = meta
+        return made
+
+    return marked
+
+
+def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_results: int, recipe: Recipe) -> Callable[..., Any]:
+    """A plan that records a node."""
+    cls = recipe.cls
+    wrt, sources = recipe.wrt, recipe.sources
+    watched = STATE.word & (ANOMALY | SAVED_HOOKS)
+    new_node = cls.__new__
+    from_inputs = all(kind == "input" and in_specs[i] is not None for kind, i in sources)
+    picks = [i for _, i in sources]
+    single = n_results == 1 and len(recipe.forward.outputs) == 1
+
+    def record(inputs: Sequence[Any], made: Any) -> Any:
+        node = new_node(cls)
+        node.info = recipe
+        node.edges = [edge_of(inputs[i]) for i in wrt]
+        node.seq = next_sequence()
+        node.pre_hooks = node.post_hooks = node.tensor_hooks = node.retain = node.place = None
+        if from_inputs:
+            node.saved = saved = [inputs[i] for i in picks]
+            node.versions = [t._storage.version if t._storage is not None else 0 for t in saved]
+        else:
+            _save(node, recipe, inputs, made)
+        if watched:
+            _watch(node)
+        return node
+
+    if single:
+
+        def plan(*inputs: Any) -> Tensor:
+            out: Tensor = run(*inputs)
+            out._node = record(inputs, (out,))
+            out._rg = True
+            return out
+
+        return plan
+
+    def plan_many(*inputs: Any) -> Any:
+        made = run(*inputs)
+        made = made if type(made) is tuple else (made,)
+        node = record(inputs, made)
+        for number, out in enumerate(made[:n_results]):
+            if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
+                out._node, out._rg = node, True
+                if number:
+                    out._meta = AutogradMeta()
+                    out._meta.output_nr = number
+        return made[0] if n_results == 1 else made[:n_results]
+
+    return plan_many
+
+
+def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> None:
+    items: list[Any] = []
+    versions: list[int | None] = []
+    for kind, number in recipe.sources:
+        if kind == "input":
+            item = inputs[number]
+        else:
+            item = alias(made[number if kind == "output" else recipe.n_results + number])
+        items.append(item)
+        is_tensor = isinstance(item, Tensor)
+        versions.append((item._storage.version if item._storage is not None else 0) if is_tensor else None)
+    node.saved, node.versions = items, versions
+
+
+def _watch(node: Node) -> None:
+    """Anomaly mode keeps the user's line; saved-tensor hooks pack what was saved."""
+    if STATE.word & ANOMALY:
+        from rushlight._engine.autograd.anomaly import remember
+
+        remember(node)
+        node.place = user_frame()
+    if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
+        pack, unpack = STATE.saved_hooks[-1]
+        for i, item in enumerate(node.saved):  # type: ignore[attr-defined]
+            if isinstance(item, Tensor):
+                node.saved[i] = Packed(pack(item), unpack)  # type: ignore[attr-defined]
+                node.versions[i] = None  # type: ignore[attr-defined]

@@ -1,0 +1,266 @@
+"""The tensor object: storage, spec, address, and what autograd knows of it.
+
+Only what every tensor needs has a slot of its own; the rest (gradient, hooks, view relation) sits in an `AutogradMeta` that most
+tensors never get.  Methods are put on the class by `_surface`, from the operator table.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from rushlight._engine.state import INFERENCE, STATE
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.layout import Size
+from rushlight._types.spec import Spec
+
+if TYPE_CHECKING:
+    from rushlight._engine.autograd.node import Node
+
+__all__ = ["AutogradMeta", "Tensor", "alias", "edge_of", "make", "meta_of", "plain_classes"]
+
+
+class AutogradMeta:
+    """The rarer facts: `.grad`, hooks, output number, view relation.
+
+    `base` is the tensor this one is a view of (never itself a view); `views` holds weak references to the differentiable views of a base;
+    `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
+    """
+
+    __slots__ = (
+        "accumulator", "base", "creation", "grad", "hooks", "inference", "name", "output_nr", "post_hooks", "regenerate", "retain_hook", "retains",
+        "views",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+        self.hooks: dict[int, Any] | None = None
+        self.post_hooks: dict[int, Any] | None = None
+        self.output_nr = 0
+        self.accumulator: Any = None
+        self.base: Tensor | None = None
+        self.views: list[Any] | None = None
+        self.regenerate: Any = None
+        self.creation = ""
+        self.inference = False
+        self.retains = False
+        self.retain_hook: Any = None
+        self.name: str | None = None
+
+
+class Tensor:
+    """A multi-dimensional array of one dtype; see the operator table for what can be done with it."""
+
+    __slots__ = ("__dict__", "__weakref__", "_meta", "_node", "_ptr", "_rg", "_spec", "_storage")
+
+    _storage: Any
+    _spec: Spec
+    _ptr: int
+    _rg: bool
+    _node: Node | None
+    _meta: AutogradMeta | None
+
+    __array_priority__ = 1000  # NumPy's operators give way to ours
+
+    # ***** what it is *****
+
+    @property
+    def shape(self) -> Size:
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self._spec.dtype
+
+    @property
+    def device(self) -> Device:
+        return self._spec.device
+
+    @property
+    def ndim(self) -> int:
+        return self._spec.ndim
+
+    @property
+    def itemsize(self) -> int:
+        return self._spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self._spec.nbytes
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._node is None
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._rg
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if self._node is not None:
+            if value:
+                return
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't "
+                "require differentiation use var_no_grad = var.detach()."
+            )
+        if value and not (self._spec.dtype.is_floating_point or self._spec.dtype.is_complex):
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        if value and self._meta is not None and self._meta.inference and not STATE.word & INFERENCE:
+            raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+        self._rg = bool(value)
+
+    @property
+    def grad_fn(self) -> Node | None:
+        return self._node
+
+    @property
+    def grad(self) -> Tensor | None:
+        meta = self._meta
+        if meta is None or meta.grad is None:
+            if self._node is not None and not (meta is not None and meta.retains):
+                warnings.warn(
+                    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
+                    "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+                    "non-leaf Tensor.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            return None
+        return meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None:
+            if self._meta is not None:
+                self._meta.grad = None
+            return
+        if not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+        if value is self:
+            raise RuntimeError("can't assign Variable as its own grad")
+        if value._spec.dtype is not self._spec.dtype:
+            raise RuntimeError(
+                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{self.dtype}'. "
+                "The gradient must match the tensor's dtype."
+            )
+        if value._spec.device is not self._spec.device:
+            raise RuntimeError(f"assigned grad has data located on a different device: {value.device}, expected {self.device}")
+        if value._spec.shape != self._spec.shape:
+            raise RuntimeError(f"assigned grad has data of a different size: {list(value.shape)}, expected {list(self.shape)}")
+        meta_of(self).grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def data(self) -> Tensor:
+        other = alias(self)
+        if self._storage is not None:  # a version counter of its own, so that writes through `.data` are not noticed, as in PyTorch
+            other._storage = share_memory_of(self._storage)
+        return other
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if value._spec.device is not self._spec.device:
+            raise RuntimeError("incompatible tensor type: cannot assign data on another device")
+        self._storage, self._spec, self._ptr = value._storage, value._spec, value._ptr
+
+    @property
+    def _version(self) -> int:
+        if self._meta is not None and self._meta.inference:
+            raise RuntimeError("Inference tensors do not track version counter.")
+        return int(self._storage.version) if self._storage is not None else 0
+
+    @property
+    def _base(self) -> Tensor | None:
+        return self._meta.base if self._meta is not None else None
+
+    @property
+    def output_nr(self) -> int:
+        return self._meta.output_nr if self._meta is not None else 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+plain_classes: set[type] = {Tensor}
+_new = Tensor.__new__
+
+
+def share_memory_of(storage: Any) -> Any:
+    """Another storage object over the same memory, with its own version counter."""
+    from_owner = _from_owner[0]
+    return from_owner(storage.ptr, storage.nbytes, storage)
+
+
+def _unset(*_: Any) -> Any:
+    raise RuntimeError("the CPU runtime is not loaded")
+
+
+_from_owner: list[Any] = [_unset]
+
+
+def make(storage: Any, spec: Spec, ptr: int) -> Tensor:
+    """A tensor over memory, outside of any graph."""
+    tensor = _new(Tensor)
+    tensor._storage, tensor._spec, tensor._ptr = storage, spec, ptr
+    tensor._rg, tensor._node, tensor._meta = False, None, None
+    return tensor
+
+
+def alias(tensor: Tensor) -> Tensor:
+    """The same memory seen by another tensor object, outside of any graph."""
+    return make(tensor._storage, tensor._spec, tensor._ptr)
+
+
+def meta_of(tensor: Tensor) -> AutogradMeta:
+    """The tensor's `AutogradMeta`, made when first needed."""
+    meta = tensor._meta
+    if meta is None:
+        meta = tensor._meta = AutogradMeta()
+    return meta
+
+
+def add_view(base: Tensor, view: Tensor) -> None:
+    """Let `base` know of a differentiable view, so that an in-place change of either can rebase the other's history."""
+    views = meta_of(base).views
+    if views is None:
+        views = base._meta.views = []  # type: ignore[union-attr]
+    elif len(views) > 8 and len(views) & (len(views) - 1) == 0:
+        views[:] = [r for r in views if r() is not None]
+    views.append(weakref.ref(view))
+
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where the gradient of `tensor` goes: None, a node (its first output), or (node, output number)."""
+    node = tensor._node
+    if node is None:
+        return accumulator_of(tensor) if tensor._rg else None
+    meta = tensor._meta
+    return node if meta is None or meta.output_nr == 0 else (node, meta.output_nr)
+
+
+def accumulator_of(tensor: Tensor) -> Any:
+    """The node that adds to `.grad` of a leaf; one for the leaf's life while anything holds it."""
+    meta = tensor._meta
+    if meta is None:
+        meta = tensor._meta = AutogradMeta()
+    held = meta.accumulator
+    node = held() if held is not None else None
+    if node is None:
+        node = make_accumulator[0](tensor)
+        meta.accumulator = weakref.ref(node)
+    return node
+
+
+make_accumulator: list[Any] = [_unset]

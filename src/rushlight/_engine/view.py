@@ -1,0 +1,212 @@
+"""Views: other specs over the same storage, and what autograd remembers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine.autograd.node import Node, next_sequence
+from rushlight._engine.lower import Backward, differentiate, differentiate_graph, trace_operator
+from rushlight._engine.plan import Recipe
+from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, make, meta_of
+from rushlight._graph.core import Graph
+from rushlight._ops.table import Operator
+from rushlight._types.spec import Spec
+
+__all__ = ["as_strided", "layout_of", "layout_plan", "link_view", "view_plan"]
+
+_new = Tensor.__new__
+
+
+def layout_of(graph: Graph, specs: Sequence[Spec | None]) -> list[tuple[int, Spec, int]] | None:
+    """Each output of `graph` as (input number, spec, offset in elements), or None when one needs more than strides."""
+    held: dict[int, Any] = {}
+    for i, (value, spec) in enumerate(zip(graph.inputs, specs, strict=True)):
+        if spec is not None:
+            held[id(value)] = (i, tuple(spec.shape), tuple(spec.strides), 0)
+    for node in graph.nodes:
+        rule = node.prim.layout
+        source = held.get(id(node.inputs[0])) if node.inputs else None
+        if rule is None or source is None or len(node.inputs) != 1:
+            return None
+        number, shape, strides, offset = source
+        found = rule(shape, strides, offset, **node.params)
+        if found is None:
+            return None
+        held[id(node.outputs[0])] = (number, *found)
+    result = []
+    for value in graph.outputs:
+        if id(value) not in held:
+            return None
+        number, shape, strides, offset = held[id(value)]
+        spec = specs[number]
+        assert spec is not None
+        if value.dtype is not spec.dtype:
+            return None
+        result.append((number, Spec.of(spec.dtype, spec.device, shape, strides), offset))
+    return result
+
+
+def layout_plan(graph: Graph, specs: Sequence[Spec | None]) -> Callable[..., Any] | None:
+    """A plan that shows the inputs under other strides, for graphs that only move dims around; it returns a tuple."""
+    if not graph.nodes:
+        return None
+    found = layout_of(graph, specs)
+    if found is None:
+        return None
+    parts = [(i, spec, offset * spec.dtype.itemsize) for i, spec, offset in found]
+
+    def run(*inputs: Any) -> tuple[Tensor, ...]:
+        return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
+
+    return run
+
+
+def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable[..., Any]:
+    """The plan of a view operator: a tensor, or a tuple of them for operators that return several."""
+    spec = tensor._spec
+    graph, count = trace_operator(op, template, [spec])
+    found = layout_of(graph, [spec, *[None] * (len(graph.inputs) - 1)])
+    if found is None:
+        raise RuntimeError(
+            f"{op.name}: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
+            f"subspaces): input has shape {list(spec.shape)} and strides {list(spec.strides)}. Use .reshape(...) instead."
+        )
+    parts = [(out, offset * spec.dtype.itemsize) for _, out, offset in found]
+    several = op.schema.returns_list or len(op.schema.results) > 1
+    word = STATE.word
+    inference = bool(word & INFERENCE)
+    recipe = None
+    if word & GRAD and tensor._rg:
+
+        def derive(forward: Graph, mask: Sequence[bool]) -> Backward:
+            return differentiate(op, template, [spec], [0], mask)
+
+        recipe = Recipe(op.node, derive(graph, [True] * count), [0], count, derive)
+    creation = "multi" if several else "" if word & GRAD else "no_grad"
+
+    def run_one(x: Tensor, *_: Any) -> Tensor:
+        out = _new(Tensor)
+        out._storage, out._spec, out._ptr, out._rg = x._storage, only, x._ptr + step, False
+        out._node = out._meta = None
+        if not inference:
+            link_view(x, out, creation)
+            if recipe is not None:
+                record_view(x, (out,), recipe)
+        else:
+            meta_of(out).inference = True
+        return out
+
+    def run_many(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
+        outs = tuple([make(x._storage, spec, x._ptr + step) for spec, step in parts])
+        for out in outs:
+            if inference:
+                meta_of(out).inference = True
+            else:
+                link_view(x, out, creation)
+        if recipe is not None:
+            record_view(x, outs, recipe)
+        return outs
+
+    if several:
+        return run_many
+    only, step = parts[0]
+    return run_one
+
+
+def link_view(x: Tensor, out: Tensor, creation: str) -> None:
+    """Remember that `out` is a view of `x` (of its base, if it is one itself)."""
+    meta = AutogradMeta()
+    out._meta = meta
+    held = x._meta
+    base = x
+    if held is not None:
+        if held.base is not None:
+            base = held.base
+            creation = creation or held.creation
+        meta.inference = held.inference
+    meta.base = base
+    meta.creation = creation
+    add_view(base, out)
+
+
+def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
+    """Give the views of `x` a node."""
+    node = recipe.cls.__new__(recipe.cls)
+    node.info, node.saved, node.versions = recipe, [], []
+    node.edges, node.seq = [edge_of(x)], next_sequence()
+    node.pre_hooks = node.post_hooks = node.tensor_hooks = node.retain = node.place = None
+    for number, out in enumerate(outs):
+        out._node, out._rg = node, True
+        if number:
+            meta_of(out).output_nr = number
+
+
+class AsStridedBackward0(Node):
+    """Gradient of a view given by strides: it goes to the places of the base that the view shows."""
+
+    __slots__ = ("base", "geometry")
+
+    def __init__(self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int]) -> None:
+        self._start((edge,))
+        self.base, self.geometry = base, geometry
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        grad = grads[0]
+        return [None if grad is None else scatter_strided(grad, self.base, *self.geometry)]
+
+
+def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+    """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies."""
+    from rushlight._engine.autograd.engine import OPS
+
+    span = max([offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)] + [
+        1 + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True))])
+    memory = OPS["zeros"]((span,), dtype=base.dtype, device=base.device)
+    dense = OPS["as_strided_index"](shape, strides, offset)
+    memory = OPS["index_put"](memory, (dense,), OPS["reshape"](grad, (-1,)), True)
+    return as_strided(memory, base.shape, base.strides, 0)
+
+
+def as_strided(x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> Tensor:
+    """A view with any shape, strides and offset (in elements, from the start of the storage)."""
+    shape, strides = tuple(shape), tuple(strides)
+    if len(shape) != len(strides):
+        raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")
+    if any(s < 0 for s in strides):
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}")
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)
+    itemsize = x._spec.dtype.itemsize
+    storage = x._storage
+    start = (x._ptr - storage.ptr) // itemsize if storage is not None else 0
+    at = start if offset is None else offset
+    last = at + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if spec.numel else 0
+    if storage is not None and (at < 0 or (spec.numel and (last + 1) * itemsize > storage.nbytes)):
+        raise RuntimeError(
+            f"setStorage: sizes {list(shape)}, strides {list(strides)}, storage offset {at}, and itemsize {itemsize} requiring a storage size of "
+            f"{(last + 1) * itemsize} are out of bounds for storage of size {storage.nbytes}"
+        )
+    out = make(storage, spec, (storage.ptr if storage is not None else 0) + at * itemsize)
+    if STATE.word & INFERENCE:
+        meta_of(out).inference = True
+        return out
+    link_view(x, out, "" if STATE.word & GRAD else "no_grad")
+    if STATE.word & GRAD and x._rg:
+        out._node, out._rg = AsStridedBackward0(x._spec, edge_of(x), (shape, strides, at - start)), True
+    return out
+
+
+def regenerate(view: Tensor, base: Tensor) -> None:
+    """Point the history of a view at its base's present node, after the base's memory was changed in place."""
+    if not base._rg:
+        return
+    meta = meta_of(view)
+    itemsize = view._spec.dtype.itemsize
+    step = (view._ptr - base._ptr) // itemsize
+    view._node = AsStridedBackward0(base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step))
+    view._rg = True
+    meta.output_nr = 0
+
+
+__all__ += ["differentiate_graph", "regenerate", "record_view", "scatter_strided"]

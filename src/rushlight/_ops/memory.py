@@ -1,0 +1,109 @@
+"""Copies, fills and casts, and the basic-index view: what the engine itself is built from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.table import operator, view
+from rushlight._prims import build, prim
+from rushlight._types.dtype import DType
+from rushlight._types.layout import channels_last_strides, contiguous_strides, restride
+
+__all__ = ["basic_index", "clone_to", "copy", "fill", "to_dtype", "zero"]
+
+FORMATS = {"contiguous_format": contiguous_strides, "channels_last": channels_last_strides, "channels_last_3d": channels_last_strides}
+
+
+def preserved(shape: Any, specs: Any) -> Any:
+    """Strides of a copy that keeps its source's order of dims."""
+    return restride(shape, specs[0].strides)
+
+
+@operator("clone_core(Tensor input) -> Tensor", spaces=(), method=False, like=preserved, node="CloneBackward0")
+def clone(x: Any) -> Any:
+    """A copy with the memory order of its source."""
+    return x
+
+
+@operator("clone_contiguous(Tensor input) -> Tensor", spaces=(), method=False, node="CloneBackward0")
+def clone_contiguous(x: Any) -> Any:
+    """A row-major copy."""
+    return x
+
+
+def _last(shape: Any, specs: Any) -> Any:
+    return channels_last_strides(shape)
+
+
+@operator("clone_channels_last(Tensor input) -> Tensor", spaces=(), method=False, like=_last, node="CloneBackward0")
+def clone_to(x: Any) -> Any:
+    """A copy with channels innermost."""
+    return x
+
+
+@operator("to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=preserved, node="ToCopyBackward0")
+def to_dtype(x: Any, dtype: DType) -> Any:
+    """A copy with another dtype, in the memory order of its source."""
+    return build.convert(x, dtype)
+
+
+@operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, node="CopyBackwards")
+def copy(x: Any, source: Any, non_blocking: bool) -> Any:
+    """`source` in the shape and dtype of `input`; `copy_` writes it there."""
+    if getattr(source, "weak", False):
+        return build.broadcast_to(build.convert(source, x.dtype), x.shape)
+    return build.broadcast_to(build.convert(source, x.dtype), x.shape)
+
+
+@operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False)
+def fill(x: Any, value: Any) -> Any:
+    """Every element set to `value` (a number or a 0-dim tensor)."""
+    if value.shape != ():
+        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+    return build.broadcast_to(build.convert(value, x.dtype), x.shape)
+
+
+@operator("zero(Tensor input) -> Tensor", like="operands", inplace=True, method=False, inplace_spaces=("torch",))
+def zero(x: Any) -> Any:
+    """Zeros shaped like the input."""
+    return build.zeros_like(x)
+
+
+def _index_node(template: Any) -> str:
+    """PyTorch applies one view operator per item; the last one names the node."""
+    names = {"i": "SelectBackward0", "s": "SliceBackward0", "n": "UnsqueezeBackward0"}
+    for item in reversed(template[1]):
+        if item[0] in names and item != ("s", None, None, 1):
+            return names[item[0]]
+    return "AliasBackward0"
+
+
+@view("basic_index(Tensor input, any index) -> Tensor", spaces=(), method=False, node=_index_node)
+def basic_index(x: Any, index: Any) -> Any:
+    """`x[index]` for ints, slices and None.
+
+    `index` has one item per dim of the input, and ("n",) for new ones: ("i", k) takes one place and drops the dim, ("s", start, stop, step)
+    a range; a slice without bounds is ("s", None, None, 1).
+    """
+    starts, stops, steps, shape = [], [], [], []
+    dim = 0
+    for item in index:
+        if item[0] == "n":
+            shape.append(1)
+            continue
+        size = x.shape[dim]
+        if item[0] == "i":
+            starts.append(item[1])
+            stops.append(item[1] + 1)
+            steps.append(1)
+        else:
+            start, stop, step = (0, size, 1) if item[1] is None else item[1:]
+            stop = max(start, stop)
+            starts.append(start)
+            stops.append(stop)
+            steps.append(step)
+            shape.append(-(-(stop - start) // step))
+        dim += 1
+    if any(starts) or stops != list(x.shape) or any(s != 1 for s in steps):
+        x = prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+    return build.reshape(x, shape)

@@ -1,0 +1,43 @@
+"""Memory formats and layouts as named constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["FORMATS", "SPARSE_LAYOUTS", "STRIDED", "Layout", "MemoryFormat"]
+
+
+class MemoryFormat:
+    """`torch.contiguous_format`, `torch.preserve_format`, `torch.channels_last`, `torch.channels_last_3d`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_format, (self.name,))
+
+
+class Layout:
+    """`torch.strided` and the names of the sparse layouts, which rushlight lacks."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+FORMATS = {n: MemoryFormat(n) for n in ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")}
+STRIDED = Layout("strided")
+SPARSE_LAYOUTS = {n: Layout(n) for n in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")}
+
+
+def _format(name: str) -> MemoryFormat:
+    return FORMATS[name]
