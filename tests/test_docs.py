@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -64,6 +65,19 @@ def test_sessions_print_what_the_page_shows(path: Path) -> None:
     output: list[str] = []
     runner.run(doctest.DocTestParser().get_doctest(text, {}, name(path), str(path), 0), out=output.append)
     assert runner.failures == 0, "".join(output)
+
+
+def modules_with_examples() -> list[str]:
+    package = ROOT / "src" / "rushlight"
+    found = [p for p in sorted(package.rglob("*.py")) if ">>> " in p.read_text(encoding="utf-8")]
+    return [".".join(p.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__") for p in found]
+
+
+@pytest.mark.parametrize("module", modules_with_examples())
+def test_docstring_examples(module: str) -> None:
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    result = doctest.testmod(importlib.import_module(module), optionflags=flags)
+    assert result.failed == 0, f"{result.failed} of {result.attempted} examples in {module} print something else"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)

@@ -1,0 +1,55 @@
+"""The wheel: small, complete, and its demo finds the examples without the checkout."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if importlib.util.find_spec("hatchling") is None:
+    pytest.skip("hatchling is not installed: pip install -e '.[dev]'", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    return next(folder.glob("*.whl"))
+
+
+def test_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < 3_000_000
+    assert wheel.name.endswith("-py3-none-any.whl"), "nothing in it is compiled"
+
+
+def test_complete(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "rushlight").rglob("*.py")}
+    assert sources <= names
+    assert {"rushlight/LAYERS", "rushlight/py.typed", "rushlight/_cli/examples/gpt_chars.py"} <= names
+    strangers = [n for n in names if not n.startswith("rushlight") or n.endswith((".pyc", ".so", ".pt"))]
+    assert not strangers
+
+
+def test_demo_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    code = "import rushlight; from rushlight._cli.demo import examples_folder; print(rushlight.__file__, examples_folder())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.count(str(tmp_path / "site")) == 2
+    argv = [sys.executable, "-m", "rushlight", "demo", "--steps", "2", "--out", "out"]
+    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
