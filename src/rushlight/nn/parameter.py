@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.serialization import rebuild_parameter, rebuild_parameter_with_state
+from rushlight.serialization.rebuild import rebuild_parameter, rebuild_parameter_with_state
 
 __all__ = ["Buffer", "Parameter", "is_lazy"]
 

@@ -1,0 +1,169 @@
+"""Zip archives as PyTorch writes them: records stored uncompressed, their data aligned to 64 bytes, nothing else.
+
+The writer streams: it needs `write` and nothing more. The reader takes the directory from `zipfile`, and checks what that
+does not: records must be stored as they are, must not overlap, and must lie inside the file, so a small file cannot ask for
+much memory.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+__all__ = ["ArchiveReader", "ArchiveWriter"]
+
+ALIGNMENT = 64
+_LOCAL = struct.Struct("<4s5H3L2H")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_END = struct.Struct("<4s4H2LH")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR64 = struct.Struct("<4sLQL")
+_MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
+_UTF8_NAMES = 0x800
+_DATE_1980 = 0x21  # the first day that the format can express: equal contents give equal files
+
+
+class ArchiveWriter:
+    """Writes records one after the other to `out`, then the directory."""
+
+    def __init__(self, out: Any, name: str) -> None:
+        self._out = out
+        self._name = name
+        self._at = 0
+        self._records: list[tuple[bytes, int, int, int]] = []
+
+    def _write(self, data: Any) -> None:
+        self._out.write(data)
+        self._at += len(data)
+
+    def record(self, name: str, data: Any) -> None:
+        """Write one record; `data` is bytes-like, one byte an element."""
+        full = f"{self._name}/{name}".encode()
+        size, crc, start = len(data), zlib.crc32(data), self._at
+        wide = size >= _MAX32
+        extra = struct.pack("<2H2Q", 1, 16, size, size) if wide else b""
+        # Filler in front of the data, in an extra field of its own ("FB"), puts the data on the boundary.
+        bare = start + _LOCAL.size + len(full) + len(extra) + 4
+        filler = -bare % ALIGNMENT
+        extra += struct.pack("<2sH", b"FB", filler) + b"Z" * filler
+        short = _MAX32 if wide else size
+        version = 45 if wide else 20
+        self._write(
+            _LOCAL.pack(
+                b"PK\x03\x04", version, _UTF8_NAMES, 0, 0, _DATE_1980, crc, short, short, len(full), len(extra)
+            )
+        )
+        self._write(full + extra)
+        self._write(data)
+        self._records.append((full, crc, size, start))
+
+    @property
+    def digests(self) -> list[tuple[str, int]]:
+        """Name and checksum of every record so far."""
+        return [(name.decode().split("/", 1)[1], crc) for name, crc, _, _ in self._records]
+
+    def close(self) -> None:
+        """Write the directory."""
+        start = self._at
+        for name, crc, size, offset in self._records:
+            wide = [n for n in (size, size, offset) if n >= _MAX32]
+            extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
+            version = 45 if wide else 20
+            short = min(size, _MAX32)
+            fields = (b"PK\x01\x02", version, version, _UTF8_NAMES, 0, 0, _DATE_1980, crc, short, short)
+            self._write(_CENTRAL.pack(*fields, len(name), len(extra), 0, 0, 0, 0, min(offset, _MAX32)))
+            self._write(name + extra)
+        end, count = self._at, len(self._records)
+        if count >= _MAX16 or start >= _MAX32 or end - start >= _MAX32:
+            self._write(_END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, end - start, start))
+            self._write(_LOCATOR64.pack(b"PK\x06\x07", 0, end, 1))
+        short_count = min(count, _MAX16)
+        self._write(
+            _END.pack(
+                b"PK\x05\x06", 0, 0, short_count, short_count, min(end - start, _MAX32), min(start, _MAX32), 0
+            )
+        )
+
+
+class ArchiveReader:
+    """Reads records from a seekable binary file."""
+
+    def __init__(self, file: Any, where: str) -> None:
+        self._file = file
+        self._where = where
+        file.seek(0, 2)
+        self._size = file.tell()
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
+            raise RuntimeError(
+                f"{where}: failed reading zip archive ({error}). The file is truncated or not a checkpoint."
+            ) from None
+        self._infos: dict[str, zipfile.ZipInfo] = {}
+        for info in self._zip.infolist():
+            # Every name starts with the archive's own name, which may be anything.
+            self._infos[info.filename.split("/", 1)[-1]] = info
+        self._check_directory()
+
+    def _check_directory(self) -> None:
+        end = 0
+        for info in sorted(self._zip.infolist(), key=lambda i: i.header_offset):
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                raise RuntimeError(f"{self._where}: record {info.filename!r} is compressed, which is not supported")
+            if info.flag_bits & 1:
+                raise RuntimeError(f"{self._where}: record {info.filename!r} is encrypted, which is not supported")
+            if info.header_offset < end or info.header_offset + info.file_size > self._size:
+                raise RuntimeError(
+                    f"{self._where}: record {info.filename!r} overlaps another one or the end of the file; "
+                    "the file is damaged"
+                )
+            end = info.header_offset + _LOCAL.size + info.file_size
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._infos
+
+    def names(self) -> list[str]:
+        """The names of the records, without the archive's own name."""
+        return list(self._infos)
+
+    def locate(self, name: str) -> tuple[int, int]:
+        """Where the data of a record begin in the file, and how many bytes they are."""
+        info = self._infos.get(name)
+        if info is None:
+            raise RuntimeError(f"{self._where}: there is no record {name!r}; the file is damaged")
+        self._file.seek(info.header_offset)
+        header = self._file.read(_LOCAL.size)
+        if len(header) != _LOCAL.size or header[:4] != b"PK\x03\x04":
+            raise RuntimeError(f"{self._where}: the header of record {name!r} is damaged")
+        name_length, extra_length = _LOCAL.unpack(header)[-2:]
+        start = info.header_offset + _LOCAL.size + name_length + extra_length
+        if start + info.file_size > self._size:
+            raise RuntimeError(f"{self._where}: record {name!r} ends behind the end of the file; the file is truncated")
+        return start, info.file_size
+
+    def read_into(self, name: str, target: memoryview) -> None:
+        """Read the first bytes of a record into `target`, checking the checksum of the whole record."""
+        start, size = self.locate(name)
+        self._file.seek(start)
+        filled = 0
+        while filled < len(target):
+            count = self._file.readinto(target[filled:]) if hasattr(self._file, "readinto") else None
+            if count is None:
+                chunk = self._file.read(len(target) - filled)
+                count = len(chunk)
+                target[filled : filled + count] = chunk
+            if not count:
+                raise RuntimeError(f"{self._where}: record {name!r} is truncated")
+            filled += count
+        crc = zlib.crc32(self._file.read(size - filled), zlib.crc32(target)) if filled < size else zlib.crc32(target)
+        if crc != self._infos[name].CRC:
+            raise RuntimeError(f"{self._where}: record {name!r} is damaged (its checksum does not match)")
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a record."""
+        _, size = self.locate(name)
+        data = bytearray(size)
+        self.read_into(name, memoryview(data))
+        return bytes(data)
