@@ -149,7 +149,7 @@ def _scatter_jvp(tangents: Any, out: Any, x: Any, index: Any, src: Any, dim: int
 
 def _scatter_samples() -> Samples:
     for reduce in REDUCES:
-        index = np.array([[0, 2, 1, 0, 3], [1, -2, 3, 2, 0]])  # no place twice, so that "set" has a derivative
+        index = np.array([[0, 2, 1, 0, 3], [1, -1, 3, 2, 0]])  # no place twice, so that "set" has a derivative
         yield [floats((4, 5), 1, 0.5), index, floats((2, 5), 2, 0.5)], {"dim": 0, "reduce": reduce}
         if reduce != "set":
             yield [floats((3, 4), 1, 0.5), integers((3, 7), 3, -4, 4), floats((3, 7), 2, 0.5)], {"dim": 1, "reduce": reduce}

@@ -90,7 +90,7 @@ def _topk_samples() -> Samples:
 Primitive(
     "topk", "The k greatest (or least) along dim, best first, and where they are.  Which of several equals is taken is not said.",
     family="heavy", spec=_topk_spec, reference=_topk, lower=("extern", "topk"), multiple=True, samples=_topk_samples,
-    vjp=lambda ct, out, x, k, dim, largest, sorted: _back(ct, out, x, dim),
-    jvp=lambda tangents, out, x, k, dim, largest, sorted: (prim.gather(tangents[0], out[1], dim=dim), None),
+    vjp=lambda ct, out, x, dim, **p: _back(ct, out, x, dim),
+    jvp=lambda tangents, out, x, dim, **p: (prim.gather(tangents[0], out[1], dim=dim), None),
     batch=lambda batched, x, k, dim, **p: prim.topk(x, k=k, dim=dim + 1, **p),
 )  # fmt: skip

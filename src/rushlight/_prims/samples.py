@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -32,10 +33,10 @@ def integers(shape: Sequence[int], seed: int = 0, low: int = -9, high: int = 10,
 
 
 def any_dtype(shape: Sequence[int], dtype: str, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Any:
-    """`floats` or `integers`, as the dtype asks."""
+    """`floats` or `integers`, as the dtype asks; integers are not negative where `low` is not."""
     if dtype.startswith(("float", "complex")):
         return floats(shape, seed, low, high, dtype)
-    return integers(shape, seed, dtype=dtype)
+    return integers(shape, seed, dtype=dtype) if low < 0 else integers(shape, seed, math.ceil(low), 10, dtype)
 
 
 def pointwise_samples(

@@ -1,0 +1,1 @@
+"""Transforms from graph to graph: reverse and forward mode, batching, simplification, partition."""

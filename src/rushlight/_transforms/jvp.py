@@ -1,0 +1,60 @@
+"""Forward mode: a graph that computes results and their tangents side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._graph.core import Graph, Node, Value
+from rushlight._graph.rewrite import RewritingBuilder
+from rushlight._prims import build
+from rushlight._prims.record import not_differentiable
+from rushlight._transforms.simplify import EXACT
+from rushlight._transforms.vjp import carries_gradient
+
+__all__ = ["jvp"]
+
+
+def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
+    """The graph with tangents: inputs are those of `graph`, then a tangent for each input that `tangent_mask` marks; outputs are
+    those of `graph`, then a tangent for each output of float or complex dtype (zeros where no input reaches it).
+
+    RuntimeError where a marked input goes through a primitive that has no derivative.
+    """
+    builder = RewritingBuilder(EXACT)
+    held = {v: builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs}
+    tangents = {held[v]: builder.input(v.shape, v.dtype) for v, flag in zip(graph.inputs, tangent_mask, strict=True) if flag}
+    with builder:
+        for node in graph.nodes:
+            inputs = [held[v] for v in node.inputs]
+            result = node.prim(*inputs, **node.params)
+            results = result if node.prim.multiple else (result,)
+            held.update(zip(node.outputs, results, strict=True))
+            changes = [tangents.get(v) for v in inputs]
+            if any(t is not None for t in changes):
+                _push_forward(node, changes, inputs, results, tangents)
+        outputs = [held[v] for v in graph.outputs]
+        moved = [tangents.get(v) for v in outputs if carries_gradient(v.dtype)]
+        shown = [v for v in outputs if carries_gradient(v.dtype)]
+        extra = [build.zeros_like(v) if t is None else t for v, t in zip(shown, moved, strict=True)]
+    return builder.finish([*outputs, *extra])
+
+
+def _push_forward(
+    node: Node, changes: list[Value | None], inputs: list[Value], results: Sequence[Value], tangents: dict[Value, Any]
+) -> None:
+    """Store the tangents of one node's results."""
+    if not any(carries_gradient(v.dtype) for v in results):
+        return
+    rule = node.prim.jvp
+    if isinstance(rule, not_differentiable):
+        raise RuntimeError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
+    found = rule(changes, tuple(results) if node.prim.multiple else results[0], *inputs, **node.params)
+    for value, tangent in zip(results, found if node.prim.multiple else (found,), strict=True):
+        if tangent is not None:
+            if tangent.shape != value.shape or tangent.dtype is not value.dtype:
+                raise AssertionError(
+                    f"the jvp of prim.{node.prim.name} gave {tangent.dtype.name}{list(tangent.shape)} "
+                    f"for a result that is {value.dtype.name}{list(value.shape)}"
+                )
+            tangents[value] = tangent

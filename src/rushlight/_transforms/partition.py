@@ -1,0 +1,168 @@
+"""Cutting a joint graph into forward and backward so that little is kept between them.
+
+The backward reads some values of the forward.  Which values to keep, and which to compute again from those, is a minimum cut
+(Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016, for the trade; Ford and Fulkerson for the
+algorithm): every value of the forward is a pipe as wide as keeping it is dear, water runs from what cannot be computed again
+to what the backward reads, and the cheapest set of pipes that stops it is what is kept.
+
+Keeping an input or an output costs its bytes: it exists anyway.  Keeping anything else costs three times its bytes, because it
+is written, read and takes memory, plus something for being one more result.  Matrix products, sorts, scans, reductions and
+the like are never computed twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from rushlight._graph.core import Graph, Node, Value, live_nodes
+from rushlight._types.layout import numel
+
+__all__ = ["partition"]
+
+DEAR_FAMILIES = frozenset(("heavy", "scan", "reduce"))
+DEAR = frozenset(("scatter", "index_put", "unwindow"))
+EVER = 1 << 60  # wider than any pipe
+
+
+def dear(node: Node) -> bool:
+    """Whether a node is never computed a second time."""
+    return node.prim.family in DEAR_FAMILIES or node.prim.name in DEAR
+
+
+def partition(
+    nodes: Sequence[Node],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    cotangents: Sequence[Value],
+    grads: Sequence[Value],
+    overwritten: Collection[int] = (),
+) -> tuple[Graph, Graph, list[tuple[str, int]]]:
+    """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and where each saved value is."""
+    late = _late(nodes, cotangents)
+    needed = live_nodes(nodes, grads)
+    read = {v for node in needed if _is_late(node, late) for v in node.inputs if v not in late and v not in cotangents}
+    read.update(g for g in grads if g not in late and g not in cotangents)
+    places: dict[Value, tuple[str, int]] = {}
+    for j, value in enumerate(outputs):
+        places.setdefault(value, ("output", j))
+    for i, value in enumerate(inputs):
+        if i not in overwritten:
+            places[value] = ("input", i)
+        else:
+            places.pop(value, None)
+    kept = _cut(needed, set(inputs), read, {id(n) for n in live_nodes(nodes, outputs)}, late, places)
+    residuals: list[Value] = []
+    saved: list[tuple[str, int]] = []
+    for value in kept:
+        if value not in places:
+            places[value] = ("residual", len(residuals))
+            residuals.append(value)
+        saved.append(places[value])
+    everything = [*outputs, *residuals]
+    forward = Graph(inputs, live_nodes(nodes, everything), everything)
+    return forward, _backward(needed, kept, cotangents, grads), saved
+
+
+def _late(nodes: Sequence[Node], cotangents: Sequence[Value]) -> set[Value]:
+    """Values that depend on a cotangent."""
+    late = set(cotangents)
+    for node in nodes:
+        if any(v in late for v in node.inputs):
+            late.update(node.outputs)
+    return late - set(cotangents)
+
+
+def _is_late(node: Node, late: set[Value]) -> bool:
+    return node.outputs[0] in late
+
+
+def _cost(value: Value, places: dict[Value, tuple[str, int]]) -> int:
+    size = numel(value.shape) * value.dtype.itemsize
+    kind = places.get(value, ("residual", 0))[0]
+    if kind == "input":
+        return 100 * size + 2
+    return 99 * size + 1 if kind == "output" else 300 * size + 6400
+
+
+def _cut(
+    needed: Sequence[Node], inputs: set[Value], read: set[Value], forward: set[int], late: set[Value],
+    places: dict[Value, tuple[str, int]],
+) -> list[Value]:  # fmt: skip
+    """The values to keep, in the order in which they are made."""
+    flow = _Flow()
+    order: dict[Value, None] = dict.fromkeys(v for v in inputs)
+    for value in inputs:
+        flow.add("source", (value, 0), EVER)
+        flow.add((value, 0), (value, 1), _cost(value, places))
+    for node in needed:
+        if _is_late(node, late):
+            continue
+        for value in node.outputs:
+            order[value] = None
+            flow.add((value, 0), (value, 1), _cost(value, places))
+            if dear(node) and id(node) in forward:
+                flow.add("source", (value, 0), EVER)
+            for item in node.inputs:
+                flow.add((item, 1), (value, 0), EVER)
+    for value in read:
+        flow.add((value, 1), "sink", EVER)
+    side = flow.source_side()
+    return [v for v in order if (v, 0) in side and (v, 1) not in side]
+
+
+class _Flow:
+    """Maximum flow by shortest augmenting paths (Edmonds and Karp)."""
+
+    def __init__(self) -> None:
+        self.room: dict[object, dict[object, int]] = {"source": {}, "sink": {}}
+
+    def add(self, tail: object, head: object, width: int) -> None:
+        """A pipe from tail to head."""
+        row = self.room.setdefault(tail, {})
+        row[head] = row.get(head, 0) + width
+        self.room.setdefault(head, {}).setdefault(tail, 0)
+
+    def source_side(self) -> set[object]:
+        """What the source still reaches once the flow is greatest."""
+        while True:
+            came: dict[object, object] = {"source": None}
+            queue: deque[object] = deque(["source"])
+            while queue and "sink" not in came:
+                here = queue.popleft()
+                for there, width in self.room[here].items():
+                    if width > 0 and there not in came:
+                        came[there] = here
+                        queue.append(there)
+            if "sink" not in came:
+                return set(came)
+            self._push(came)
+
+    def _push(self, came: dict[object, object]) -> None:
+        path, there = [], "sink"
+        while came[there] is not None:
+            path.append((came[there], there))
+            there = came[there]  # type: ignore[assignment]
+        width = min(self.room[a][b] for a, b in path)
+        for a, b in path:
+            self.room[a][b] -= width
+            self.room[b][a] += width
+
+
+def _backward(needed: Sequence[Node], kept: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value]) -> Graph:
+    """The nodes from the kept values and the cotangents to the gradients, over inputs of its own."""
+    held: dict[Value, Value] = {v: Value(v.shape, v.dtype, weak=v.weak) for v in (*kept, *cotangents)}
+    inputs = [held[v] for v in (*kept, *cotangents)]
+    wanted = set(grads) - set(held)
+    used: list[Node] = []
+    for node in reversed(needed):
+        if any(v in wanted for v in node.outputs):
+            used.append(node)
+            wanted.update(v for v in node.inputs if v not in held)
+    nodes = []
+    for node in reversed(used):
+        copy = Node(node.prim, tuple(held[v] for v in node.inputs), node.params, [(v.shape, v.dtype) for v in node.outputs])
+        nodes.append(copy)
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            held.setdefault(old, new)
+    return Graph(inputs, nodes, [held[g] for g in grads])

@@ -1,0 +1,169 @@
+"""Reverse mode: from a graph to a forward graph and a backward graph.
+
+The derivative is built in the same builder as the forward (Griewank and Walther, "Evaluating Derivatives", chapter 3:
+cotangents are carried from the outputs back to the inputs and added where a value is used more than once), simplified as it
+is built, and then cut in two (`partition`).  Cotangents that are zero are never made: a rule returns None for them.
+
+    >>> from rushlight._graph.core import trace
+    >>> from rushlight._prims import prim
+    >>> from rushlight._transforms.vjp import vjp
+    >>> from rushlight._types.dtype import FLOAT32
+    >>> gradient = vjp(trace(lambda x: prim.tanh(x), [((3,), FLOAT32)]), wrt=[0])
+    >>> gradient.saved                      # tanh' = 1 - tanh^2 needs the result alone
+    [('output', 0)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from rushlight._graph.core import Graph, Value, evaluate
+from rushlight._graph.rewrite import RewritingBuilder
+from rushlight._prims import build
+from rushlight._prims.record import not_differentiable
+from rushlight._transforms.partition import partition
+from rushlight._transforms.simplify import EXACT, GRADIENT
+from rushlight._types.dtype import DType
+
+__all__ = ["Gradient", "carries_gradient", "pull_back", "vjp"]
+
+Source = tuple[str, int]
+
+
+class Gradient:
+    """What reverse mode makes of a graph.
+
+    - `forward`: the graph's outputs, then the residuals.
+    - `backward`: takes the `saved` values, then the cotangents of the outputs that have one; gives the gradients that exist.
+    - `saved`: where each saved value is found: ("input", i), ("output", j) or ("residual", k), numbered from 0.
+    - `grads`: for each index in `wrt`, which output of `backward` is its gradient, or None where no path leads to it.
+    """
+
+    __slots__ = ("backward", "cotangents", "forward", "grads", "saved")
+
+    def __init__(
+        self, forward: Graph, backward: Graph, saved: list[Source], grads: list[int | None], cotangents: list[int]
+    ) -> None:
+        self.forward, self.backward, self.saved, self.grads, self.cotangents = forward, backward, saved, grads, cotangents
+
+    def __repr__(self) -> str:
+        return f"Gradient(saved={self.saved}, grads={self.grads}, cotangents={self.cotangents})"
+
+
+def carries_gradient(dtype: DType) -> bool:
+    """Whether values of this dtype have derivatives."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def vjp(
+    graph: Graph,
+    wrt: Sequence[int],
+    ct_mask: Sequence[bool] | None = None,
+    *,
+    rule: Callable[..., Any] | None = None,
+    outputs: int | None = None,
+    overwritten: Collection[int] = (),
+) -> Gradient:
+    """The gradient of `graph` with respect to the inputs `wrt`.
+
+    `ct_mask[j]` tells whether output j has a cotangent (default: those of float and complex dtype); the others count as zero.
+    `rule(cts, outs, *inputs)` is a hand-written gradient used in place of the derived one: it gets the cotangents (zeros where
+    one is not defined, None for outputs that have no derivative) and returns one cotangent, or None, for every input of the graph.
+    `outputs` is how many of the graph's outputs are results, when further ones are residuals for the rule.
+    `overwritten` lists inputs that will not survive the forward (in-place): they cannot be saved.
+    RuntimeError where a path to `wrt` leads through a primitive that has no derivative.
+    """
+    count = len(graph.outputs) if outputs is None else outputs
+    results = graph.outputs[:count]
+    mask = [carries_gradient(v.dtype) for v in results] if ct_mask is None else list(ct_mask)
+    builder = RewritingBuilder(EXACT)
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        outs = evaluate(graph, inputs)
+        cotangents = [Value(v.shape, v.dtype) if flag else None for v, flag in zip(results, mask, strict=True)]
+        builder.use(GRADIENT)
+        targets = [inputs[i] for i in wrt]
+        if rule is None:
+            grads = pull_back(builder, outs[:count], cotangents, targets)
+        else:
+            grads = _by_rule(rule, cotangents, outs, count, inputs, wrt)
+    given = [ct for ct in cotangents if ct is not None]
+    found = [g for g in grads if g is not None]
+    forward, backward, saved = partition(builder.nodes, inputs, outs[:count], given, found, overwritten)
+    order = iter(range(len(found)))
+    return Gradient(
+        forward, backward, saved, [None if g is None else next(order) for g in grads], [j for j, flag in enumerate(mask) if flag]
+    )
+
+
+def _by_rule(
+    rule: Callable[..., Any], cotangents: list[Value | None], outs: list[Value], count: int, inputs: list[Value], wrt: Sequence[int]
+) -> list[Value | None]:
+    given = [
+        ct if ct is not None or not carries_gradient(out.dtype) else build.zeros_like(out)
+        for ct, out in zip(cotangents, outs[:count], strict=True)
+    ]
+    grads = rule(given, outs, *inputs)
+    grads = list(grads) if isinstance(grads, (tuple, list)) else [grads]
+    if len(grads) != len(inputs):
+        raise ValueError(f"the gradient rule returned {len(grads)} cotangents for {len(inputs)} inputs")
+    for i in wrt:
+        ct, x = grads[i], inputs[i]
+        if ct is not None and (ct.shape != x.shape or ct.dtype is not x.dtype):
+            raise ValueError(
+                f"the gradient rule returned {ct.dtype.name}{list(ct.shape)} for input {i}, which is {x.dtype.name}{list(x.shape)}"
+            )
+    return [grads[i] for i in wrt]
+
+
+def pull_back(
+    builder: RewritingBuilder, outputs: Sequence[Value], cotangents: Sequence[Value | None], wrt: Sequence[Value]
+) -> list[Value | None]:
+    """Cotangents of `wrt` from those of `outputs`, built by the active builder over the nodes it holds.
+
+    None where no differentiable path leads from an output with a cotangent to the value; zeros where one does, but its
+    derivative is zero everywhere.
+    """
+    nodes = list(builder.nodes)
+    active = _reached_from(nodes, wrt)
+    held: dict[Value, Any] = {}
+    touched: set[Value] = set()
+    for out, ct in zip(outputs, cotangents, strict=True):
+        if ct is not None:
+            held[out] = build.add_any(held.get(out), ct)
+            touched.add(out)
+    for node in reversed(nodes):
+        if not any(v in active for v in node.outputs) or not any(v in touched for v in node.outputs):
+            continue
+        rule = node.prim.vjp
+        if isinstance(rule, not_differentiable):
+            raise RuntimeError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
+        touched.update(v for v in node.inputs if v in active)
+        cts = tuple(held.pop(v, None) for v in node.outputs)
+        if all(ct is None for ct in cts):
+            continue
+        found = rule(
+            cts if node.prim.multiple else cts[0], node.outputs if node.prim.multiple else node.outputs[0], *node.inputs, **node.params
+        )
+        for value, ct in zip(node.inputs, found, strict=True):
+            if ct is not None and value in active:
+                _check(node.prim.name, value, ct)
+                held[value] = build.add_any(held.get(value), ct)
+    return [held.get(v, build.zeros_like(v) if v in touched else None) for v in wrt]
+
+
+def _check(name: str, value: Value, ct: Value) -> None:
+    if ct.shape != value.shape or ct.dtype is not value.dtype:
+        raise AssertionError(
+            f"the vjp of prim.{name} gave {ct.dtype.name}{list(ct.shape)} for an input that is {value.dtype.name}{list(value.shape)}"
+        )
+
+
+def _reached_from(nodes: Sequence[Any], start: Sequence[Value]) -> set[Value]:
+    """Values that depend on `start` through floats."""
+    active = {v for v in start if carries_gradient(v.dtype)}
+    for node in nodes:
+        if any(v in active for v in node.inputs):
+            active.update(v for v in node.outputs if carries_gradient(v.dtype))
+    return active
