@@ -41,19 +41,28 @@ class Operator:
     - `spaces`: where the function lives: "torch", "nn.functional", "linalg", "special", ...
     - `method`, `inplace`, `out`: which other forms exist; `inplace` is the in-place method (`relu_`), also found in the spaces where
       PyTorch has it (`inplace_spaces`).
-    - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.
+    - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.  It may be a function of the
+      call's arguments by name (a tensor as its spec), because overloads of one name have different nodes; see `node_name`.
+    - `aliases`: other names of the same function, in the same spaces and with the same method and in-place forms
+      ("absolute"); one with a dot lives in that space alone and is no method ("special.expit").
+    - `numbers`: the `Tensor` arguments for which a Python number may stand; the body then gets a weak value, or the plain number
+      where the argument is listed in `static`.
     - `kind`: "graph" or "view".
+
+    `schema.name` is the public name; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
+    An argument that was not given, or equals its default, stays in the call as that literal, so that a body can leave out `alpha * x`
+    when alpha is 1.
     """
 
     __slots__ = (
-        "body", "doc", "gradient_rule", "inplace", "inplace_spaces", "kind", "like", "limits", "method", "name", "node", "out", "promote",
-        "promote_over", "samples", "schema", "spaces", "static", "tags",
+        "aliases", "body", "doc", "gradient_rule", "inplace", "inplace_spaces", "kind", "like", "limits", "method", "name", "node", "numbers", "out",
+        "promote", "promote_over", "samples", "schema", "spaces", "static", "tags",
     )  # fmt: skip
 
     def __init__(self, schema: Schema, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
         self.schema, self.body, self.kind = schema, body, kind
         self.name: str = options.pop("name", schema.name)
-        self.doc = body.__doc__
+        self.doc = options.pop("doc", body.__doc__)
         self.promote: str | None = options.pop("promote", None)
         self.promote_over: tuple[str, ...] | None = options.pop("promote_over", None)
         self.like: str = options.pop("like", "operands" if self.promote in ("same", "float") else "contiguous")
@@ -63,7 +72,9 @@ class Operator:
         self.inplace_spaces: tuple[str, ...] = options.pop("inplace_spaces", self.spaces)
         self.out: bool = options.pop("out", False)
         self.static: tuple[str, ...] = options.pop("static", ())
-        self.node: str = options.pop("node", default_node_name(self.name))
+        self.node: str | Callable[..., str] = options.pop("node", default_node_name(self.name))
+        self.aliases: tuple[str, ...] = options.pop("aliases", ())
+        self.numbers: tuple[str, ...] = options.pop("numbers", ())
         self.tags: tuple[str, ...] = options.pop("tags", ())
         self.limits: str = options.pop("limits", "")
         self.samples: Callable[[], Any] | None = options.pop("samples", None)
@@ -84,6 +95,10 @@ class Operator:
         """
         self.gradient_rule = rule
         return rule
+
+    def node_name(self, arguments: dict[str, Any]) -> str:
+        """The backward node's name for a call with these arguments (by name, tensors as specs, numbers as anything)."""
+        return self.node if isinstance(self.node, str) else self.node(**arguments)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the body: this is how one operator's body uses another's (values in, values out)."""

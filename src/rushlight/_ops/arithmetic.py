@@ -1,0 +1,526 @@
+"""Arithmetic of two numbers, and what is made of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rushlight._ops.bodies import (
+    CPP_NAME, as_float, given_dtype, is_number, is_weak, isinf, isnan, number_kind, number_value, pair, refuse, wide,
+)  # fmt: skip
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT64
+from rushlight._types.promotion import default_dtype
+
+__all__: list[str] = []
+
+BOTH = ("input", "other")
+
+
+# ***** adding *****
+
+
+def _alpha(alpha: Any, x: Any, other: Any) -> Any:
+    """alpha * other; nothing to do for a literal 1."""
+    kind = number_kind(alpha)
+    if kind == "b" and x.dtype is not BOOL:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if kind == "f" and not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if kind == "c" and not x.dtype.is_complex:
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if is_number(alpha) and alpha == 1:
+        return other
+    return other & alpha if x.dtype is BOOL else other * alpha
+
+
+@operator("add(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, inplace=True,
+          inplace_spaces=(), out=True)  # fmt: skip
+def add(x: Any, y: Any, *, alpha: Any) -> Any:
+    """input + alpha * other (`or` for bool)."""
+    x, y = pair(x, y)
+    y = _alpha(alpha, x, y)
+    return x | y if x.dtype is BOOL else x + y
+
+
+def _no_bool(x: Any, y: Any) -> None:
+    kinds = [v.dtype is BOOL if is_weak(v) and not is_number(v) else v.__class__ is bool if is_number(v) else given_dtype(v) is BOOL for v in (x, y)]
+    if all(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
+        )
+    if any(kinds):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+
+
+@operator("sub(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, inplace=True,
+          inplace_spaces=(), out=True, aliases=("subtract",))  # fmt: skip
+def sub(x: Any, y: Any, *, alpha: Any) -> Any:
+    """input - alpha * other."""
+    _no_bool(x, y)
+    x, y = pair(x, y)
+    return x - _alpha(alpha, x, y)
+
+
+@operator("rsub(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=("other",))
+def rsub(x: Any, y: Any, *, alpha: Any) -> Any:
+    """other - alpha * input."""
+    return sub(y, x, alpha=alpha)
+
+
+# ***** multiplying and dividing *****
+
+
+@operator("mul(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+          aliases=("multiply",))  # fmt: skip
+def mul(x: Any, y: Any) -> Any:
+    """input * other (`and` for bool)."""
+    x, y = pair(x, y)
+    return x & y if x.dtype is BOOL else x * y
+
+
+def _floats(x: Any, y: Any) -> tuple[Any, Any]:
+    """Operands of a true division."""
+    x, y = pair(x, y)
+    return as_float(x), as_float(y)
+
+
+def _floor_quotient(x: Any, y: Any) -> Any:
+    """floor(x / y) without the error of rounding x / y first."""
+    rest = prim.rem_trunc(x, y)
+    quotient = (x - rest) / y
+    quotient = build.select(build.ne(rest, 0.0) & prim.ne(y < 0.0, rest < 0.0), quotient - 1.0, quotient)
+    whole = prim.floor(quotient)
+    whole = build.select(quotient - whole > 0.5, whole + 1.0, whole)
+    whole = build.select(build.eq(quotient, 0.0), prim.copysign(build.zeros_like(x), x / y), whole)
+    return build.select(build.eq(y, 0.0), x / y, whole)
+
+
+def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
+    if rounding_mode is None:
+        x, y = _floats(x, y)
+        return x / y
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+    x, y = pair(x, y)
+    refuse(x, f"div_{rounding_mode}", "bc")
+    if x.dtype.is_floating_point:
+        return prim.trunc(x / y) if rounding_mode == "trunc" else _floor_quotient(x, y)
+    return prim.div_trunc(x, y) if rounding_mode == "trunc" else prim.div_floor(x, y)
+
+
+@operator("div(Tensor input, Tensor other, *, str? rounding_mode=None) -> Tensor", promote="same", numbers=BOTH, inplace=True,
+          inplace_spaces=(), out=True, aliases=("divide",))  # fmt: skip
+def div(x: Any, y: Any, *, rounding_mode: str | None) -> Any:
+    """input / other, always a float; or rounded toward 0 ("trunc") or downward ("floor"), then of the operands' dtype."""
+    return _divide(x, y, rounding_mode)
+
+
+@div.gradient
+def _(ct: Any, out: Any, x: Any, y: Any, *, rounding_mode: str | None) -> Any:
+    if rounding_mode is not None:
+        zero = build.zeros_like(ct)
+        return zero, zero
+    x, y = _floats(x, y)
+    return ct / build.conj(y), -(ct * build.conj(x / y / y))
+
+
+@operator("true_divide(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+          node="DivBackward0")  # fmt: skip
+def true_divide(x: Any, y: Any) -> Any:
+    """input / other, always a float."""
+    return _divide(x, y, None)
+
+
+true_divide.gradient(lambda ct, out, x, y: div.gradient_rule(ct, out, x, y, rounding_mode=None))  # type: ignore[misc]
+
+
+@operator("floor_divide(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+          node="FloorDivideBackward0")  # fmt: skip
+def floor_divide(x: Any, y: Any) -> Any:
+    """input / other rounded downward, in the dtype of the operands."""
+    return _divide(x, y, "floor")
+
+
+floor_divide.gradient(lambda ct, out, x, y: (build.zeros_like(ct), build.zeros_like(ct)))
+
+
+@operator("remainder(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True)
+def remainder(x: Any, y: Any) -> Any:
+    """What dividing downward leaves: it has the sign of `other`, as Python's %."""
+    x, y = pair(x, y)
+    refuse(x, "remainder", "bc")
+    rest = prim.rem_trunc(x, y)
+    if x.dtype.kind == "u":
+        return rest
+    zero = 0.0 if x.dtype.is_floating_point else 0
+    return build.select(build.ne(rest, zero) & prim.ne(y < zero, rest < zero), rest + y, rest)
+
+
+@remainder.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x, y = pair(x, y)
+    return ct, -(ct * _floor_quotient(x, y))
+
+
+@operator("fmod(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), inplace=True, inplace_spaces=(), out=True)
+def fmod(x: Any, y: Any) -> Any:
+    """What dividing toward 0 leaves: it has the sign of `input`, as C's fmod."""
+    x, y = pair(x, y)
+    refuse(x, "fmod", "bc")
+    return prim.rem_trunc(x, y)
+
+
+# ***** powers *****
+
+
+def _power_operands(base: Any, exponent: Any) -> tuple[Any, Any]:
+    """Base and exponent in one dtype.  A literal exponent took no part in promotion, so it does here."""
+    if is_number(exponent) and not is_number(base):
+        kind, dtype = number_kind(exponent), base.dtype
+        if kind == "c" and not dtype.is_complex:
+            return build.convert(base, COMPLEX128 if dtype is FLOAT64 else COMPLEX64), exponent
+        if kind == "f" and not (dtype.is_floating_point or dtype.is_complex):
+            return build.convert(base, default_dtype()), exponent
+        if kind in "ib" and dtype is BOOL:
+            return build.convert(base, INT64), exponent
+        return base, exponent
+    if is_number(base):
+        base = build.full((), base, exponent.dtype)
+    return pair(base, exponent)
+
+
+_FIXED_POWERS: dict[Any, Any] = {
+    1: lambda x: x,
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    0.5: lambda x: prim.sqrt(x),
+    -0.5: lambda x: prim.rsqrt(x),
+    -1: lambda x: 1.0 / x,
+    -2: lambda x: 1.0 / (x * x),
+}
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if not is_number(exponent):
+        return prim.pow(base, exponent)
+    whole = base.dtype.is_integer
+    if whole and exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    fixed = _FIXED_POWERS.get(exponent) if not (whole and exponent not in (1, 2, 3)) else None
+    return fixed(base) if fixed is not None else prim.pow(base, build.full_like(base, exponent))
+
+
+@operator("pow(Tensor input, Tensor exponent) -> Tensor", promote="same", numbers=("input", "exponent"), static=("exponent",), inplace=True,
+          inplace_spaces=(), out=True,
+          node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1")  # fmt: skip
+def pow_(base: Any, exponent: Any) -> Any:
+    """input to the power exponent."""
+    return _power(*_power_operands(base, exponent))
+
+
+@pow_.gradient
+def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
+    base, exponent = _power_operands(base, exponent)
+    if is_number(exponent):
+        if exponent == 0:
+            return build.zeros_like(ct), None
+        slope = _power(base, exponent - 1) * exponent if exponent != 1 else build.full_like(base, 1)
+        return ct * build.conj(slope), None
+    less = prim.pow(base, exponent - 1) * exponent
+    to_base = build.select(build.eq(exponent, 0), 0, ct * build.conj(less))
+    positive = (prim.real(exponent) if exponent.dtype.is_complex else exponent) >= 0
+    to_exponent = build.select(build.eq(base, 0) & positive, 0, ct * build.conj(prim.pow(base, exponent) * prim.log(base)))
+    return to_base, to_exponent
+
+
+@operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
+          inplace_spaces=(), out=True, like="operands", node="PowBackward0")  # fmt: skip
+def float_power(base: Any, exponent: Any) -> Any:
+    """input to the power exponent, computed and returned in double precision."""
+    complex_ = any(number_kind(v) == "c" for v in (base, exponent))
+    dtype = COMPLEX128 if complex_ else FLOAT64
+    base = number_value(base, dtype) if is_weak(base) else build.convert(base, dtype)
+    if not is_number(exponent):
+        exponent = build.convert(exponent, dtype)
+        base, exponent = pair(base, exponent)
+    return _power(base, exponent)
+
+
+# ***** two numbers, one function *****
+
+
+@operator("atan2(Tensor input, Tensor other) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True, aliases=("arctan2",))
+def atan2(y: Any, x: Any) -> Any:
+    """The angle of the point (other, input)."""
+    return prim.atan2(*pair(y, x))
+
+
+@atan2.gradient
+def _(ct: Any, out: Any, y: Any, x: Any) -> Any:
+    y, x = pair(y, x)
+    size = x * x + y * y
+    share = build.select(build.eq(size, 0.0), 0.0, ct / build.select(build.eq(size, 0.0), 1.0, size))
+    return share * x, -(share * y)
+
+
+def _extreme(name: str, doc: str, logic: str) -> None:
+    def body(x: Any, y: Any) -> Any:
+        x, y = pair(x, y)
+        refuse(x, name, "c")
+        return getattr(prim, logic)(x, y) if x.dtype is BOOL else getattr(prim, name)(x, y)
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", out=True, doc=doc)(body)
+
+
+_extreme("maximum", "The greater of two; NaN if either is.", "bitwise_or")
+_extreme("minimum", "The lesser of two; NaN if either is.", "bitwise_and")
+
+
+def _extreme_but_nan(name: str, doc: str, first: str, logic: str) -> None:
+    def body(x: Any, y: Any) -> Any:
+        x, y = pair(x, y)
+        refuse(x, name, "c")
+        if x.dtype is BOOL:
+            return getattr(prim, logic)(x, y)
+        better = getattr(prim, first)(x, y)
+        return build.select(better | isnan(y) if x.dtype.is_floating_point else better, x, y)
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", out=True, doc=doc)(body)
+
+
+_extreme_but_nan("fmax", "The greater of two; a NaN gives way to the other.", "ge", "bitwise_or")
+_extreme_but_nan("fmin", "The lesser of two; a NaN gives way to the other.", "le", "bitwise_and")
+
+
+@operator("hypot(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, inplace_spaces=(), out=True)
+def hypot(x: Any, y: Any) -> Any:
+    """sqrt(input^2 + other^2), without overflow between."""
+    x, y = pair(x, y)
+    refuse(x, "hypot", "buic")
+    a, b = prim.abs(x), prim.abs(y)
+    great, small = prim.maximum(a, b), prim.minimum(a, b)
+    ratio = small / build.select(build.eq(great, 0.0), 1.0, great)
+    size = great * prim.sqrt(ratio * ratio + 1.0)
+    size = build.select(isnan(x) | isnan(y), math.nan, size)
+    return build.select(isinf(x) | isinf(y), math.inf, size)
+
+
+@hypot.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    share = ct / out
+    return share * x, share * y
+
+
+@operator("copysign(Tensor input, Tensor other) -> Tensor", promote="float", numbers=("other",), inplace=True, inplace_spaces=(), out=True)
+def copysign(x: Any, y: Any) -> Any:
+    """The size of input with the sign of other."""
+    x, y = pair(x, y)
+    refuse(x, "copysign", "c")
+    return prim.copysign(x, y)
+
+
+@copysign.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x, y = pair(x, y)
+    ratio = build.select(build.eq(x, 0.0), 0.0, out / build.select(build.eq(x, 0.0), 1.0, x))
+    return ct * ratio, build.zeros_like(ct)
+
+
+@operator("nextafter(Tensor input, Tensor other) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
+def nextafter(x: Any, y: Any) -> Any:
+    """The next number after input in the direction of other."""
+    if x.dtype is not y.dtype or x.dtype.name not in ("float32", "float64"):
+        raise NotImplementedError(f"\"nextafter\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+    return prim.nextafter(*pair(x, y))
+
+
+def _log_sum(x: Any, y: Any, exp: str, log: Any) -> Any:
+    """log(b^x + b^y) through the greater of the two."""
+    great = prim.maximum(x, y)
+    equal_infinite = prim.eq(x, y) & isinf(x)
+    apart = build.select(equal_infinite, 0.0, -prim.abs(x - y))
+    return build.select(equal_infinite, x, great + log(getattr(prim, exp)(apart)))
+
+
+@operator("logaddexp(Tensor input, Tensor other) -> Tensor", promote="same", out=True)
+def logaddexp(x: Any, y: Any) -> Any:
+    """log(exp(input) + exp(other)), without overflow."""
+    x, y = pair(x, y)
+    refuse(x, "logaddexp", "buic")
+    return _log_sum(x, y, "exp", lambda v: prim.log1p(v))
+
+
+@logaddexp.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x, y = pair(x, y)
+    return ct / (1.0 + prim.exp(y - x)), ct / (1.0 + prim.exp(x - y))
+
+
+@operator("logaddexp2(Tensor input, Tensor other) -> Tensor", promote="same", out=True)
+def logaddexp2(x: Any, y: Any) -> Any:
+    """log2(2^input + 2^other), without overflow."""
+    x, y = pair(x, y)
+    refuse(x, "logaddexp2", "buic")
+    return _log_sum(x, y, "exp2", lambda v: prim.log1p(v) * (1.0 / math.log(2.0)))
+
+
+@logaddexp2.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x, y = pair(x, y)
+    return ct / (1.0 + prim.exp2(y - x)), ct / (1.0 + prim.exp2(x - y))
+
+
+def _x_times(x: Any, y: Any, log: Any) -> Any:
+    return build.select(isnan(y), math.nan, build.select(build.eq(x, 0.0), 0.0, x * log(y)))
+
+
+@operator("xlogy(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+          aliases=("special.xlogy",))  # fmt: skip
+def xlogy(x: Any, y: Any) -> Any:
+    """input * log(other), 0 where input is 0 (unless other is NaN)."""
+    x, y = pair(x, y)
+    refuse(x, "xlogy", "c")
+    return _x_times(x, y, lambda v: prim.log(v))
+
+
+@xlogy.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x, y = pair(x, y)
+    dead = build.eq(x, 0.0) & (y <= 0.0)
+    return build.select(dead, 0.0, ct * prim.log(build.select(dead, 1.0, y))), ct * x / y
+
+
+@operator("xlog1py(Tensor input, Tensor other) -> Tensor", name="special_xlog1py", promote="float", numbers=BOTH, out=True,
+          spaces=("special",), method=False, node="SpecialXlog1PyBackward0")  # fmt: skip
+def xlog1py(x: Any, y: Any) -> Any:
+    """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
+    return _x_times(*pair(x, y), lambda v: prim.log1p(v))
+
+
+@xlog1py.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x, y = pair(x, y)
+    dead = build.eq(x, 0.0) & (y <= -1.0)
+    return build.select(dead, 0.0, ct * prim.log1p(build.select(dead, 0.0, y))), ct * x / (y + 1.0)
+
+
+@operator("ldexp(Tensor input, Tensor other) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True, node="MulBackward0")
+def ldexp(x: Any, y: Any) -> Any:
+    """input * 2^other."""
+    x, y = pair(x, y)
+    return x * prim.pow(build.full_like(y, 2.0), y)
+
+
+# ***** three numbers *****
+
+
+@operator("lerp(Tensor input, Tensor end, Tensor weight) -> Tensor", promote="opmath", numbers=("weight",), like="operands", inplace=True,
+          inplace_spaces=(), out=True,
+          node=lambda input, end, weight: "LerpBackward1" if hasattr(weight, "shape") else "LerpBackward0")  # fmt: skip
+def lerp(x: Any, end: Any, weight: Any) -> Any:
+    """input + weight * (end - input), from the nearer end."""
+    _equal_dtypes(x, end, "end")
+    if not is_weak(weight):
+        _equal_dtypes(x, weight, "weight")
+    refuse(x, "lerp_kernel", "bui")
+    shape = build.match(x, end, weight)[0].shape
+    x, end, weight = (build.broadcast_to(v, shape) for v in build.match(x, end, weight))
+    gap = end - x
+    near = (prim.abs(weight) if weight.dtype.is_complex else weight) < 0.5
+    return build.select(near, x + weight * gap, end - gap * (1.0 - weight))
+
+
+@lerp.gradient
+def _(ct: Any, out: Any, x: Any, end: Any, weight: Any) -> Any:
+    x, end, w = build.match(x, end, weight)
+    return ct * build.conj(1.0 - w), ct * build.conj(w), None if is_weak(weight) else ct * build.conj(end - x)
+
+
+def _equal_dtypes(x: Any, other: Any, what: str) -> None:
+    if given_dtype(x) is not given_dtype(other):
+        raise RuntimeError(f"expected dtype {given_dtype(x)} for `{what}` but got dtype {given_dtype(other)}")
+
+
+def _scaled(value: Any, term: Any) -> Any:
+    return term if is_number(value) and value == 1 and not isinstance(value, bool) else term * value
+
+
+@operator("addcmul(Tensor input, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", promote="same",
+          promote_over=("input", "tensor1", "tensor2"), inplace=True, inplace_spaces=(), out=True)  # fmt: skip
+def addcmul(x: Any, a: Any, b: Any, *, value: Any) -> Any:
+    """input + value * tensor1 * tensor2."""
+    refuse(x, "addcmul_cpu_out", "b")
+    return x + _scaled(value, a) * b
+
+
+@operator("addcdiv(Tensor input, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", promote="same",
+          promote_over=("input", "tensor1", "tensor2"), inplace=True, inplace_spaces=(), out=True)  # fmt: skip
+def addcdiv(x: Any, a: Any, b: Any, *, value: Any) -> Any:
+    """input + value * tensor1 / tensor2, for floats."""
+    if all(given_dtype(v).kind in "bui" for v in (a, b)):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true division of "
+            "tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * torch.trunc(tensor1 / tensor2))"
+            ".to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) for float inputs."
+        )
+    return x + _scaled(value, a) / b
+
+
+@operator("heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
+def heaviside(x: Any, values: Any) -> Any:
+    """0 below 0, 1 above, `values` at 0."""
+    if x.dtype is not values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+    refuse(x, "heaviside", "c")
+    dtype = x.dtype
+    x, values = pair(wide(x), wide(values))
+    if dtype is BOOL:
+        return x | values
+    step = build.select(x > 0, build.full_like(x, 1), build.zeros_like(x))
+    return build.convert(build.select(build.eq(x, 0), values, step), dtype)
+
+
+heaviside.gradient(lambda ct, out, x, values: (build.zeros_like(ct), None))
+
+
+@operator("gcd(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)
+def gcd(x: Any, y: Any) -> Any:
+    """Greatest common divisor of whole numbers."""
+    x, y = pair(x, y)
+    refuse(x, "gcd", "bfc")
+    return _gcd(x, y)
+
+
+def _gcd(x: Any, y: Any) -> Any:
+    """Euclid's steps, as many as the worst pair of this size needs (neighbouring Fibonacci numbers)."""
+    if x.dtype.kind == "i":
+        x, y = prim.abs(x), prim.abs(y)
+    for _ in range({1: 13, 2: 24, 4: 46, 8: 92}[x.dtype.itemsize]):
+        done = build.eq(y, 0)
+        rest = prim.rem_trunc(x, build.select(done, 1, y))
+        x, y = build.select(done, x, y), build.select(done, y, rest)
+    return x
+
+
+@operator("lcm(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)
+def lcm(x: Any, y: Any) -> Any:
+    """Least common multiple of whole numbers."""
+    x, y = pair(x, y)
+    refuse(x, "lcm", "bfc")
+    divisor = _gcd(x, y)
+    none = build.eq(divisor, 0)
+    product = prim.div_trunc(x, build.select(none, 1, divisor)) * y
+    return build.select(none, 0, prim.abs(product) if x.dtype.kind == "i" else product)
+
+
+@operator("running_average(Tensor input, Tensor other, Scalar momentum) -> Tensor", spaces=(), promote="opmath", inplace=True,
+          method=False, like="operands")  # fmt: skip
+def running_average(x: Any, y: Any, momentum: Any) -> Any:
+    """(1 - momentum) * input + momentum * other: how batch norm follows its statistics."""
+    weight = number_value(momentum, x.dtype)
+    return build.convert(y, x.dtype) * weight + x * (1.0 - weight)

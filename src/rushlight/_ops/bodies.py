@@ -1,0 +1,239 @@
+"""What the bodies of operators share: checks in PyTorch's words, numbers and dtypes, dims, and small pieces of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.layout import numel, wrap_dim
+from rushlight._types.promotion import default_dtype, result_type
+
+__all__ = [
+    "CPP_NAME", "HALF", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
+    "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "onto", "pair", "reduce_dims", "refuse", "spread",
+    "take_slice", "wide", "wrap",
+]  # fmt: skip
+
+HALF = frozenset((FLOAT16, BFLOAT16))
+CPP_NAME = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "uint16": "UInt16",
+    "uint32": "UInt32", "uint64": "UInt64", "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+_INFINITY = float("inf")
+_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+# ***** numbers and dtypes *****
+
+
+def is_number(item: Any) -> bool:
+    """Whether it is a literal Python number (burned into the graph)."""
+    return isinstance(item, (bool, int, float, complex))
+
+
+def is_weak(item: Any) -> bool:
+    """Whether it is a number, literal or given at run time."""
+    return is_number(item) or bool(getattr(item, "weak", False))
+
+
+def given_dtype(x: Any) -> DType:
+    """The dtype that the caller gave, before promotion converted the value."""
+    node = getattr(x, "node", None)
+    if node is not None and node.prim.name == "convert" and node.inputs[0].node is None:
+        return node.inputs[0].dtype
+    return x.dtype
+
+
+def number_kind(item: Any) -> str:
+    """'b', 'i', 'f' or 'c' for a literal or weak number."""
+    if is_number(item):
+        return {bool: "b", int: "i", float: "f", complex: "c"}[type(item)] if type(item) in (bool, int, float, complex) else "f"
+    return item.dtype.kind
+
+
+def number_value(item: Any, dtype: DType) -> Any:
+    """A literal or weak number as a value of shape () and this dtype."""
+    return build.full((), item, dtype) if is_number(item) else build.convert(item, dtype)
+
+
+def refuse(x: Any, what: str, kinds: str) -> None:
+    """NotImplementedError in PyTorch's words when the dtype of `x` is of one of `kinds`."""
+    dtype = given_dtype(x)
+    if dtype.kind in kinds:
+        raise NotImplementedError(f"\"{what}\" not implemented for '{CPP_NAME[dtype.name]}'")
+
+
+def wide(x: Any) -> Any:
+    """float16 and bfloat16 as float32, in which they are computed; others as they are."""
+    return build.convert(x, FLOAT32) if x.dtype in HALF else x
+
+
+def narrow(x: Any, dtype: DType) -> Any:
+    """Back to the dtype that users see."""
+    return build.convert(x, dtype)
+
+
+def as_float(x: Any) -> Any:
+    """Integers and bool as the default float; half types as float32."""
+    if x.dtype.is_floating_point or x.dtype.is_complex:
+        return wide(x)
+    return build.convert(x, default_dtype())
+
+
+def as_dtype(x: Any, dtype: DType | None) -> Any:
+    """`x` converted where a dtype is asked for."""
+    return x if dtype is None else build.convert(x, dtype)
+
+
+def as_bool(x: Any) -> Any:
+    """x != 0."""
+    return x if x.dtype is BOOL else build.ne(x, 0)
+
+
+def count_dtype(x: Any, dtype: DType | None) -> DType:
+    """The dtype of a sum: as asked for, else int64 for integers and bool."""
+    return dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else INT64)
+
+
+def common(values: Sequence[Any]) -> list[Any]:
+    """Values of several dtypes made one dtype by the rules of promotion (for operators that promote by themselves)."""
+    if all(v.dtype is values[0].dtype for v in values):
+        return list(values)
+    dtype = result_type([(v.dtype, len(v.shape)) for v in values], [])
+    return [build.convert(v, dtype) for v in values]
+
+
+def real_of(dtype: DType) -> DType:
+    """float32 for complex64, float64 for complex128, itself else."""
+    return dtype.to_real()
+
+
+def lowest(dtype: DType) -> Any:
+    """The number below all others of a dtype: -inf, or the least integer."""
+    if dtype.is_floating_point:
+        return -_INFINITY
+    return False if dtype is BOOL else (-(1 << (8 * dtype.itemsize - 1)) if dtype.is_signed else 0)
+
+
+def highest(dtype: DType) -> Any:
+    """The number above all others of a dtype: inf, or the greatest integer."""
+    if dtype.is_floating_point:
+        return _INFINITY
+    return True if dtype is BOOL else (1 << (8 * dtype.itemsize - dtype.is_signed)) - 1
+
+
+def largest_finite(dtype: DType) -> float:
+    """The greatest finite number of a float dtype."""
+    return _LARGEST[dtype.name]
+
+
+def epsilon(dtype: DType) -> float:
+    """The distance from 1 to the next number of a float dtype."""
+    return _EPSILON[dtype.to_real().name]
+
+
+def pair(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands (one may be a number) in one dtype and shape."""
+    a, b = build.match(a, b)
+    return a, b
+
+
+def isnan(x: Any) -> Any:
+    """NaN is what differs from itself."""
+    if x.dtype.is_complex:
+        return isnan(prim.real(x)) | isnan(prim.imag(x))
+    return prim.ne(x, x)
+
+
+def isinf(x: Any) -> Any:
+    """Whether it is inf or -inf."""
+    return build.eq(prim.abs(x), _INFINITY)
+
+
+# ***** dims *****
+
+
+def wrap(dim: int, x: Any) -> int:
+    """A dim of `x` counted from the front."""
+    return wrap_dim(dim, len(x.shape))
+
+
+def dims_of(x: Any, dim: Any, empty_is_all: bool = True) -> tuple[int, ...]:
+    """The dims that a reduction takes away: all for None (and for [] where PyTorch means so), in rising order."""
+    if isinstance(dim, int):
+        dim = (dim,)
+    ndim = len(x.shape)
+    if dim is None or (empty_is_all and len(dim) == 0):
+        return tuple(range(ndim))
+    wrapped = [wrap_dim(d, ndim) for d in dim]
+    if len(set(wrapped)) != len(wrapped):
+        repeated = next(d for d in wrapped if wrapped.count(d) > 1)
+        raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
+    return tuple(sorted(wrapped)) if ndim else ()
+
+
+def reduce_dims(name: str, x: Any, dims: Sequence[int]) -> Any:
+    """A reduction primitive by name; nothing to do for no dims."""
+    return getattr(prim, name)(x, dims=tuple(dims)) if dims else x
+
+
+def keep(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """The shape after a reduction with keepdim."""
+    return tuple(1 if d in dims else size for d, size in enumerate(shape))
+
+
+def finish(reduced: Any, shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> Any:
+    """The result of a reduction of something shaped `shape`, with the lost dims put back as 1 for keepdim."""
+    return build.reshape(reduced, keep(shape, dims)) if keepdim else reduced
+
+
+def spread(reduced: Any, shape: Sequence[int], dims: Sequence[int]) -> Any:
+    """A reduction's result (with or without keepdim) repeated over what was reduced."""
+    lost = tuple(size for d, size in enumerate(shape) if d not in dims)
+    return build.keep_dims(build.reshape(reduced, lost), shape, dims)
+
+
+def onto(vector: Any, shape: Sequence[int], dim: int) -> Any:
+    """A vector repeated over all dims of `shape` but `dim`, along which it lies."""
+    return prim.broadcast(vector, shape=tuple(shape), dims=(dim,))
+
+
+def iota_like(x: Any, dim: int, dtype: DType = INT64) -> Any:
+    """The index along `dim`, in the shape of `x`."""
+    return prim.iota(shape=tuple(x.shape), dim=dim, dtype=dtype)
+
+
+def flat(x: Any) -> Any:
+    """All elements in one dim."""
+    return build.reshape(x, (numel(x.shape),))
+
+
+def take_slice(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
+    """x[..., start:stop:step, ...] along one dim; itself where that is everything."""
+    if start == 0 and stop == x.shape[dim] and step == 1:
+        return x
+    starts = [0] * len(x.shape)
+    stops = list(x.shape)
+    steps = [1] * len(x.shape)
+    starts[dim], stops[dim], steps[dim] = start, max(start, stop), step
+    return prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+
+def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:
+    """`x` with constants around it along one dim."""
+    if before == 0 and after == 0:
+        return x
+    lo, hi = [0] * len(x.shape), [0] * len(x.shape)
+    lo[dim], hi[dim] = before, after
+    return prim.pad(x, value=value, lo=tuple(lo), hi=tuple(hi), interior=(0,) * len(x.shape))
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype in which a running sum is kept: twice as wide as the data."""
+    if dtype in (FLOAT32, FLOAT16, BFLOAT16):
+        return FLOAT64
+    return COMPLEX128 if dtype.is_complex else dtype

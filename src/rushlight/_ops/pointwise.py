@@ -1,0 +1,324 @@
+"""Functions of one number: powers, exponentials, circles, special functions, rounding, sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._ops.bodies import (
+    given_dtype, isinf, isnan, largest_finite, narrow, refuse, wide,
+)  # fmt: skip
+from rushlight._ops.table import Operator, operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.promotion import default_dtype
+
+__all__: list[str] = []
+
+Body = Callable[..., Any]
+
+
+def _unary(name: str, doc: str, body: Body, promote: str = "float", refused: str = "", **options: Any) -> Operator:
+    """Declare `name(Tensor input) -> Tensor` with in-place and `out=` forms; `refused` lists kinds of dtypes it does not take."""
+
+    def checked(x: Any) -> Any:
+        refuse(x, name, refused)
+        return body(x)
+
+    settings: dict[str, Any] = {"promote": promote, "inplace": True, "out": True, "doc": doc, **options}
+    return operator(f"{name}(Tensor input) -> Tensor", **settings)(checked if refused else body)
+
+
+def _same(name: str) -> Body:
+    """A body that is the primitive of this name."""
+    return lambda x: getattr(prim, name)(x)
+
+
+# ***** exponentials and logarithms *****
+
+_unary("exp", "e to the power of each element.", _same("exp"))
+_unary("exp2", "2 to the power of each element.", _same("exp2"), aliases=("special.exp2",))
+_unary("expm1", "e^x - 1, exact where x is near 0.", _same("expm1"), aliases=("special.expm1",))
+_unary("log", "Natural logarithm.", _same("log"))
+_unary("log2", "Logarithm to base 2.", _same("log2"))
+_unary("log10", "Logarithm to base 10.", _same("log10"))
+_unary("log1p", "log(1 + x), exact where x is near 0.", _same("log1p"), aliases=("special.log1p",))
+
+# ***** powers *****
+
+_unary("sqrt", "Square root; NaN for negative numbers.", _same("sqrt"))
+_unary("rsqrt", "1 / sqrt(x).", _same("rsqrt"))
+
+
+def _square(x: Any) -> Any:
+    x = build.convert(x, INT64) if x.dtype is BOOL else x
+    return x * x
+
+
+_unary("square", "x * x.", _square, "same", node="PowBackward0")
+_reciprocal = _unary("reciprocal", "1 / x.", lambda x: 1.0 / x)
+
+
+@_reciprocal.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    return -(ct * build.conj(out * out))
+
+
+# ***** circles and hyperbolas *****
+
+_unary("sin", "Sine.", _same("sin"))
+_unary("cos", "Cosine.", _same("cos"))
+_unary("tan", "Tangent.", _same("tan"))
+_unary("asin", "Inverse sine.", _same("asin"), aliases=("arcsin",))
+_unary("acos", "Inverse cosine.", _same("acos"), aliases=("arccos",))
+_unary("atan", "Inverse tangent.", _same("atan"), aliases=("arctan",))
+_unary("sinh", "Hyperbolic sine.", _same("sinh"))
+_unary("cosh", "Hyperbolic cosine.", _same("cosh"))
+_unary("tanh", "Hyperbolic tangent.", _same("tanh"), aliases=("nn.functional.tanh",))
+_unary("asinh", "Inverse hyperbolic sine.", _same("asinh"), aliases=("arcsinh",))
+_unary("acosh", "Inverse hyperbolic cosine.", _same("acosh"), aliases=("arccosh",))
+_unary("atanh", "Inverse hyperbolic tangent.", _same("atanh"), aliases=("arctanh",))
+
+
+def _sinc(x: Any) -> Any:
+    zero = build.eq(x, 0)
+    angle = build.select(zero, 1.0 + x, x * math.pi)
+    return build.select(zero, 1.0, prim.sin(angle) / angle)
+
+
+_unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", _sinc, aliases=("special.sinc",))
+_unary("deg2rad", "Degrees as radians.", lambda x: x * (math.pi / 180.0), refused="c")
+_unary("rad2deg", "Radians as degrees.", lambda x: x * (180.0 / math.pi), refused="c")
+
+# ***** special functions *****
+
+_unary("erf", "Error function.", _same("erf"), refused="c", aliases=("special.erf",))
+_unary("erfc", "1 - erf(x), exact in the tail.", _same("erfc"), refused="c", aliases=("special.erfc",))
+_unary("erfinv", "Inverse of the error function.", _same("erfinv"), refused="c", aliases=("special.erfinv",))
+_unary("lgamma", "log |gamma(x)|.", _same("lgamma"), refused="c", aliases=("special.gammaln",))
+_unary("digamma", "Derivative of lgamma.", _same("digamma"), refused="c", aliases=("special.digamma", "special.psi"))
+
+sigmoid = _unary(
+    "sigmoid", "1 / (1 + exp(-x)).", lambda x: 1.0 / (1.0 + prim.exp(-x)), aliases=("special.expit", "nn.functional.sigmoid"),
+)  # fmt: skip
+
+
+@sigmoid.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    return ct * build.conj((1.0 - out) * out)
+
+
+@operator("logit(Tensor input, float? eps=None) -> Tensor", promote="float", inplace=True, out=True, aliases=("special.logit",))
+def logit(x: Any, eps: float | None) -> Any:
+    """log(x / (1 - x)), the inverse of `sigmoid`; `eps` keeps x within [eps, 1 - eps]."""
+    refuse(x, "logit", "c")
+    if eps is not None:
+        x = build.select(x < eps, eps, build.select(x > 1.0 - eps, 1.0 - eps, x))
+    return prim.log(x / (1.0 - x))
+
+
+@logit.gradient
+def _(ct: Any, out: Any, x: Any, eps: float | None) -> Any:
+    slope = ct / (x * (1.0 - x))
+    low, high = (0.0, 1.0) if eps is None else (eps, 1.0 - eps)
+    return build.select((x < low) | (x > high), math.nan if eps is None else 0.0, slope)
+
+
+# ***** rounding; whole numbers stay as they are *****
+
+
+def _rounding(name: str, doc: str, **options: Any) -> None:
+    def body(x: Any) -> Any:
+        return getattr(prim, name)(x) if x.dtype.is_floating_point else x
+
+    _unary(name, doc, body, "same", "bc", **options)
+
+
+_rounding("floor", "The next whole number below.")
+_rounding("ceil", "The next whole number above.")
+_rounding("trunc", "The whole number next toward 0.", aliases=("fix",))
+_unary("frac", "What `trunc` cuts off.", lambda x: x - prim.trunc(x), "same", "buic")
+
+
+@operator(
+    "round(Tensor input, *, int decimals=0) -> Tensor", promote="same", inplace=True, out=True, aliases=("special.round",)
+)
+def round_(x: Any, *, decimals: int) -> Any:
+    """The nearest number with this many decimals, halves to the even one; negative `decimals` round to tens, hundreds, ..."""
+    refuse(x, "round", "bc")
+    if not x.dtype.is_floating_point:
+        return x
+    if decimals == 0:
+        return prim.round(x)
+    power = 10.0 ** abs(decimals)
+    return prim.round(x * power) / power if decimals > 0 else prim.round(x / power) * power
+
+
+# ***** sign *****
+
+
+def _abs(x: Any) -> Any:
+    return x if x.dtype.kind in "u" else prim.abs(x)
+
+
+_unary("abs", "The distance from 0; real for complex numbers.", _abs, "same", "b", aliases=("absolute",))
+
+
+def _neg(x: Any) -> Any:
+    if x.dtype is BOOL:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. "
+            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    return prim.neg(x)
+
+
+_unary("neg", "-x.", _neg, "same", aliases=("negative",))
+
+
+def _sign(x: Any) -> Any:
+    return x if x.dtype is BOOL else prim.sign(x)
+
+
+_unary("sign", "-1, 0 or 1.", _sign, "same", "c")
+_unary("sgn", "-1, 0 or 1; x / |x| for complex numbers.", _sign, "same")
+_unary("signbit", "Whether the sign is set (also of -0.0).", lambda x: build.full_like(x, False) if x.dtype is BOOL else prim.signbit(x),
+       "same", "c", inplace=False)  # fmt: skip
+
+
+# ***** what kind of number *****
+
+
+def _test(name: str, doc: str, body: Body, exact: bool, method: bool = True) -> None:
+    """A question that gives bool; `exact` is the answer for integers and bool, which are never NaN or infinite."""
+
+    def answer(x: Any) -> Any:
+        if x.dtype.is_floating_point or x.dtype.is_complex:
+            return body(wide(x))
+        return build.full(x.shape, exact, BOOL)
+
+    operator(f"{name}(Tensor input) -> Tensor", like="operands", doc=doc, method=method)(answer)
+
+
+def _finite(x: Any) -> Any:
+    if x.dtype.is_complex:
+        return _finite(prim.real(x)) & _finite(prim.imag(x))
+    return prim.abs(x) < math.inf
+
+
+def _isinf(x: Any) -> Any:
+    if x.dtype.is_complex:
+        return isinf(prim.real(x)) | isinf(prim.imag(x))
+    return isinf(x)
+
+
+_test("isnan", "Whether it is NaN.", isnan, False)
+_test("isinf", "Whether it is infinite.", _isinf, False)
+_test("isfinite", "Whether it is neither infinite nor NaN.", _finite, True)
+_test("isreal", "Whether the imaginary part is 0.", lambda x: build.eq(prim.imag(x), 0.0) if x.dtype.is_complex else
+      build.full(x.shape, True, BOOL), True)  # fmt: skip
+
+
+def _signed_infinity(name: str, doc: str, value: float) -> None:
+    def body(x: Any) -> Any:
+        refuse(x, name, "c")
+        return build.eq(wide(x), value) if x.dtype.is_floating_point else build.full(x.shape, False, BOOL)
+
+    operator(f"{name}(Tensor input) -> Tensor", like="operands", out=True, doc=doc)(body)
+
+
+_signed_infinity("isposinf", "Whether it is inf.", math.inf)
+_signed_infinity("isneginf", "Whether it is -inf.", -math.inf)
+
+
+@operator(
+    "nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", promote="same", inplace=True, out=True
+)
+def nan_to_num(x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
+    """NaN and infinities replaced: by 0, and by the greatest and least finite numbers of the dtype, where not given."""
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        return x
+    if x.dtype.is_complex:
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (prim.real(x), prim.imag(x)))
+        return prim.complex(*parts)
+    top = largest_finite(given_dtype(x).to_real())
+    result = build.select(isnan(x), 0.0 if nan is None else nan, x)
+    result = build.select(build.eq(x, math.inf), top if posinf is None else posinf, result)
+    return build.select(build.eq(x, -math.inf), -top if neginf is None else neginf, result)
+
+
+@nan_to_num.gradient
+def _(ct: Any, out: Any, x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
+    if x.dtype.is_complex:
+        ok = [_finite(part) for part in (prim.real(x), prim.imag(x))]
+        return prim.complex(build.select(ok[0], prim.real(ct), 0.0), build.select(ok[1], prim.imag(ct), 0.0))
+    return build.select(_finite(x), ct, 0.0)
+
+
+# ***** complex numbers *****
+
+
+@operator("angle(Tensor input) -> Tensor", out=True, like="operands")
+def angle(x: Any) -> Any:
+    """The angle of a complex number; pi for negative numbers, 0 for others, NaN for NaN."""
+    if x.dtype.is_complex:
+        return prim.atan2(prim.imag(x), prim.real(x))
+    if not x.dtype.is_floating_point:
+        x = build.convert(x, default_dtype())
+    wider = wide(x)
+    return narrow(build.select(isnan(wider), wider, build.select(wider < 0.0, math.pi, build.zeros_like(wider))), x.dtype)
+
+
+@angle.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    if not x.dtype.is_complex:
+        return build.zeros_like(x)
+    re, im = prim.real(x), prim.imag(x)
+    size = re * re + im * im
+    zero = build.eq(size, 0.0)
+    safe = build.select(zero, 1.0, size)
+    return prim.complex(build.select(zero, 0.0, -(ct * im) / safe), build.select(zero, 0.0, ct * re / safe))
+
+
+@operator("complex(Tensor real, Tensor imag) -> Tensor", method=False, out=True, like="operands")
+def complex_(real: Any, imag: Any) -> Any:
+    """real + imag i."""
+    for part in (real, imag):
+        if not part.dtype.is_floating_point:
+            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.name} and {imag.dtype.name}")
+    if real.dtype is not imag.dtype:
+        raise RuntimeError(f"Expected object of scalar type {real.dtype.name} but got scalar type {imag.dtype.name} for second argument")
+    return prim.complex(*build.match(wide(real), wide(imag)))
+
+
+@operator("polar(Tensor abs, Tensor angle) -> Tensor", method=False, out=True, like="operands")
+def polar(abs: Any, angle: Any) -> Any:
+    """abs * (cos(angle) + i sin(angle))."""
+    if not abs.dtype.is_floating_point or abs.dtype is not angle.dtype:
+        raise RuntimeError(f"Expected both inputs to be Float or Double tensors but got {abs.dtype.name} and {angle.dtype.name}")
+    abs, angle = build.match(abs, angle)
+    return prim.complex(abs * prim.cos(angle), abs * prim.sin(angle))
+
+
+@operator("conj_physical(Tensor input) -> Tensor", inplace=True, out=True, like="operands")
+def conj_physical(x: Any) -> Any:
+    """The complex conjugate, as new numbers."""
+    return build.conj(x)
+
+
+# ***** numbers kept within a range *****
+
+
+@operator("threshold(Tensor input, Scalar threshold, Scalar value) -> Tensor", promote="same", promote_over=("input",), inplace=True,
+          out=True, method=False, spaces=("torch", "nn.functional"), tags=("inplace_flag",))  # fmt: skip
+def threshold(x: Any, threshold: Any, value: Any) -> Any:
+    """x where it is greater than `threshold`, else `value`."""
+    return build.select(build.binary("le", x, threshold), value, x)
+
+
+@threshold.gradient
+def _(ct: Any, out: Any, x: Any, threshold: Any, value: Any) -> Any:
+    return build.select(build.binary("le", x, threshold), 0.0, ct)
+
+
