@@ -1,0 +1,224 @@
+"""Matrix products by the BLAS inside NumPy's wheel, found without importing NumPy.
+
+    >>> from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+    >>> ints = gemm_ints("f32", 2, 3, 4)                 # [2, 4] @ [4, 3], all contiguous
+    >>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
+
+Where no BLAS is found, the same kernels run on plain loops: slower, equally right.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from struct import pack, unpack
+from typing import Any
+
+from rushlight._base.knobs import Knob
+from rushlight._base.log import log
+from rushlight._backends.cpu import jit, stubs
+from rushlight._backends.cpu import runtime as _runtime
+from rushlight._backends.cpu.blas_native import KINDS, make_gemm
+from rushlight._backends.native.types import i32, i64
+
+__all__ = ["BLAS_LIBRARY", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
+
+BLAS_LIBRARY: Knob[str] = Knob(
+    "blas_library", env="RUSHLIGHT_BLAS_LIBRARY", kind=str, default="",
+    doc="File of the BLAS library to use; `none` for plain loops; empty to look inside NumPy's wheel and then on the system.",
+)  # fmt: skip
+
+# how a library names its functions, and whether its integers have 64 bits
+_SPELLINGS = (("scipy_", "64_", True), ("", "64_", True), ("scipy_", "", False), ("", "", False))
+_SYSTEM = {
+    "linux": ("libopenblas.so.0", "libblis.so.4", "libcblas.so.3"),
+    "darwin": ("/System/Library/Frameworks/Accelerate.framework/Accelerate",),
+}
+
+
+class Blas:
+    """A BLAS library: `path` (None: plain loops), `wide` (64-bit integers), `symbols` (addresses under our names)."""
+
+    __slots__ = ("_library", "path", "symbols", "wide")
+
+    def __init__(self, library: Any, path: str | None) -> None:
+        self._library, self.path, self.wide = library, path, False
+        self.symbols: dict[str, int] = {}
+        for prefix, suffix, wide in _SPELLINGS if library is not None else ():
+            if hasattr(library, f"{prefix}cblas_sgemm{suffix}"):
+                self.wide = wide
+                self._collect(prefix, suffix)
+                break
+        else:
+            self.path = None
+
+    def _collect(self, prefix: str, suffix: str) -> None:
+        import ctypes
+
+        def add(ours: str, theirs: str) -> None:
+            function = getattr(self._library, theirs, None)
+            if function is not None:
+                self.symbols[ours] = ctypes.cast(function, ctypes.c_void_p).value or 0
+
+        for letter in "sdcz":
+            for name in ("gemm", "gemv"):
+                add(f"rl_cblas_{letter}{name}", f"{prefix}cblas_{letter}{name}{suffix}")
+        for name in ("set", "get"):
+            add(f"rl_blas_{name}_threads", f"{prefix}openblas_{name}_num_threads{suffix}")
+
+    @property
+    def gated(self) -> bool:
+        """Whether the library has threads of its own that must be held back while ours work."""
+        return "rl_blas_set_threads" in self.symbols and "rl_blas_get_threads" in self.symbols
+
+
+def _candidates() -> list[str]:
+    """Files that may be a BLAS: inside NumPy's wheel, beside it, on the system."""
+    wanted = BLAS_LIBRARY.get()
+    if wanted:
+        return [] if wanted == "none" else [wanted]
+    found = []
+    spec = find_spec("numpy")
+    if spec is not None and spec.origin is not None:
+        package = os.path.dirname(spec.origin)
+        for directory in (package + ".libs", os.path.join(package, ".dylibs"), os.path.join(package, ".libs")):
+            try:
+                names = sorted(os.listdir(directory))
+            except OSError:
+                continue
+            found += [os.path.join(directory, n) for n in names if "openblas" in n]
+    return found + list(_SYSTEM.get(sys.platform, ()))
+
+
+_BLAS: list[Blas] = []
+
+
+def blas() -> Blas:
+    """The BLAS in use (found once)."""
+    if not _BLAS:
+        import ctypes
+
+        made = Blas(None, None)
+        for path in _candidates():
+            try:
+                made = Blas(ctypes.CDLL(path), path)
+            except OSError:
+                if BLAS_LIBRARY.get():
+                    raise
+            if made.path is not None:
+                break
+        log("plan", f"BLAS: {made.path or 'plain loops'}")
+        _BLAS.append(made)
+    return _BLAS[0]
+
+
+_LOADED: dict[str, jit.Loaded] = {}
+_KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+def gemm_address(kind: str) -> int:
+    """The address of the kernel `i32 (ptr bufs, ptr ints, i64 piece)` for `kind`, a key of `KINDS`; bufs are C, A, B."""
+    symbol = f"rl_gemm_{kind}"
+    if kind not in _LOADED:
+        library = blas() if KINDS[kind][0] else Blas(None, None)
+        function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
+        data = _runtime.compile_native([function])
+        _LOADED[kind] = jit.load(data, [symbol], {**_runtime.runtime().symbols, **library.symbols})
+    return _LOADED[kind][symbol]
+
+
+def gemm_kernel(kind: str) -> Callable[..., Any]:
+    """The callable `k(ints, a, b)` that allocates C, or `k(ints, c, a, b)` with `allocate=False` in `gemm_ints`."""
+    if kind not in _KERNELS:
+        _KERNELS[kind] = stubs.make_kernel_callable(gemm_address(kind), f"gemm_{kind}")
+    return _KERNELS[kind]
+
+
+_GRAIN = 1 << 25  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
+_SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
+_BATCH_GRAIN = 1 << 20  # the same for small matrices in a batch
+_TILE = 512
+_MOST_PIECES = 256
+_GIL_WORK = 1 << 21  # multiplications from which other Python threads may run meanwhile
+
+
+def gemm_ints(
+    kind: str, m: int, n: int, k: int, *,
+    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
+    batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None,
+    c_batch: Sequence[int] | None = None, alpha: complex = 1.0, beta: complex = 0.0, allocate: bool = True,
+) -> list[int]:  # fmt: skip
+    """The constants of one product `C = alpha * A @ B + beta * C`, A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
+
+    Strides count elements (default: contiguous); `?_batch` are those of the batch dimensions, 0 to broadcast.  With
+    `allocate` the callable makes C (contiguous, beta 0) and returns it.
+    """
+    _, real, width = KINDS[kind]
+    total = 1
+    for size in batch:
+        total *= size
+    a_row, a_col = a_strides or (k, 1)
+    b_row, b_col = b_strides or (n, 1)
+    c_row, c_col = c_strides or (n, 1)
+    dims = _batches(batch, a_batch, b_batch, c_batch, (m * k, k * n, m * n))
+    tile_m, tile_n, chunk = _split(m, n, k, total)
+    tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
+    pieces = tiles_m * tiles_n * -(-total // chunk) if m and n and total else 0
+    work = m * n * max(k, 1) * total
+    outputs = [total * m * n * real.itemsize * width] if allocate else []
+    head = [pieces, int(work > _GIL_WORK), len(outputs), *outputs]
+    words = [m, n, k, a_row, a_col, b_row, b_col, c_row, c_col, *_scalar(alpha), *_scalar(beta),
+             tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims)]  # fmt: skip
+    return head + [0] * (8 - len(head)) + words + [w for row in dims for w in row]
+
+
+def _scalar(value: complex) -> list[int]:
+    return list(unpack("<2q", pack("<2d", value.real, value.imag)))
+
+
+def _batches(
+    batch: Sequence[int], a: Sequence[int] | None, b: Sequence[int] | None, c: Sequence[int] | None, sizes: tuple[int, int, int]
+) -> list[list[int]]:
+    """Rows (size, strides of A, B, C); dimensions that are one run of memory in all three are merged."""
+    strides = []
+    for given, size in zip((a, b, c), sizes, strict=True):
+        made, step = [], size
+        for extent in reversed(batch):
+            made.append(step)
+            step *= extent
+        strides.append(list(given) if given is not None else made[::-1])
+    rows: list[list[int]] = []
+    for size, *steps in zip(batch, *strides, strict=True):
+        if size == 1:
+            continue
+        if rows and all(outer == inner * size for outer, inner in zip(rows[-1][1:], steps, strict=True)):
+            rows[-1] = [rows[-1][0] * size, *steps]
+        else:
+            rows.append([size, *steps])
+    return rows
+
+
+def _split(m: int, n: int, k: int, total: int) -> tuple[int, int, int]:
+    """Rows and columns of C, and batches, in one piece; from the sizes alone."""
+    m, n, k, total = max(m, 1), max(n, 1), max(k, 1), max(total, 1)
+    work = m * n * k
+    if work < 2 * _SMALL_GRAIN or n == 1 or m == 1:
+        if n == 1 or m == 1:  # bound by memory: a few long stripes
+            stripes = max(1, min(32, work >> 18))
+            return (-(-m // stripes) + 15 & ~15, n, 1) if n == 1 else (m, -(-n // stripes) + 15 & ~15, 1)
+        chunk = max(1, _BATCH_GRAIN // work, -(-total // _MOST_PIECES))
+        return m, n, min(chunk, total)
+    tile_m, tile_n = min(m, _TILE), min(n, _TILE)
+    grain = max(_SMALL_GRAIN, min(_GRAIN, work // 8))
+    while tile_m * tile_n * k > grain and max(tile_m, tile_n) > 96:
+        if tile_m >= tile_n:
+            tile_m = -(-tile_m // 2) + 31 & ~31
+        else:
+            tile_n = -(-tile_n // 2) + 31 & ~31
+    while -(-m // tile_m) * -(-n // tile_n) > _MOST_PIECES:
+        tile_m, tile_n = 2 * tile_m, 2 * tile_n
+    return tile_m, tile_n, 1
+
+
