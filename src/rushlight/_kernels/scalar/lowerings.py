@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import arith
+from . import arith, erf, explog, gamma, hyper, power, trig
 from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
 
 __all__ = [
     "BINARY", "BOOL_BINARY", "BOOL_UNARY", "BOUNDS", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY",
 ]  # fmt: skip
 
-UNARY: dict[str, Any] = {**arith.FLOAT_UNARY}
-BINARY: dict[str, Any] = {**arith.FLOAT_BINARY}
+UNARY: dict[str, Any] = {
+    **arith.FLOAT_UNARY, **explog.UNARY, **trig.UNARY, **hyper.UNARY, **erf.UNARY, **gamma.UNARY,
+}  # fmt: skip
+BINARY: dict[str, Any] = {**arith.FLOAT_BINARY, **trig.BINARY, **power.BINARY}
 COMPLEX_UNARY: dict[str, Any] = {}
 COMPLEX_BINARY: dict[str, Any] = {}
 BOUNDS: dict[str, tuple[float, float]] = {}

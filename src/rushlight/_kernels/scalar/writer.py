@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Self
 
     from rushlight._types.dtype import DType
@@ -371,6 +371,19 @@ class Writer:
             self.module.definitions[full] = define(full)
         operands = ", ".join(f"{a.vt} {a}" for a in args)
         return self.emit(f"call {self.vt(type)} {full}({operands})", type)
+
+    def outline(self, name: str, function: Callable[..., Val], *args: Val) -> Val:
+        """A call of a function of the module whose body is what `function` emits: for long code."""
+
+        def define(full: str) -> str:
+            em = type(self)(self.width, self.module, fma=self.fma_hardware)
+            parameters = [em.val(f"%a{k}", a.type) for k, a in enumerate(args)]
+            result = function(*parameters)
+            signature = ", ".join(f"{p.vt} {p}" for p in parameters)
+            body = "\n".join(em.lines)
+            return f"define internal {result.vt} {full}({signature}) noinline nounwind {{\n{body}\n  ret {result.vt} {result}\n}}"
+
+        return self.helper(name if self.fma_hardware else f"{name}.nofma", define, args[0].type, *args)
 
     def _mangle(self, type: str) -> str:
         short = _MANGLED.get(type, type)
