@@ -69,7 +69,7 @@ def _erfinv(x: float) -> float:
     lead = 2 / (math.pi * 0.147) + log / 2
     y = math.copysign(math.sqrt(max(math.sqrt(lead * lead - log / 0.147) - lead, 0.0)), x)
     for _ in range(4):
-        error = math.erf(y) - x if abs(x) < 0.5 else math.copysign((1 - abs(x)) - math.erfc(abs(y)), x)
+        error = math.erf(y) - x if abs(x) < 0.5 else math.copysign(1.0, x) * ((1 - abs(x)) - math.erfc(abs(y)))
         y -= error * math.sqrt(math.pi) / 2 * math.exp(y * y)
     return y if x else x
 

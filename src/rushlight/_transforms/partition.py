@@ -51,7 +51,7 @@ def partition(
             places[value] = ("input", i)
         else:
             places.pop(value, None)
-    kept = _cut(needed, set(inputs), read, {id(n) for n in live_nodes(nodes, outputs)}, late, places)
+    kept = _cut(needed, inputs, read, {id(n) for n in live_nodes(nodes, outputs)}, late, places)
     residuals: list[Value] = []
     saved: list[tuple[str, int]] = []
     for value in kept:
@@ -86,12 +86,16 @@ def _cost(value: Value, places: dict[Value, tuple[str, int]]) -> int:
 
 
 def _cut(
-    needed: Sequence[Node], inputs: set[Value], read: set[Value], forward: set[int], late: set[Value],
+    needed: Sequence[Node],
+    inputs: Sequence[Value],
+    read: set[Value],
+    forward: set[int],
+    late: set[Value],
     places: dict[Value, tuple[str, int]],
-) -> list[Value]:  # fmt: skip
+) -> list[Value]:
     """The values to keep, in the order in which they are made."""
     flow = _Flow()
-    order: dict[Value, None] = dict.fromkeys(v for v in inputs)
+    order: dict[Value, None] = dict.fromkeys(inputs)
     for value in inputs:
         flow.add("source", (value, 0), EVER)
         flow.add((value, 0), (value, 1), _cost(value, places))
@@ -105,8 +109,9 @@ def _cut(
                 flow.add("source", (value, 0), EVER)
             for item in node.inputs:
                 flow.add((item, 1), (value, 0), EVER)
-    for value in read:
-        flow.add((value, 1), "sink", EVER)
+    for value in order:
+        if value in read:
+            flow.add((value, 1), "sink", EVER)
     side = flow.source_side()
     return [v for v in order if (v, 0) in side and (v, 1) not in side]
 
@@ -139,10 +144,11 @@ class _Flow:
             self._push(came)
 
     def _push(self, came: dict[object, object]) -> None:
-        path, there = [], "sink"
+        path: list[tuple[object, object]] = []
+        there: object = "sink"
         while came[there] is not None:
             path.append((came[there], there))
-            there = came[there]  # type: ignore[assignment]
+            there = came[there]
         width = min(self.room[a][b] for a, b in path)
         for a, b in path:
             self.room[a][b] -= width

@@ -18,6 +18,9 @@ class Device:
 
     __slots__ = ("index", "type")
 
+    type: str
+    index: int | None
+
     def __init__(self, type: str | Device, index: int | None = None) -> None:  # noqa: A002 (PyTorch's name)
         if isinstance(type, Device):
             self.type, self.index = type.type, type.index

@@ -28,7 +28,7 @@ class Size(tuple[int, ...]):
         """Number of elements of a tensor of this shape."""
         return numel(self)
 
-    def __add__(self, other: Any) -> Size:  # type: ignore[override]
+    def __add__(self, other: Any) -> Size:
         return Size(tuple.__add__(self, tuple(other)))
 
     def __radd__(self, other: Any) -> Size:

@@ -1,0 +1,48 @@
+"""One walk over a graph, many readings.
+
+`core.evaluate` is the walk; what a node means is up to the reader.  `expand` reads a graph into the current builder, replacing
+primitives that a backend does not claim by their decompositions.
+
+    >>> from rushlight._graph.core import trace
+    >>> from rushlight._graph.interpreter import count, expand
+    >>> from rushlight._prims import prim
+    >>> from rushlight._types.dtype import FLOAT32
+    >>> p = dict(stride=(1,), padding=(0,), dilation=(1,), groups=1)
+    >>> graph = trace(lambda x, w: prim.conv(x, w, **p), [((1, 1, 5), FLOAT32), ((1, 1, 3), FLOAT32)])
+    >>> sorted(count(expand(graph, lambda node: node.prim.name != "conv")))
+    ['dot', 'reshape', 'transpose', 'window']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rushlight._graph.core import Graph, GraphBuilder, Node, Value
+
+__all__ = ["count", "expand"]
+
+
+def expand(graph: Graph, claims: Callable[[Node], bool]) -> Graph:
+    """The graph with every node that is not claimed and has a decomposition replaced by it, down to what is claimed."""
+    while True:
+        builder = GraphBuilder()
+        held: dict[Value, Value] = {v: builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs}
+        changed = False
+        with builder:
+            for node in graph.nodes:
+                inputs = [held[v] for v in node.inputs]
+                rule = None if claims(node) else node.prim.decompose
+                changed |= rule is not None
+                result = (node.prim if rule is None else rule)(*inputs, **node.params)
+                held.update(zip(node.outputs, result if node.prim.multiple else (result,), strict=True))
+        graph = builder.finish([held[v] for v in graph.outputs])
+        if not changed:
+            return graph
+
+
+def count(graph: Graph) -> dict[str, int]:
+    """How often each primitive occurs."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        found[node.prim.name] = found.get(node.prim.name, 0) + 1
+    return found
