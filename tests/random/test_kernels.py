@@ -152,5 +152,5 @@ def test_multinomial_refuses(bad: float | None, status: int) -> None:
         ((3, 1), (3, 3), [0, 1]),
     ],
 )
-def test_memory_order(shape: tuple[int, ...], strides: tuple[int, ...], order: list[int]) -> None:
-    assert streams.memory_order(shape, strides) == order
+def test_fill_order(shape: tuple[int, ...], strides: tuple[int, ...], order: list[int]) -> None:
+    assert streams.fill_order(shape, strides) == order

@@ -26,7 +26,10 @@ from rushlight._backends.cpu.random_state import (
     TAKE,
     WORDS,
 )  # fmt: skip
+from rushlight._base.lazy import numpy as np
+from rushlight._engine.tensor import Tensor
 from rushlight._types.device import CPU, Device, as_device
+from rushlight._types.dtype import UINT8
 
 if TYPE_CHECKING:
     from rushlight._types.dtype import DType
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
-    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "memory_order",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order",
 ]  # fmt: skip
 
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
@@ -149,6 +152,29 @@ class Generator:
         self._ready = True
         return self._address
 
+    def get_state(self) -> Tensor:
+        """The state as a uint8 tensor of 5056 elements, in PyTorch's format."""
+        from rushlight._engine.creation import tensor
+
+        return tensor(np.frombuffer(self.state_bytes(), np.uint8))
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Continue from a state that `get_state` (here or in PyTorch) returned.
+
+        TypeError if it is no uint8 tensor, RuntimeError if it is no state.
+        """
+        from rushlight._engine.creation import to_array
+
+        if not isinstance(new_state, Tensor):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        if new_state.dtype is not UINT8 or new_state._spec.device is not CPU:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        self.set_state_bytes(to_array(new_state).tobytes())
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (self.state_bytes(),))
+
     def state_bytes(self) -> bytes:
         """The state as `get_state` gives it, the bytes that PyTorch would give."""
         with self._lock:
@@ -179,6 +205,13 @@ class Generator:
             words[DOUBLE_VALID], words[FLOAT_VALID] = int(valid != 0), int(cached_valid != 0)
             words[FLOAT_NORMAL] = struct.unpack("=I", struct.pack("=f", cached))[0]
             self._longs[SEED], self._doubles[DOUBLE_NORMAL] = seed, normal
+
+
+def _restored(state: bytes) -> Generator:
+    """A generator that was pickled or copied."""
+    made = Generator()
+    made.set_state_bytes(state)
+    return made
 
 
 default_generator = Generator()
@@ -331,7 +364,7 @@ def fill_poisson(generator: Generator | None, ptr: int, n: int, dtype: DType, ra
 # ***** order *****
 
 
-def memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+def fill_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
     """The dimensions from the outermost to the innermost in the order in which PyTorch walks a tensor's memory.
 
     A tensor is filled in this order, not in the order of its indices: `empty(2, 3).t().uniform_()` has the numbers of

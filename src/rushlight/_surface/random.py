@@ -1,0 +1,520 @@
+"""Functions that make random tensors: `rand`, `randn`, `randint`, `randperm`, `normal`, `multinomial`, `poisson`, `_like` forms, dropouts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine import random as streams
+from rushlight._engine import sampling
+from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
+from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.random import Generator
+from rushlight._engine.sampling import (
+    METHODS,
+    as_float,
+    as_int,
+    check_generator,
+    fit,
+    not_implemented,
+    overridable,
+    recorded,
+)
+from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import composite
+from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.layout import broadcast_shapes
+from rushlight._types.spec import Spec
+
+__all__: list[str] = []
+
+for _name, _method in METHODS.items():
+    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False)(_method)
+
+_normal_, _uniform_ = METHODS["normal_"], METHODS["uniform_"]
+
+
+# ***** filled tensors *****
+
+
+def _layout(name: str, layout: Any) -> None:
+    if layout is not None and getattr(layout, "name", "strided") != "strided" and not str(layout).endswith("strided"):
+        raise NotImplementedError(f"rushlight has no layout {layout!r} yet ({name})")
+
+
+def _shape(name: str, size: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    """The size given as loose ints, as one sequence, or as `size=`."""
+    if not size:
+        if "size" not in kwargs:
+            raise TypeError(f"{name}() received an invalid combination of arguments - got (), but expected a size")
+        size = (kwargs.pop("size"),)
+    if len(size) > 1 and any(isinstance(s, (tuple, list)) for s in size):
+        raise TypeError(f"{name}() received an invalid combination of arguments: one tuple of ints, or ints, make a size")
+    first = size[0]
+    if type(first) is not int and (isinstance(first, (float, str, complex)) or not hasattr(first, "__index__") and not hasattr(first, "__len__")):
+        raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}")
+    return as_shape(size)
+
+
+def _destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | None) -> Tensor:
+    """`out`, checked and resized."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if dtype is not None and dtype is not out._spec.dtype:
+        raise RuntimeError(
+            f"dtype {sampling.type_word(dtype)} does not match dtype of out parameter ({sampling.type_word(out._spec.dtype)})"
+        )
+    fit(out, shape)
+    return out
+
+
+def _filled(name: str, method: Callable[..., Tensor], fill: Callable[..., None], doc: str) -> None:
+    """A factory `name(*size, generator=None, out=None, dtype=None, ...)`; `fill` is the quick way for float dtypes."""
+
+    def factory(
+        *size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
+        device: Any = None, requires_grad: bool = False, pin_memory: bool = False, names: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        check_generator(name, generator)
+        shape = _shape(name, size, kwargs)
+        if kwargs or names is not None:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs), 'names')}'")
+        _layout(name, layout)
+        if out is not None:
+            return method(_destination(name, out, shape, dtype), generator=generator)
+        spec = spec_for(shape, dtype, device)
+        made = empty_spec(spec)
+        if spec.dtype.is_floating_point:
+            if made._storage is not None and spec.numel:
+                fill(generator, made._ptr, spec.numel, spec.dtype)
+        else:
+            method(made, generator=generator)
+        return made if not requires_grad and not STATE.word & INFERENCE else finish(made, requires_grad)
+
+    factory.__doc__ = doc
+    composite(name, overridable=False)(_named(factory, name))
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+_filled("rand", _uniform_, streams.fill_uniform, """Uniform numbers from [0, 1).
+
+    `rand(*size, *, generator=None, out=None, dtype=None, device=None, requires_grad=False)`; the default float dtype unless given.
+
+        >>> torch.rand(2, 3).shape
+        torch.Size([2, 3])
+    """)
+_filled("randn", _normal_, streams.fill_normal, """Standard normal numbers.
+
+    `randn(*size, *, generator=None, out=None, dtype=None, device=None, requires_grad=False)`; the default float dtype unless given.
+
+        >>> torch.randn(2, 3).shape
+        torch.Size([2, 3])
+    """)
+
+
+def _like(name: str, method: Callable[..., Tensor]) -> None:
+    @overridable
+    def factory(
+        input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+        memory_format: Any = None, generator: Generator | None = None,
+    ) -> Tensor:  # fmt: skip
+        made = _empty_like(name, input, dtype, device, memory_format)
+        method(made, generator=generator)
+        return finish(made, requires_grad)
+
+    factory.__doc__ = f"`{name.removesuffix('_like')}` with the shape, dtype, device and memory order of `input` unless they are given."
+    composite(name, overridable=False)(_named(factory, name))
+
+
+def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Tensor:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return empty_spec(spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)))
+
+
+_like("rand_like", _uniform_)
+_like("randn_like", _normal_)
+
+
+# ***** integers *****
+
+
+def _bounds(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, tuple[Any, ...]]:
+    """(low, high, rest) of `(high, ...)`, `(low, high, ...)` and their keywords."""
+    given = list(args)
+    low = kwargs.pop("low", None)
+    high = kwargs.pop("high", None)
+    numbers = 0
+    while numbers < min(len(given), 2) and not isinstance(given[numbers], (tuple, list)):
+        numbers += 1
+    values = given[:numbers]
+    if low is None and (high is not None or len(values) == 2):
+        low = values.pop(0) if values else 0
+    if high is None:
+        if not values:
+            raise TypeError(f'{name}() missing 1 required argument: "high"')
+        high = values.pop(0)
+    if values:
+        raise TypeError(f"{name}() received an invalid combination of arguments")
+    return as_int(name, "low", 0 if low is None else low), as_int(name, "high", high), tuple(given[numbers:])
+
+
+
+
+@composite("randint", overridable=False)
+def randint(
+    *args: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """Integers from [low, high): `randint(low=0, high, size, *, generator=None, dtype=torch.int64, ...)`.
+
+    RuntimeError if low >= high or the dtype cannot hold the bounds.
+
+        >>> torch.randint(10, (2,)).dtype
+        torch.int64
+    """
+    check_generator("randint", generator)
+    low, high, rest = _bounds("randint", args, kwargs)
+    size = kwargs.pop("size", rest[0] if rest else None)
+    if kwargs or len(rest) > 1:
+        raise TypeError(f"randint() got an unexpected argument {next(iter(kwargs), rest[1:])!r}")
+    if not isinstance(size, (tuple, list)) and not (isinstance(size, Tensor) and size.ndim):
+        raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
+    _layout("randint", layout)
+    shape = as_shape((size,))
+    if out is not None:
+        made = _destination("randint", out, shape, dtype)
+    else:
+        if requires_grad and not (dtype is not None and (dtype.is_floating_point or dtype.is_complex)):
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+        made = empty_spec(spec_for(shape, INT64 if dtype is None else dtype, device))
+    METHODS["random_"](made, low, high, generator=generator)
+    return made if out is not None else finish(made, requires_grad)
+
+
+@composite("randint_like", overridable=False)
+@overridable
+def randint_like(
+    input: Tensor, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    memory_format: Any = None, generator: Generator | None = None, **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """`randint` with the shape, dtype, device and memory order of `input` unless they are given."""
+    low, high, rest = _bounds("randint_like", args, kwargs)
+    if kwargs or rest:
+        raise TypeError(f"randint_like() got an unexpected argument {next(iter(kwargs), rest)!r}")
+    made = _empty_like("randint_like", input, dtype, device, memory_format)
+    METHODS["random_"](made, low, high, generator=generator)
+    return finish(made, requires_grad)
+
+
+@composite("randperm", overridable=False)
+def randperm(
+    n: Any, *, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A random permutation of 0 .. n-1, int64 unless another dtype is given.
+
+        >>> sorted(torch.randperm(4).tolist())
+        [0, 1, 2, 3]
+    """
+    check_generator("randperm", generator)
+    _layout("randperm", layout)
+    n = as_int("randperm", "n", n)
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    if out is not None:
+        made = _destination("randperm", out, (n,), dtype)
+    else:
+        made = empty_spec(spec_for((n,), INT64 if dtype is None else dtype, device))
+    kind = made._spec.dtype
+    if kind is BOOL or kind.is_complex or kind.name in ("uint16", "uint32", "uint64"):
+        raise not_implemented("randperm", kind)
+    _check_fits(n, kind)
+
+    def fill(address: int, count: int, dtype: DType, _: bool) -> None:
+        streams.fill_permutation(generator, address, count, dtype)
+
+    sampling.write_random(made, "RandpermBackward0", fill)
+    return made if out is not None else finish(made, requires_grad)
+
+
+def _check_fits(n: int, dtype: DType) -> None:
+    if dtype is FLOAT16 and n > 2049:
+        raise RuntimeError("n cannot be greater than 2049 for Half type.")
+    if not dtype.is_floating_point and n > 0 and n - 1 > (1 << dtype.itemsize * 8 - dtype.is_signed) - 1:
+        raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")
+
+
+# ***** distributions with tensors as parameters *****
+
+
+@composite("normal", overridable=False)
+@overridable
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None,
+    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Normal numbers: `normal(mean, std)` with tensors (or one tensor and one number) that broadcast, or `normal(mean, std, size)`.
+
+        >>> torch.normal(torch.zeros(3), torch.ones(3)).shape
+        torch.Size([3])
+    """
+    check_generator("normal", generator)
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        mu, sigma = as_float("normal", "mean", mean), as_float("normal", "std", std)
+        if size is None:
+            raise TypeError("normal() received an invalid combination of arguments - got two numbers without a size")
+        shape = as_shape((size,))
+        sampling.check_std(sigma)
+        made = _destination("normal", out, shape, dtype) if out is not None else empty_spec(spec_for(shape, dtype, device))
+        _normal_(made, mu, sigma, generator=generator)
+        return made if out is not None else finish(made, requires_grad)
+    if size is not None:
+        raise TypeError("normal() received an invalid combination of arguments: a size is given with two numbers only")
+    if isinstance(std, Tensor):
+        _check_std_tensor(std)
+    else:
+        std = as_float("normal", "std", std)
+        sampling.check_std(std)
+    return _normal_of(mean, std, generator, out)
+
+
+def _check_std_tensor(std: Any) -> None:
+    if std.dtype.is_complex:
+        raise RuntimeError("normal expects standard deviation to be non-complex")
+    if std._spec.numel and std._storage is not None and not std.detach().min().ge(0).item():
+        raise RuntimeError("normal expects all elements of std >= 0.0")
+
+
+def _normal_of(mean: Any, std: Any, generator: Generator | None, out: Tensor | None) -> Tensor:
+    """Standard numbers first, then scaled and shifted in place, as PyTorch rounds."""
+    first = mean if isinstance(mean, Tensor) else std
+    other = std if isinstance(std, Tensor) and first is mean else None
+    shape = first._spec.shape if other is None else _common_shape(first._spec.shape, other._spec.shape)
+    node = f"NormalBackward{1 if other is None and first is mean else 3 if other is not None else 2}"
+    made: Any = empty_spec(Spec.of(first._spec.dtype, first._spec.device, shape)) if out is None else out
+    if out is not None:
+        fit(out, shape)
+    before = STATE.word
+    STATE.word = before & ~GRAD
+    try:
+        if isinstance(std, Tensor):
+            _normal_(made, 0.0, 1.0, generator=generator).mul_(std.detach()).add_(mean.detach() if isinstance(mean, Tensor) else mean)  # type: ignore[attr-defined]
+        else:
+            _normal_(made, 0.0, std, generator=generator).add_(mean.detach())  # type: ignore[attr-defined]
+    finally:
+        STATE.word = before
+    return made if out is not None else recorded(made, node, mean, std)
+
+
+def _common_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return broadcast_shapes(tuple(a), tuple(b))
+
+
+@composite("poisson", overridable=False)
+@overridable
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Counts with the elements of `input` as rates.  RuntimeError for a negative rate.
+
+        >>> torch.poisson(torch.zeros(2))
+        tensor([0., 0.])
+    """
+    check_generator("poisson", generator)
+    spec = input._spec
+    if not spec.dtype.is_floating_point:
+        raise not_implemented("poisson_cpu", spec.dtype)
+    made = empty_spec(Spec.of(spec.dtype, spec.device, spec.shape))
+    if made._storage is not None and spec.numel:
+        rates = input.detach().to(FLOAT64).contiguous()  # type: ignore[attr-defined]
+        if not streams.fill_poisson(generator, made._ptr, spec.numel, spec.dtype, rates._ptr):
+            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    return recorded(made, "PoissonBackward0", input)
+
+
+@composite("multinomial", method=True, overridable=False)
+@overridable
+def multinomial(
+    input: Tensor, num_samples: Any, replacement: bool = False, *, generator: Generator | None = None, out: Tensor | None = None
+) -> Tensor:
+    """Indices drawn with the elements of each row of `input` ([n] or [rows, n]) as weights; int64 [num_samples] or [rows, num_samples].
+
+    RuntimeError for weights that are negative, infinite or NaN, for a row without weight, and for more samples than categories
+    without replacement.
+
+        >>> torch.multinomial(torch.tensor([0.0, 1.0]), 1)
+        tensor([1])
+    """
+    check_generator("multinomial", generator)
+    samples = as_int("multinomial", "num_samples", num_samples)
+    shape = _check_multinomial(input, samples, replacement, out)
+    made = empty_spec(Spec.of(INT64, input._spec.device, shape))
+    if made._storage is not None and made._spec.numel:
+        _draw_categories(input.detach().contiguous(), samples, replacement, generator, made)  # type: ignore[attr-defined]
+    if out is None:
+        return made
+    fit(out, shape)
+    out.copy_(made)  # type: ignore[attr-defined]
+    return out
+
+
+def _check_multinomial(input: Any, samples: int, replacement: bool, out: Any) -> tuple[int, ...]:
+    """The shape of the result."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"multinomial(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    shape = input._spec.shape
+    if not 0 < len(shape) <= 2:
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not input._spec.dtype.is_floating_point:
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {sampling.type_word(input._spec.dtype)}")
+    if out is not None and out._spec.dtype is not INT64:
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {sampling.type_word(out._spec.dtype)}")
+    if samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and samples > shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    if shape[-1] > 1 << 24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
+    return (*shape[:-1], samples)
+
+
+def _draw_categories(weights: Any, samples: int, replacement: bool, generator: Generator | None, made: Tensor) -> None:
+    categories = weights._spec.shape[-1]
+    rows = weights._spec.numel // categories if categories else weights._spec.shape[0] if weights._spec.ndim == 2 else 1
+    dtype = FLOAT64 if weights._spec.dtype is FLOAT64 else FLOAT32
+    wide = weights.to(dtype)
+    status = streams.fill_multinomial(generator, made._ptr, wide._ptr, dtype, rows, categories, samples if replacement else 0)
+    if status == 1:
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if status == 2 or not categories:
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if replacement:
+        return
+    # the smallest of exponential numbers with these rates comes from each with the right chance; so do the k smallest
+    times: Any = METHODS["exponential_"](empty_spec(weights._spec), 1.0, generator=generator)
+    keys = weights / times
+    found = keys.argmax(-1, keepdim=True) if samples == 1 else keys.topk(samples)[1]
+    made.copy_(found)  # type: ignore[attr-defined]
+
+
+# ***** dropouts *****
+
+
+def _dropout(name: str, feature: bool, alpha: bool, what: str) -> None:
+    """`torch.NAME(input, p, train)` and `torch.NAME_`."""
+
+    @overridable
+    def function(input: Tensor, p: float, train: bool) -> Tensor:
+        return sampling.dropout_with(name, input, p, train, feature, alpha, False)  # type: ignore[no-any-return]
+
+    @overridable
+    def in_place(input: Tensor, p: float, train: bool) -> Tensor:
+        return sampling.dropout_with(name + "_", input, p, train, feature, alpha, True)  # type: ignore[no-any-return]
+
+    function.__doc__ = f"{what} with probability `p` if `train`; see `torch.nn.functional.{name}`."
+    in_place.__doc__ = f"In-place form of `{name}`."
+    composite(name, overridable=False)(_named(function, name))
+    composite(name + "_", overridable=False)(_named(in_place, name + "_"))
+
+
+_dropout("dropout", False, False, "Set elements to 0 and scale the rest by 1 / (1 - p)")
+_dropout("feature_dropout", True, False, "Set whole channels to 0 and scale the rest by 1 / (1 - p)")
+_dropout("alpha_dropout", False, True, "Set elements to SELU's negative limit, keeping mean and variance,")
+_dropout("feature_alpha_dropout", True, True, "Set whole channels to SELU's negative limit, keeping mean and variance,")
+
+
+def check_p(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+@composite("dropout", spaces=("nn.functional",), overridable=False)
+@overridable
+def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Set each element to 0 with probability `p` and scale the others by 1 / (1 - p); the identity unless `training`."""
+    check_p(p)
+    return sampling.dropout_with("dropout", input, p, training, False, False, inplace)  # type: ignore[no-any-return]
+
+
+@composite("alpha_dropout", spaces=("nn.functional",), overridable=False)
+@overridable
+def functional_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout for self-normalising networks: dropped elements get SELU's negative limit; mean and variance are kept."""
+    check_p(p)
+    return sampling.dropout_with("alpha_dropout", input, p, training, False, True, inplace)  # type: ignore[no-any-return]
+
+
+@composite("feature_alpha_dropout", spaces=("nn.functional",), overridable=False)
+@overridable
+def functional_feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels (dim 1)."""
+    check_p(p)
+    return sampling.dropout_with("feature_alpha_dropout", input, p, training, True, True, inplace)  # type: ignore[no-any-return]
+
+
+def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> None:
+    """`dropout1d`, `dropout2d`, `dropout3d`: whole channels; a single sample gets a batch dim for the while."""
+
+    @overridable
+    def function(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        check_p(p)
+        ndim = input.dim()
+        if ndim not in (*batched, single):
+            _wrong_rank(name, ndim, warns)
+        elif name == "dropout2d" and ndim == 3:
+            _warn_channels_first()
+        alone = ndim == single and name != "dropout2d"
+        given = (input.unsqueeze_(0) if inplace else input.unsqueeze(0)) if alone else input
+        made: Any = sampling.dropout_with("feature_dropout", given, p, training, True, False, inplace)
+        if alone:
+            made = made.squeeze_(0) if inplace else made.squeeze(0)
+        return made  # type: ignore[no-any-return]
+
+    function.__doc__ = f"Set whole channels of a batch ({warns}) to 0 with probability `p`, and scale the others by 1 / (1 - p)."
+    composite(name, spaces=("nn.functional",), overridable=False)(_named(function, name))
+
+
+def _warn_channels_first() -> None:
+    warnings.warn(
+        "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired - input is interpreted as "
+        "shape (N, C, L), where C is the channel dim. This behavior will change in a future release to interpret the input as one without a "
+        "batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise dropout behavior, please switch to using dropout1d instead.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def _wrong_rank(name: str, ndim: int, warns: str) -> None:
+    if name == "dropout1d":
+        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that dropout1d exists to provide {warns}")
+    warnings.warn(
+        f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future release. To retain the "
+        f"behavior and silence this warning, please use dropout instead. Note that {name} exists to provide {warns}",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+_channels("dropout1d", (3,), 2, "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch dimension")
+_channels("dropout2d", (3, 4), 4, "channel-wise dropout on inputs with 2 spatial dimensions, a channel dimension, and an optional batch dimension")
+_channels("dropout3d", (5,), 4, "channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, and an optional batch dimension")
+
+
+@composite("native_dropout", overridable=False)
+@overridable
+def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(result, bool mask) of a dropout."""
+    if input._spec.numel == 0:
+        return input, zeros_spec(input._spec)
+    p = as_float("native_dropout", "p", p)
+    if train is False:
+        return input, input.detach().new_ones(input.shape, dtype=BOOL)
+    mask = METHODS["bernoulli_"](empty_spec(Spec.of(BOOL, input._spec.device, input._spec.shape)), 1 - p)
+    scale = 0.0 if p == 1 else 1.0 / (1 - p)
+    return input * mask * scale, mask
+
