@@ -1,0 +1,32 @@
+"""Optimizers: they change parameters by their gradients. Learning-rate schedules are in `lr_scheduler`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_PLACES = {
+    "Adagrad": "adagrad",
+    "Adam": "adam",
+    "AdamW": "adam",
+    "Optimizer": "optimizer",
+    "RMSprop": "rmsprop",
+    "SGD": "sgd",
+}
+_PAGES = ("lr_scheduler", "optimizer")
+
+__all__ = ["Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PAGES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"rushlight.optim has no {name!r} yet")
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES, *_PAGES})

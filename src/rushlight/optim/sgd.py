@@ -1,0 +1,128 @@
+"""`SGD`: stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight._engine.multi_tensor import fused_update
+from rushlight.optim.optimizer import Optimizer, check_implementation, number, run_closure
+
+__all__ = ["SGD"]
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, optionally with momentum.
+
+    With gradient g (plus `weight_decay` * p, negated if `maximize`): buffer = `momentum` * buffer + (1 - `dampening`) * g, the
+    first buffer being g itself; p -= `lr` * buffer, or with `nesterov` p -= lr * (g + momentum * buffer).
+
+    Raises `ValueError` for negative values, and for `nesterov` without momentum or with dampening.
+
+    Example: `optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)`
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: Any = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        if number(lr) < 0.0:
+            raise ValueError(f"Invalid learning rate: {lr}")
+        if momentum < 0.0:
+            raise ValueError(f"Invalid momentum value: {momentum}")
+        if number(weight_decay) < 0.0:
+            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        check_implementation("SGD", defaults)
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, default in (("nesterov", False), ("maximize", False), ("foreach", None)):
+                group.setdefault(name, default)
+            group.setdefault("differentiable", False)
+            group.setdefault("fused", False)
+
+    def step(self, closure: Any = None) -> Any:
+        """Change every parameter that has a gradient; returns the value of `closure`."""
+        loss = run_closure(closure)
+        for group in self.param_groups:
+            momentum = group["momentum"]
+            started, fresh = [], []
+            state = self.state
+            for param in group["params"]:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if momentum == 0:
+                    started.append((param, grad))
+                    continue
+                buffer = state[param].get("momentum_buffer")
+                (fresh if buffer is None else started).append((param, grad, buffer))
+            if fresh:
+                _begin(self, fresh, group)
+            if started:
+                _update("sgd_momentum" if momentum else "sgd", started, group)
+        return loss
+
+
+def _begin(optimizer: SGD, rows: list[Any], group: dict[str, Any]) -> None:
+    """The first step of parameters with momentum: the buffer starts as the gradient, without dampening."""
+    weight_decay = number(group["weight_decay"])
+    with rushlight.no_grad():
+        for param, grad, _ in rows:
+            g = -grad if group["maximize"] else grad
+            if weight_decay != 0:
+                g = g.add(param, alpha=weight_decay)
+            buffer = g.detach().clone()
+            optimizer.state[param]["momentum_buffer"] = buffer
+            if group["nesterov"]:
+                g = g.add(buffer, alpha=group["momentum"])
+            param.add_(g, alpha=-number(group["lr"]))
+
+
+def _update(name: str, rows: list[Any], group: dict[str, Any]) -> None:
+    lr, weight_decay = number(group["lr"]), number(group["weight_decay"])
+    momentum, dampening = group["momentum"], group["dampening"]
+    sign = -1.0 if group["maximize"] else 1.0
+    nesterov = 1.0 if group["nesterov"] else 0.0
+    rest = fused_update(name, rows, (-lr, weight_decay, sign, momentum, 1 - dampening, nesterov))
+    if not rest:
+        return
+    with rushlight.no_grad():
+        for i in rest:
+            param, grad, *buffers = rows[i]
+            g = -grad if group["maximize"] else grad
+            if weight_decay != 0:
+                g = g.add(param, alpha=weight_decay)
+            if buffers:
+                buffer = buffers[0]
+                buffer.mul_(momentum).add_(g, alpha=1 - dampening)
+                g = g.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+            param.add_(g, alpha=-lr)
