@@ -1,3 +1,76 @@
-"""rushlight: PyTorch's programming model, the whole stack in Python."""
+"""rushlight: PyTorch's programming model, the whole stack in Python.
+
+    >>> import rushlight as torch
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import Any
+
+from rushlight import _surface
+from rushlight._engine.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
+from rushlight._engine.tensor import Tensor
+from rushlight._types.device import Device as device
+from rushlight._types.dtype import DTYPES
+from rushlight._types.dtype import DType as dtype
+from rushlight._types.formats import FORMATS, SPARSE_LAYOUTS, STRIDED
+from rushlight._types.formats import Layout as layout
+from rushlight._types.formats import MemoryFormat as memory_format
+from rushlight._types.layout import Size
+from rushlight._types.promotion import can_cast, default_dtype, promote
 
 __version__ = "0.1.0"
+
+globals().update(_surface.SPACES["torch"])
+globals().update(FORMATS)
+globals().update(SPARSE_LAYOUTS)
+for _dtype in DTYPES:
+    for _name in (_dtype.name, *_dtype.aliases):
+        globals()[_name] = _dtype
+del _dtype, _name
+
+strided = STRIDED
+get_default_dtype = default_dtype
+promote_types = promote
+inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
+newaxis = None
+
+# Packages and pages that are loaded when they are first asked for.
+_PAGES = frozenset((
+    "_C", "autograd", "backends", "func", "hub", "linalg", "nn", "optim", "random", "return_types", "serialization", "special", "testing",
+    "utils", "types", "overrides", "cpu", "cuda", "version", "explain",
+))  # fmt: skip
+_FROM_PAGES = {
+    "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
+    "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random", "rand": "random",
+    "randn": "random", "randint": "random", "randperm": "random", "rand_like": "random", "randn_like": "random", "randint_like": "random",
+    "normal": "random", "bernoulli": "random", "multinomial": "random", "poisson": "random",
+}  # fmt: skip
+
+__all__ = [
+    "FORMATS", "SPARSE_LAYOUTS", "STRIDED", "Size", "Tensor", "can_cast", "device", "dtype", "e", "enable_grad", "get_default_dtype", "inf",
+    "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "layout", "memory_format", "nan", "newaxis", "no_grad", "pi",
+    "promote_types", "set_grad_enabled", "strided",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_PAGES:
+        value = getattr(import_module(f"rushlight.{_FROM_PAGES[name]}"), name)
+    elif name in _PAGES:
+        try:
+            value = import_module(f"rushlight.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"rushlight.{name}":
+                raise
+            raise AttributeError(f"rushlight has no '{name}' yet") from None
+    else:
+        raise AttributeError(f"rushlight has no '{name}' yet")
+    globals()[name] = value
+    return value

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine.lower import NUMBERS, TENSOR, Slot
+from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.schema import Argument, Schema
 from rushlight._ops.table import Operator
@@ -19,14 +19,12 @@ _ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "
 _WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype"}
 
 
-def bind(schema: Schema, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """One value per declared argument, in order.  Raises TypeError with PyTorch's meaning for what does not fit."""
+    schema = op.schema
     arguments = schema.arguments
-    n = schema.positional
-    if len(args) > n:
+    if len(args) > schema.positional:
         args = _gather(schema, name, args)
-    elif args and 0 < len(args) <= n and arguments[len(args) - 1].repeat == 0 and len(args) < len(arguments):
-        pass
     values: list[Any] = list(args)
     left = dict(kwargs)
     for argument in arguments[len(values) :]:
@@ -46,7 +44,7 @@ def bind(schema: Schema, name: str, args: Sequence[Any], kwargs: dict[str, Any])
         if any(a.name == key for a in arguments[: len(args)]):
             raise TypeError(f"{name}() got multiple values for argument '{key}'")
         raise TypeError(f"{name}() got an unexpected keyword argument '{key}'; the signature is {schema.text}")
-    return [_convert(a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
+    return [_convert(op, a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
 
 
 def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
@@ -86,7 +84,7 @@ def _integer(value: Any) -> int:
     return operator.index(value)
 
 
-def _convert(argument: Argument, value: Any, name: str, place: int) -> Any:
+def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int) -> Any:
     if value is None:
         if argument.optional or (not argument.required and argument.default is None):
             return None
@@ -98,7 +96,7 @@ def _convert(argument: Argument, value: Any, name: str, place: int) -> Any:
         if base == "Tensor":
             if isinstance(value, Tensor):
                 return value
-            found = _number(value)
+            found = _number(value) if argument.name in op.numbers else None
         elif base == "Scalar":
             found = _number(value)
         else:
@@ -153,6 +151,11 @@ def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
     return items * argument.repeat if argument.repeat and len(items) == 1 else items
 
 
+def _is_default(argument: Argument, value: Any) -> bool:
+    """A number that is the declared default (`alpha=1`) is part of the plan: bodies can leave it out."""
+    return not argument.required and type(value) is type(argument.default) and value == argument.default
+
+
 def flatten(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], list[Tensor], list[Any]]:
     """(template, tensors, numbers): what decides the plan, and what is given to it on each call."""
     template: list[Any] = []
@@ -168,11 +171,11 @@ def flatten(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], list[
                 raise TypeError(f"{op.name}(): expected a sequence of tensors without None")
             template.append(Slot("list", len(value)))
             tensors.extend(value)
-        elif argument.base in ("Scalar", "Tensor") and value is not None and argument.name not in op.static:
+        elif argument.base in ("Scalar", "Tensor") and value is not None and argument.name not in op.static and not _is_default(argument, value):
             template.append(NUMBERS[type(value)])
             numbers.append(value)
         else:
-            template.append((type(value), value) if isinstance(value, float) else value)
+            template.append(Literal(value) if type(value) in NUMBERS and value is not None else value)
     return tuple(template), tensors, numbers
 
 

@@ -10,7 +10,7 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.inplace import bump, check_writable, rebase, share_memory
-from rushlight._engine.lower import Backward, differentiate, trace_operator
+from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.plan import Recipe, executable, make_plan, operand_strides
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
@@ -36,12 +36,12 @@ class Caller:
     __slots__ = ("name", "op", "plans", "result")
 
     def __init__(self, op: Operator) -> None:
-        self.op, self.name = op, op.name
+        self.op, self.name = op, op.schema.name
         self.plans = new_plan_table()
         self.result: Any = None
         names = [r for r in op.schema.results if r]
         if len(names) > 1:
-            self.result = result_type_of(op.name, tuple(names))
+            self.result = result_type_of(op.schema.name.removesuffix('_dim').removesuffix('_core'), tuple(names))
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Bind, find or make the plan, and run it."""
@@ -54,7 +54,7 @@ class Caller:
 
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
         """The plan for these arguments and what to call it with."""
-        values = bind(self.op.schema, self.name, args, kwargs)
+        values = bind(self.op, self.name, args, kwargs)
         template, tensors, numbers = flatten(self.op, values)
         key: list[Any] = [template, _STATE.word]
         for tensor in tensors:
@@ -81,24 +81,39 @@ class Caller:
         recipe = None
         differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs[:count]]
         if wrt and any(differentiable):
-            recipe = operator_recipe(op, template, specs, wrt, differentiable)
+            recipe = operator_recipe(op, template, tensors, wrt, differentiable)
         in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
         return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device)
 
 
 def operator_recipe(
-    op: Operator, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], differentiable: Sequence[bool]
+    op: Operator,
+    template: tuple[Any, ...],
+    tensors: Sequence[Tensor],
+    wrt: Sequence[int],
+    differentiable: Sequence[bool],
+    overwritten: Sequence[int] = (),
 ) -> Recipe:
     """How to differentiate this call; see `Recipe`."""
-    count = len(differentiable)
+    specs = [t._spec for t in tensors]
+    found = differentiate(op, template, specs, wrt, differentiable, overwritten)
+    return Recipe(node_name(op, template, specs), found, wrt, differentiable, specs[0].device)
 
-    def derive(forward: Graph, mask: Sequence[bool]) -> Backward:
-        if len(mask) > count and any(mask[count:]):
-            raise NotImplementedError(f"{op.name}: differentiating its saved intermediate values again")
-        return differentiate(op, template, specs, wrt, mask[:count])
 
-    name = op.node(template) if callable(op.node) else op.node  # type: ignore[unreachable]
-    return Recipe(name, derive(Graph((), (), ()), list(differentiable)), wrt, count, derive)
+def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec]) -> str:
+    """The name of the backward node of this call."""
+    if isinstance(op.node, str):
+        return op.node
+    rest = iter(specs)
+    given: dict[str, Any] = {}
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        if isinstance(item, Slot) and item.kind == "list":
+            given[argument.name] = [next(rest) for _ in range(item.count)]
+        elif isinstance(item, Slot):
+            given[argument.name] = next(rest) if item.kind == "tensor" else item
+        else:
+            given[argument.name] = item.value if isinstance(item, Literal) else item
+    return op.node_name(given)
 
 
 _RESULTS: dict[tuple[str, tuple[str, ...]], Any] = {}
@@ -280,7 +295,7 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     for tensor in outs:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{caller.name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
-    values = bind(caller.op.schema, caller.name, args, kwargs)
+    values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
     if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
         raise RuntimeError(f"{caller.name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
@@ -368,12 +383,12 @@ class InplaceCaller:
     __slots__ = ("caller", "name", "op", "plans")
 
     def __init__(self, caller: Caller) -> None:
-        self.caller, self.op, self.name = caller, caller.op, caller.op.name + "_"
+        self.caller, self.op, self.name = caller, caller.op, caller.name + "_"
         self.plans = new_plan_table()
 
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
         """The plan for these arguments and what to call it with."""
-        values = bind(self.op.schema, self.name, args, kwargs)
+        values = bind(self.op, self.name, args, kwargs)
         template, tensors, numbers = flatten(self.op, values)
         key: list[Any] = [template, _STATE.word]
         for tensor in tensors:
@@ -395,7 +410,7 @@ class InplaceCaller:
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
         recipe = None
         if wrt and (target.dtype.is_floating_point or target.dtype.is_complex):
-            recipe = operator_recipe(op, template, specs, wrt, [True])
+            recipe = operator_recipe(op, template, tensors, wrt, [True])
         forward = recipe.forward if recipe else graph
         run = inplace_runner(forward, specs, target)
         return inplace_plan(run, recipe, wrt, len(specs))

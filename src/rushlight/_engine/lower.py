@@ -16,7 +16,7 @@ from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32,
 from rushlight._types.promotion import default_dtype, number_dtype, result_type
 from rushlight._types.spec import Spec
 
-__all__ = ["Backward", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
+__all__ = ["Backward", "Literal", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
 
 _HALF = (FLOAT16, BFLOAT16)
 
@@ -37,6 +37,24 @@ class Slot:
 
     def __repr__(self) -> str:
         return f"<{self.kind}{'' if self.count == 1 else self.count}>"
+
+
+class Literal:
+    """A Python number that is part of the plan; 1, 1.0 and True are told apart, and 0.0 from -0.0."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.key = value, (type(value), repr(value))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 TENSOR = Slot("tensor")
@@ -66,6 +84,8 @@ def _compute_dtypes(op: Operator, template: Sequence[Any], specs: Sequence[Any])
                 at += item.count
             elif takes_part:
                 numbers.append(number_dtype(_NUMBER_ONE[item.kind]))
+        elif isinstance(item, Literal) and takes_part and argument.base in ("Tensor", "Scalar") and argument.name in op.static:
+            numbers.append(number_dtype(item.value))
     if op.promote == "opmath":
         if not tensors:
             return None, None
@@ -101,7 +121,7 @@ class _Call:
         for argument, item in zip(self.op.schema.arguments, self.template, strict=True):
             over = self.op.promote_over
             part = over is None or argument.name in over
-            value: Any = item
+            value: Any = item.value if isinstance(item, Literal) else item
             if isinstance(item, Slot):
                 if item.kind == "tensor":
                     value = self._cast(tensors[at], part)
@@ -155,7 +175,7 @@ class Backward:
 
     `forward` is the graph with residual outputs after the results; `saved` lists where the backward's first inputs come from:
     ("input", i), ("output", j) or ("residual", k), in the order of `graph.inputs`, which end with the cotangents of those results
-    for which `ct_mask` is True; `graph.outputs[i]` belongs to the i-th item of `wrt`, None where there is no gradient.
+    for which `ct_mask` is True; `graph.outputs[outputs[i]]` belongs to the i-th item of `wrt`, None where there is no gradient.
     """
 
     __slots__ = ("forward", "graph", "outputs", "saved")
@@ -165,37 +185,45 @@ class Backward:
 
 
 def differentiate(
-    op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], ct_mask: Sequence[bool]
+    op: Operator,
+    template: Sequence[Any],
+    specs: Sequence[Spec],
+    wrt: Sequence[int],
+    ct_mask: Sequence[bool],
+    overwritten: Sequence[int] = (),
 ) -> Backward:
-    """The backward of one operator call with respect to the tensors numbered `wrt`."""
+    """The backward of one operator call with respect to the tensors numbered `wrt`.
+
+    `overwritten` lists inputs whose memory the forward writes over (in-place): their values cannot be saved.
+    """
     if op.gradient_rule is None:
         graph, count = trace_operator(op, template, specs)
-        return differentiate_graph(graph, count, wrt, ct_mask)
-    forward, count = trace_operator(op, template, specs, residuals=True)
-    call = _Call(op, template, specs)
-    builder = GraphBuilder()
-    tensors, scalars = _inputs(builder, template, specs)
-    outs = [builder.input(v.shape, v.dtype) for v in forward.outputs]
-    cts: list[Value | None] = [
-        builder.input(v.shape, v.dtype) if use else None for v, use in zip(forward.outputs[:count], ct_mask, strict=True)
-    ]
-    with builder:
-        positional, keywords = call.arguments(tensors, scalars)
-        half = call.promoted in _HALF
-        wide = [build.convert(o, FLOAT32) if half and o.dtype in _HALF else o for o in outs]
-        wide_cts = [None if c is None else build.convert(c, FLOAT32) if half and c.dtype in _HALF else c for c in cts]
-        single = len(outs) == 1
-        grads = op.gradient_rule(wide_cts[0] if count == 1 else tuple(wide_cts), wide[0] if single else tuple(wide), *positional, **keywords)
-        grads = list(grads) if isinstance(grads, (tuple, list)) else [grads]
-        wanted = [_fit(grads[i], specs[i]) if i < len(grads) and grads[i] is not None else None for i in wrt]
-    places, live = _positions(wanted)
-    return _prune(builder, forward, live, places, len(tensors) + len(scalars), len(outs), count, [c for c in cts if c is not None])
+        return differentiate_graph(graph, count, wrt, ct_mask, overwritten=overwritten)
+    graph, count = trace_operator(op, template, specs, residuals=True)
+    call, n, gradient_rule = _Call(op, template, specs), len(specs), op.gradient_rule
+
+    def rule(cts: Sequence[Any], outs: Sequence[Value], *inputs: Value) -> list[Value | None]:
+        positional, keywords = call.arguments(inputs[:n], inputs[n:])
+        wide = [_widen(call, o) for o in outs]
+        wide_cts = [None if c is None else _widen(call, c) for c in cts[:count]]
+        one_out = wide[0] if len(wide) == 1 else tuple(wide)
+        grads = gradient_rule(wide_cts[0] if count == 1 else tuple(wide_cts), one_out, *positional, **keywords)
+        found = list(grads) if isinstance(grads, (tuple, list)) else [grads]
+        found += [None] * (n - len(found))
+        fitted = [None if g is None else _fit(g, spec) for g, spec in zip(found[:n], specs, strict=True)]
+        return fitted + [None] * (len(inputs) - n)
+
+    return differentiate_graph(graph, count, wrt, ct_mask, rule=rule, overwritten=overwritten)
 
 
-def differentiate_graph(graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool]) -> Backward:
+def _widen(call: _Call, value: Value) -> Value:
+    return build.convert(value, FLOAT32) if call.promoted in _HALF and value.dtype in _HALF else value
+
+
+def differentiate_graph(graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool], **options: Any) -> Backward:
     """The same, derived from a graph whose first `count` outputs are the results."""
-    found = vjp(graph, wrt, ct_mask)
-    return Backward(found.forward, found.backward, list(found.saved), list(found.outputs))
+    found = vjp(graph, wrt, ct_mask, outputs=count, **options)
+    return Backward(found.forward, found.backward, list(found.saved), list(found.grads))
 
 
 def _fit(grad: Value, spec: Spec) -> Value:
@@ -209,37 +237,3 @@ def _fit(grad: Value, spec: Spec) -> Value:
     if grad.dtype.is_complex and not spec.dtype.is_complex:
         grad = prim.real(grad)
     return build.convert(grad, spec.dtype)
-
-
-def _positions(values: Sequence[Value | None]) -> tuple[list[int | None], list[Value]]:
-    live: list[Value] = []
-    places: list[int | None] = []
-    for value in values:
-        places.append(None if value is None else len(live))
-        if value is not None:
-            live.append(value)
-    return places, live
-
-
-def _prune(
-    builder: GraphBuilder, forward: Graph, live: list[Value], places: list[int | None], n_in: int, n_out: int, count: int, cts: list[Value]
-) -> Backward:
-    """Keep as saved values those inputs and outputs that the backward reads, and as residuals those it keeps."""
-    full = builder.finish(live)
-    used = {id(v) for node in full.nodes for v in node.inputs} | {id(v) for v in live}
-    saved: list[tuple[str, int]] = []
-    inputs: list[Value] = []
-    residuals: list[Value] = []
-    for i, value in enumerate(full.inputs[: n_in + n_out]):
-        if id(value) not in used:
-            continue
-        inputs.append(value)
-        if i < n_in:
-            saved.append(("input", i))
-        elif i - n_in < count:
-            saved.append(("output", i - n_in))
-        else:
-            saved.append(("residual", len(residuals)))
-            residuals.append(forward.outputs[i - n_in])
-    pruned = Graph(forward.inputs, forward.nodes, [*forward.outputs[:count], *residuals])
-    return Backward(pruned, Graph([*inputs, *cts], full.nodes, live), saved, places)

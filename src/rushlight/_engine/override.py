@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.state import STATE
-from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.tensor import Tensor, plain_classes, subclass_hook
 
 __all__ = ["DisableTorchFunctionSubclass", "as_subclass", "handle", "has_override"]
 
@@ -32,10 +32,11 @@ def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
 
 
 def _overrides(kind: type) -> bool:
-    return kind not in plain_classes and getattr(kind, "__torch_function__", None) is not _disabled
+    return kind not in plain_classes and getattr(kind, "__torch_function__", None) is not disabled_torch_function
 
 
-def _disabled(*args: Any, **kwargs: Any) -> Any:
+def disabled_torch_function(*args: Any, **kwargs: Any) -> Any:
+    """A `__torch_function__` that never takes over: classes that have it behave as plain tensors, and results are plain."""
     return NotImplemented
 
 
@@ -108,5 +109,12 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     )
 
 
+def _note_class(cls: Any) -> None:
+    """A class without a say is treated as plain: its tensors take the fast path."""
+    if cls.__torch_function__ is disabled_torch_function:
+        plain_classes.add(cls)
+
+
 OVERRIDE[0] = handle
+subclass_hook[0] = _note_class
 Tensor.__torch_function__ = classmethod(default_torch_function)  # type: ignore[attr-defined]

@@ -74,44 +74,56 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int,
 class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
-    __slots__ = ("_differentiate", "_plans", "_variants", "backward_graph", "cls", "forward", "n_results", "outputs", "sources", "wrt")
+    __slots__ = ("_mask", "_plans", "_residual", "cls", "forward", "n_results", "out_specs", "outputs", "sources", "wrt")
 
-    def __init__(self, name: str, found: Backward, wrt: Sequence[int], n_results: int, differentiate: Callable[..., Backward]) -> None:
+    def __init__(self, name: str, found: Backward, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
         self.cls = node_class(name)
-        self.wrt, self.n_results = tuple(wrt), n_results
-        self.sources, self.backward_graph, self.outputs = found.saved, found.graph, found.outputs
-        self.forward = found.forward
-        self._variants: dict[tuple[bool, ...], tuple[Graph, list[int], list[int | None], Any]] = {}
+        self.wrt, self.n_results, self._mask = tuple(wrt), len(mask), tuple(mask)
+        self.sources, self.outputs, self.forward = found.saved, found.outputs, found.forward
+        self.out_specs = [Spec.of(v.dtype, device, v.shape) for v in found.forward.outputs]
         self._plans = graph_caller(found.graph, name)
-        self._differentiate = differentiate
+        self._residual: Any = None
 
     def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
         """Gradients for the edges, from saved values and the results' gradients."""
         if self.n_results == 1 and len(grads) == 1:
-            found = self._plans(*saved, grads[0])
-            outputs = self.outputs
-        else:
-            found, outputs = self._partial(saved, grads)
-        return [None if o is None else found[o] for o in outputs]
+            made = self._plans(*saved, grads[0])
+            return [None if o is None else made[o] for o in self.outputs]
+        results = grads[: self.n_results]
+        found: list[Tensor | None] = [None] * len(self.outputs)
+        if any(g is not None for g in results):
+            given = [self._zeros(i) if g is None else g for i, g in enumerate(results) if self._mask[i]]
+            made = self._plans(*saved, *given)
+            found = [None if o is None else made[o] for o in self.outputs]
+        if any(g is not None for g in grads[self.n_results :]):
+            found = self._through_residuals(saved, grads, found)
+        return found
 
-    def _partial(self, saved: Sequence[Any], grads: list[Tensor | None]) -> tuple[Any, list[int | None]]:
-        """Some results have no gradient, or residuals have one (when backward itself is differentiated)."""
-        mask = tuple(g is not None for g in grads)
-        given = [g for g in grads if g is not None]
-        if len(mask) == self.n_results and all(mask):
-            return self._plans(*saved, *given), self.outputs
-        variant = self._variants.get(mask)
-        if variant is None:
-            found = self._differentiate(self.forward, mask)
+    def _zeros(self, number: int) -> Tensor:
+        from rushlight._engine.memory import zeros_spec
+
+        return zeros_spec(self.out_specs[number])
+
+    def _through_residuals(self, saved: Sequence[Any], grads: list[Tensor | None], found: list[Tensor | None]) -> list[Tensor | None]:
+        """Backward was differentiated, and its gradient reached values that the forward kept: add what they contribute."""
+        from rushlight._engine.autograd.engine import OPS
+
+        n, total = self.n_results, len(self.forward.outputs)
+        grads = grads + [None] * (total - len(grads))
+        mask = [i >= n and self.out_specs[i].dtype.is_floating_point for i in range(total)]
+        if self._residual is None:
+            derived = differentiate_graph(self.forward, total, self.wrt, mask)
             where = {source: i for i, source in enumerate(self.sources)}
-            missing = [s for s in found.saved if s not in where]
+            wanted = [("residual", i - n) if kind == "output" and i >= n else (kind, i) for kind, i in derived.saved]
+            missing = [s for s in wanted if s not in where]
             if missing:
-                raise RuntimeError(f"{self.cls.__name__}: the gradient needs values that were not saved: {missing}")
-            picks = [where[s] for s in found.saved]
-            variant = (found.graph, picks, found.outputs, graph_caller(found.graph, self.cls.__name__))
-            self._variants[mask] = variant
-        _, picks, outputs, call = variant
-        return call(*[saved[i] for i in picks], *given), outputs
+                raise NotImplementedError(f"{self.cls.__name__}: this higher derivative needs values that were not saved: {missing}")
+            self._residual = (graph_caller(derived.graph, self.cls.__name__), [where[s] for s in wanted], derived.outputs)
+        call, picks, outputs = self._residual
+        given = [self._zeros(i) if grads[i] is None else grads[i] for i in range(total) if mask[i]]
+        made = call(*[saved[i] for i in picks], *given)
+        more = [None if o is None else made[o] for o in outputs]
+        return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(found, more, strict=True)]
 
 
 def graph_caller(graph: Graph, name: str) -> Callable[..., Any]:
@@ -164,12 +176,8 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
     recipe = None
     if wants:
         wrt = [k for k, i in enumerate(inputs) if isinstance(i, Tensor) and i._rg]
-        count = len(rest.outputs)
-
-        def derive(forward: Graph, mask: Sequence[bool]) -> Backward:
-            return differentiate_graph(rest, count, wrt, mask[:count])
-
-        recipe = Recipe(name, derive(rest, [True] * count), wrt, count, derive)
+        mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in rest.outputs]
+        recipe = Recipe(name, differentiate_graph(rest, len(mask), wrt, mask), wrt, mask, device)
     plan = make_plan(recipe.forward if recipe else rest, specs, out_specs, recipe, device)
     single = len(computed) == 1 and not passed
     if single:

@@ -11,6 +11,7 @@ import os
 import struct
 import threading
 from array import array
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.random_state import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
 __all__ = [
-    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
+    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
     "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order",
 ]  # fmt: skip
@@ -250,6 +251,20 @@ def _draw(run: Any, generator: Generator | None, *args: Any) -> Any:
     g = default_generator if generator is None else generator
     with g._lock:
         return run(g._address if g._ready else g._make_ready(), *args)
+
+
+def default_draw(kernel: str, dtype: DType, n: int, a: float, b: float) -> Callable[[int], None]:
+    """The function of an address that fills n elements there from the default generator; `a`, `b` are the kernel's parameters."""
+    g, run = default_generator, _kernel(kernel, _KINDS[dtype.name])
+    if not g._ready:
+        g._make_ready()
+    address = g._address
+
+    def draw(ptr: int) -> None:
+        with g._lock:
+            run(address, ptr, n, a, b)
+
+    return draw
 
 
 def _pattern(dtype: DType, value: float) -> int:

@@ -35,11 +35,12 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let subclasses and modes take a call over, as they may for every operator."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        override = OVERRIDE[0]
-        if override is not None and (
-            STATE.word & FUNCTION_MODE or any(type(a) not in plain_classes and hasattr(a, "__torch_function__") for a in args)
-        ):
-            handled, made = override(call, args, kwargs)
+        asks = STATE.word & FUNCTION_MODE
+        for a in args:
+            if type(a) not in plain_classes and hasattr(a, "__torch_function__"):
+                asks = True
+        if asks:
+            handled, made = OVERRIDE[0](call, args, kwargs)
             if handled:
                 return made
         return function(*args, **kwargs)
@@ -104,7 +105,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
     spec = x._spec
     recording = bool(STATE.word & GRAD) and (x._rg or any(s._rg for s in sources))
     check_writable(x, recording)
-    if overlaps_itself(spec.shape, spec.strides):
+    if not spec.contiguous and overlaps_itself(spec.shape, spec.strides):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
             "tensor before performing the operation."
@@ -154,6 +155,8 @@ def check_generator(name: str, generator: Any) -> None:
 
 def as_float(name: str, argument: str, value: Any) -> float:
     """A real number given as such or as a tensor of one element."""
+    if type(value) is float or type(value) is int:
+        return float(value)
     if isinstance(value, Tensor) and value._spec.numel == 1 and not value._spec.dtype.is_complex:
         value = value.item()  # type: ignore[attr-defined]
     if isinstance(value, (str, complex)) or not hasattr(value, "__float__"):
@@ -426,6 +429,8 @@ def _check_bounds(low: int, last: int, dtype: DType) -> None:
 
 def as_int(name: str, argument: str, value: Any) -> int:
     """An int of 64 bits."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     if isinstance(value, Tensor) and value._spec.numel == 1 and not value._spec.dtype.is_floating_point | value._spec.dtype.is_complex:
         value = value.item()  # type: ignore[attr-defined]
     if not hasattr(value, "__index__"):

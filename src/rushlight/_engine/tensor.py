@@ -188,12 +188,14 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        subclass_hook[0](cls)
 
     def __hash__(self) -> int:
         return id(self)
 
 
 plain_classes: set[type] = {Tensor}
+subclass_hook: list[Any] = [lambda cls: None]
 _new = Tensor.__new__
 
 

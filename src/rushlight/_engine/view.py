@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.node import Node, next_sequence
-from rushlight._engine.lower import Backward, differentiate, differentiate_graph, trace_operator
+from rushlight._engine.lower import differentiate, trace_operator
 from rushlight._engine.plan import Recipe
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, make, meta_of
@@ -79,11 +79,10 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable
     inference = bool(word & INFERENCE)
     recipe = None
     if word & GRAD and tensor._rg:
+        from rushlight._engine.call import node_name
 
-        def derive(forward: Graph, mask: Sequence[bool]) -> Backward:
-            return differentiate(op, template, [spec], [0], mask)
-
-        recipe = Recipe(op.node, derive(graph, [True] * count), [0], count, derive)
+        mask = [True] * count
+        recipe = Recipe(node_name(op, template, [spec]), differentiate(op, template, [spec], [0], mask), [0], mask, spec.device)
     creation = "multi" if several else "" if word & GRAD else "no_grad"
 
     def run_one(x: Tensor, *_: Any) -> Tensor:
@@ -209,4 +208,4 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     meta.output_nr = 0
 
 
-__all__ += ["differentiate_graph", "regenerate", "record_view", "scatter_strided"]
+__all__ += ["record_view", "regenerate", "scatter_strided"]

@@ -47,7 +47,7 @@ def to_dtype(x: Any, dtype: DType) -> Any:
     return build.convert(x, dtype)
 
 
-@operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, node="CopyBackwards")
+@operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, numbers=("src",), node="CopyBackwards")
 def copy(x: Any, source: Any, non_blocking: bool) -> Any:
     """`source` in the shape and dtype of `input`; `copy_` writes it there."""
     if getattr(source, "weak", False):
@@ -55,7 +55,7 @@ def copy(x: Any, source: Any, non_blocking: bool) -> Any:
     return build.broadcast_to(build.convert(source, x.dtype), x.shape)
 
 
-@operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False)
+@operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False, numbers=("value",))
 def fill(x: Any, value: Any) -> Any:
     """Every element set to `value` (a number or a 0-dim tensor)."""
     if value.shape != ():
@@ -69,10 +69,10 @@ def zero(x: Any) -> Any:
     return build.zeros_like(x)
 
 
-def _index_node(template: Any) -> str:
+def _index_node(input: Any, index: Any) -> str:  # noqa: A002
     """PyTorch applies one view operator per item; the last one names the node."""
     names = {"i": "SelectBackward0", "s": "SliceBackward0", "n": "UnsqueezeBackward0"}
-    for item in reversed(template[1]):
+    for item in reversed(index):
         if item[0] in names and item != ("s", None, None, 1):
             return names[item[0]]
     return "AliasBackward0"

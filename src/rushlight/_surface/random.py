@@ -9,7 +9,7 @@ from typing import Any
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
-from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import (
     METHODS,
@@ -21,7 +21,7 @@ from rushlight._engine.sampling import (
     overridable,
     recorded,
 )
-from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._surface.registry import composite
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
@@ -70,10 +70,12 @@ def _destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | No
     return out
 
 
-def _filled(name: str, method: Callable[..., Tensor], fill: Callable[..., None], doc: str) -> None:
+def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callable[..., None], doc: str) -> None:
     """A factory `name(*size, generator=None, out=None, dtype=None, ...)`; `fill` is the quick way for float dtypes."""
+    plans = new_plan_table()
+    state = STATE
 
-    def factory(
+    def full(
         *size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
         device: Any = None, requires_grad: bool = False, pin_memory: bool = False, names: Any = None, **kwargs: Any,
     ) -> Tensor:  # fmt: skip
@@ -91,10 +93,43 @@ def _filled(name: str, method: Callable[..., Tensor], fill: Callable[..., None],
                 fill(generator, made._ptr, spec.numel, spec.dtype)
         else:
             method(made, generator=generator)
-        return made if not requires_grad and not STATE.word & INFERENCE else finish(made, requires_grad)
+        return made if not requires_grad and not state.word & INFERENCE else finish(made, requires_grad)
+
+    def factory(*size: Any, **kwargs: Any) -> Tensor:
+        if kwargs or state.word & (INFERENCE | FUNCTION_MODE):
+            return full(*size, **kwargs)
+        try:
+            plan = plans.get(size)
+        except TypeError:  # a list
+            return full(*size)
+        if plan is not None:
+            return plan()  # type: ignore[no-any-return]
+        made = full(*size)
+        spec = made._spec
+        if spec.numel and all(type(n) is int for n in size) and spec.dtype.is_floating_point:
+            plans[size] = quick(kernel, spec)
+        return made
 
     factory.__doc__ = doc
     composite(name, overridable=False)(_named(factory, name))
+
+
+def quick(kernel: str, spec: Spec) -> Callable[[], Tensor]:
+    """A plan that makes a tensor of this spec filled with standard numbers from the default generator."""
+    if kernel == "normal" and spec.numel < 16:
+        kernel = "normal_serial"
+    draw = streams.default_draw(kernel, spec.dtype, spec.numel, 0.0, 1.0)
+    alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
+
+    def plan() -> Tensor:
+        made = new(Tensor)
+        storage = made._storage = alloc(nbytes)
+        made._spec, made._rg, made._node, made._meta = spec, False, None, None
+        ptr = made._ptr = storage.ptr
+        draw(ptr)
+        return made
+
+    return plan
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -102,14 +137,14 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-_filled("rand", _uniform_, streams.fill_uniform, """Uniform numbers from [0, 1).
+_filled("rand", "uniform", _uniform_, streams.fill_uniform, """Uniform numbers from [0, 1).
 
     `rand(*size, *, generator=None, out=None, dtype=None, device=None, requires_grad=False)`; the default float dtype unless given.
 
         >>> torch.rand(2, 3).shape
         torch.Size([2, 3])
     """)
-_filled("randn", _normal_, streams.fill_normal, """Standard normal numbers.
+_filled("randn", "normal", _normal_, streams.fill_normal, """Standard normal numbers.
 
     `randn(*size, *, generator=None, out=None, dtype=None, device=None, requires_grad=False)`; the default float dtype unless given.
 

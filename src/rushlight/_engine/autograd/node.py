@@ -7,6 +7,7 @@ a node (its first output), or (node, output number).
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -48,6 +49,9 @@ class Node:
 
     # ***** what users see *****
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} object at {id(self):#x}>"
+
     def name(self) -> str:
         """The node's name, such as `MulBackward0`."""
         return type(self).__name__
@@ -72,20 +76,20 @@ class Node:
 
     def register_hook(self, hook: Any) -> Any:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""
-        from rushlight.utils.hooks import RemovableHandle
+        from rushlight._base.handles import RemovableHandle
 
         if self.post_hooks is None:
-            self.post_hooks = {}
+            self.post_hooks = OrderedDict()
         handle = RemovableHandle(self.post_hooks)
         self.post_hooks[handle.id] = hook
         return handle
 
     def register_prehook(self, hook: Any) -> Any:
         """`hook(grad_outputs)` runs before the node and may replace them."""
-        from rushlight.utils.hooks import RemovableHandle
+        from rushlight._base.handles import RemovableHandle
 
         if self.pre_hooks is None:
-            self.pre_hooks = {}
+            self.pre_hooks = OrderedDict()
         handle = RemovableHandle(self.pre_hooks)
         self.pre_hooks[handle.id] = hook
         return handle

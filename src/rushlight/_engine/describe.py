@@ -1,0 +1,30 @@
+"""`repr(tensor)`: gathers what the printer needs to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.creation import to_array
+from rushlight._engine.printing import tensor_repr
+from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._types.promotion import default_dtype
+
+__all__ = ["describe"]
+
+
+def describe(x: Tensor, contents: Any = None) -> str:
+    """The printed form of a tensor."""
+    node = x._node
+    name = None if node is None else node.name()
+    device = None if x._spec.device.type == "cpu" else str(x._spec.device)
+    kind = "tensor" if type(x) in plain_classes else type(x).__name__
+    return tensor_repr(
+        None if x._storage is None else to_array(x),
+        dtype=x._spec.dtype,
+        default_dtype=default_dtype(),
+        shape=tuple(x._spec.shape),
+        device=device,
+        requires_grad=x._rg and node is None,
+        grad_fn=name,
+        type_name=kind,
+    )

@@ -1,0 +1,30 @@
+"""What users call: functions, methods, in-place and `out=` forms made from the operator table, and what is written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight._engine.override  # noqa: F401 (subclass dispatch)
+import rushlight._ops.families  # noqa: F401 (declares the operators)
+from rushlight._surface import factories, methods, random  # noqa: F401 (they register themselves)
+from rushlight._surface.composites import register_composites
+from rushlight._surface.engine_ops import provide_engine_operators
+from rushlight._surface.operators import install_python_operators
+from rushlight._surface.registry import SPACES, install_operators
+
+__all__ = ["SPACES", "nn_function", "nn_function_names"]
+
+register_composites()
+install_operators()
+install_python_operators()
+provide_engine_operators()
+
+
+def nn_function(name: str) -> Any:
+    """The function of `nn.functional` with this name, or None."""
+    return SPACES["nn.functional"].get(name)
+
+
+def nn_function_names() -> list[str]:
+    """Names in `nn.functional` that come from the operator table or from composites."""
+    return list(SPACES["nn.functional"])

@@ -1,0 +1,15 @@
+"""Functions that are plain Python over tensors, by topic."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+__all__ = ["TOPICS", "register_composites"]
+
+TOPICS = ("shapes",)
+
+
+def register_composites() -> None:
+    """Import every topic; each registers its functions."""
+    for topic in TOPICS:
+        import_module(f"{__name__}.{topic}")

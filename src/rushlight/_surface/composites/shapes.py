@@ -1,0 +1,75 @@
+"""Shapes: reshape and its kin, which are views where they can be and copies where they must."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine import convert
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import composite
+from rushlight._types.layout import infer_size, view_strides, wrap_dim
+
+__all__: list[str] = []
+
+
+@composite("reshape", method=True)
+def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:  # noqa: A002
+    """The same elements under another shape: a view if strides allow it, else a copy."""
+    if "shape" in kwargs:
+        shape = (kwargs.pop("shape"),)
+    target = as_shape_with_hole(shape)
+    spec = input._spec
+    target = infer_size(target, spec.numel)
+    if view_strides(spec.shape, spec.strides, target) is None:
+        input = convert.call("clone_contiguous", input)  # noqa: A001
+    return convert.call("view", input, target)  # type: ignore[no-any-return]
+
+
+def as_shape_with_hole(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape that may hold one -1."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    return tuple(int(s.item()) if isinstance(s, Tensor) else s.__index__() for s in sizes)
+
+
+@composite("view_as", spaces=(), method=True)
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """`view(other.shape)`."""
+    return self.view(other.shape)  # type: ignore[attr-defined, no-any-return]
+
+
+@composite("reshape_as", spaces=(), method=True)
+def reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    """`reshape(other.shape)`."""
+    return reshape(self, other.shape)
+
+
+@composite("flatten", method=True)
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # noqa: A002
+    """Dims start_dim..end_dim merged into one; a view where possible, `input` itself where nothing changes."""
+    shape = input._spec.shape
+    first, last = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not shape:
+        return reshape(input, 1)
+    if first == last:
+        return input
+    merged = 1
+    for size in shape[first : last + 1]:
+        merged *= size
+    return reshape(input, (*shape[:first], merged, *shape[last + 1 :]))
+
+
+@composite("ravel", method=True)
+def ravel(input: Tensor) -> Tensor:  # noqa: A002
+    """One dim; a view where possible."""
+    return reshape(input, -1)
+
+
+@composite("expand_as", spaces=(), method=True)
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """`expand(other.shape)`."""
+    return self.expand(other.shape)  # type: ignore[attr-defined, no-any-return]
+
+

@@ -1,0 +1,72 @@
+"""The operators that the engine's own loops use, given to it once the table is complete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine import convert, creation
+from rushlight._engine.autograd.engine import OPS
+from rushlight._engine.memory import zeros_spec
+from rushlight._engine.tensor import Tensor
+from rushlight._engine.view import as_strided
+from rushlight._surface.registry import SPACES, inplace_of
+from rushlight._types.dtype import DType
+from rushlight._types.layout import is_dense
+from rushlight._types.spec import Spec
+
+__all__ = ["provide_engine_operators"]
+
+
+def clone_like(x: Tensor, spec: Spec) -> Tensor:
+    """A copy of `x` laid out as `spec` where that is dense, else row-major."""
+    if x._spec.strides == spec.strides or not is_dense(spec.shape, spec.strides) or x._spec.shape != spec.shape:
+        return convert.clone(x)
+    if spec.contiguous:
+        return convert.call("clone_contiguous", x)  # type: ignore[no-any-return]
+    made = creation.empty(tuple(spec.shape), dtype=x.dtype, device=x.device, strides=tuple(spec.strides))
+    return convert.copy_(made, x)
+
+
+def as_strided_index(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+    """For each place of a strided view, its place in the flat memory."""
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    places = SPACES["torch"]["arange"](offset, offset + span)
+    return as_strided(places, shape, strides).reshape(-1)  # type: ignore[attr-defined, no-any-return]
+
+
+def index_put(memory: Tensor, indices: tuple[Tensor, ...], values: Tensor, accumulate: bool) -> Tensor:
+    """`memory` with values added at flat places."""
+    return convert.call("index_put_core", memory, (0,), indices, values, accumulate)  # type: ignore[no-any-return]
+
+
+def provide_engine_operators() -> None:
+    """Fill the engine's table."""
+    torch = SPACES["torch"]
+    OPS.update(
+        add=torch["add"],
+        add_=inplace_of("add"),
+        expand=getattr(Tensor, 'expand', None),  # TEMP  # type: ignore[attr-defined]
+        reshape=torch["reshape"],
+        clone=convert.clone,
+        clone_like=clone_like,
+        zeros=zeros,
+        ones_like=torch["ones_like"],
+        zeros_like=torch["zeros_like"],
+        zero_=Tensor.zero_,  # type: ignore[attr-defined]
+        copy_=convert.copy_,
+        to_dtype=to_dtype,
+        index_put=index_put,
+        as_strided_index=as_strided_index,
+    )
+
+
+def zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Tensor:
+    """Zeros of this dtype on this device."""
+    return zeros_spec(Spec.of(dtype, device, shape))
+
+
+def to_dtype(x: Tensor, dtype: DType) -> Tensor:
+    """A cast."""
+    return convert.to(x, dtype)
+
+

@@ -1,0 +1,347 @@
+"""Functions that make tensors: `zeros`, `arange`, `eye`, ..., their `_like` and `new_` forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine import creation
+from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
+from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.tensor import Tensor
+from rushlight._prims import build, prim
+from rushlight._surface.registry import composite
+from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, DType
+from rushlight._types.promotion import default_dtype, number_dtype
+from rushlight._types.spec import Spec
+
+__all__: list[str] = []
+
+
+def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, bool, Any]:
+    """(dtype, device, requires_grad, out) from the keywords that every factory takes."""
+    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    requires_grad, out = bool(kwargs.pop("requires_grad", False)), kwargs.pop("out", None)
+    layout = kwargs.pop("layout", None)
+    if layout is not None and getattr(layout, "name", "strided") != "strided":
+        raise NotImplementedError(f"rushlight has no layout {layout!r} yet ({name})")
+    for ignored in ("pin_memory", "names", "generator"):
+        if kwargs.pop(ignored, None):
+            raise NotImplementedError(f"rushlight has no argument '{ignored}' of {name} yet")
+    return dtype, device, requires_grad, out
+
+
+def _reject(kwargs: dict[str, Any], name: str) -> None:
+    if kwargs:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+
+
+def _into(out: Tensor | None, made: Tensor) -> Tensor:
+    if out is None:
+        return made
+    if out.shape != made.shape:
+        out.resize_(made.shape)  # type: ignore[attr-defined]
+    out.copy_(made)  # type: ignore[attr-defined]
+    return out
+
+
+def _size(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    return as_shape(args) if args else as_shape((kwargs.pop("size", ()),))
+
+
+def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
+    """A factory of the form `name(*size, dtype=None, ...)`."""
+
+    def factory(*size: Any, **kwargs: Any) -> Tensor:
+        dtype, device, requires_grad, out = _options(kwargs, name)
+        memory_format = kwargs.pop("memory_format", None)
+        shape = _size(size, kwargs)
+        _reject(kwargs, name)
+        if out is not None and dtype is None:
+            dtype = out.dtype
+        spec = spec_for(shape, dtype, device)
+        if memory_format is not None and str(memory_format) != "torch.contiguous_format":
+            spec = Spec.of(spec.dtype, spec.device, shape, like_strides(Tensor_of(spec), memory_format))
+        return _into(out, finish(make(spec), requires_grad))
+
+    factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
+    composite(name)(factory)
+
+
+class Tensor_of:  # noqa: N801 (stands in for a tensor where only its spec is asked)
+    """A bare spec in the place of a tensor."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+
+
+def ones_spec(spec: Spec) -> Tensor:
+    """Ones."""
+    return creation.full(tuple(spec.shape), 1, spec)
+
+
+_sized("empty", empty_spec)
+_sized("zeros", zeros_spec)
+_sized("ones", ones_spec)
+
+
+def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
+    def factory(input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,  # noqa: A002
+                memory_format: Any = None, pin_memory: bool = False) -> Tensor:
+        spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
+        return finish(make(spec), requires_grad)
+
+    factory.__doc__ = f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
+    composite(name)(factory)
+
+
+_liked("empty_like", empty_spec)
+_liked("zeros_like", zeros_spec)
+_liked("ones_like", ones_spec)
+
+
+@composite("full_like")
+def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,  # noqa: A002
+              requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:
+    """A tensor shaped like `input`, filled with one number."""
+    spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
+    return finish(creation.full(tuple(spec.shape), _plain(fill_value), spec), requires_grad)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.item()  # type: ignore[attr-defined]
+    return value if type(value) in (bool, int, float, complex) else value.item() if hasattr(value, "item") else value
+
+
+@composite("full")
+def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
+    """A tensor of this size, filled with one number, whose type gives the dtype."""
+    dtype, device, requires_grad, out = _options(kwargs, "full")
+    _reject(kwargs, "full")
+    value = _plain(fill_value)
+    spec = spec_for(as_shape((size,)), dtype or (out.dtype if out is not None else number_dtype(value)), device)
+    return _into(out, finish(creation.full(tuple(spec.shape), value, spec), requires_grad))
+
+
+def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
+    def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+               pin_memory: bool = False, **kwargs: Any) -> Tensor:
+        shape = _size(size, kwargs)
+        _reject(kwargs, name)
+        return finish(make(spec_for(shape, dtype or self.dtype, device or self.device)), requires_grad)
+
+    method.__name__ = name
+    method.__doc__ = f"`tensor.{name}(*size)`: dtype and device of this tensor unless given."
+    composite(name, spaces=(), method=True)(method)
+
+
+_new("new_empty", empty_spec)
+_new("new_zeros", zeros_spec)
+_new("new_ones", ones_spec)
+
+
+@composite("new_full", spaces=(), method=True)
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+             pin_memory: bool = False) -> Tensor:
+    """A filled tensor with this tensor's dtype and device."""
+    spec = spec_for(as_shape((size,)), dtype or self.dtype, device or self.device)
+    return finish(creation.full(tuple(spec.shape), _plain(fill_value), spec), requires_grad)
+
+
+@composite("new_tensor", spaces=(), method=True)
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """`torch.tensor` with this tensor's dtype and device."""
+    return creation.tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+
+
+@composite("empty_strided")
+def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
+    """Uninitialised memory with these strides."""
+    dtype, device, requires_grad, _ = _options(kwargs, "empty_strided")
+    shape, strides = as_shape((size,)), tuple(stride)
+    if len(shape) != len(strides):
+        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(strides)})")
+    base = spec_for(shape, dtype, device, strides)
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if base.numel else 0
+    flat = empty_spec(Spec.of(base.dtype, base.device, (span,)))
+    flat._spec = base
+    return finish(flat, requires_grad)
+
+
+@composite("new_empty_strided", spaces=(), method=True)
+def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+                      pin_memory: bool = False) -> Tensor:
+    """`empty_strided` with this tensor's dtype and device."""
+    return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)  # type: ignore[no-any-return]
+
+
+# ***** ranges *****
+
+
+def _range_dtype(values: Sequence[Any]) -> DType:
+    return INT64 if all(isinstance(v, int) for v in values) else default_dtype()
+
+
+@composite("arange")
+def arange(*args: Any, **kwargs: Any) -> Tensor:
+    """`arange(end)`, `arange(start, end, step=1)`: values start + i * step below end."""
+    dtype, device, requires_grad, out = _options(kwargs, "arange")
+    given = [_plain(a) for a in args]
+    start, end, step = kwargs.pop("start", None), kwargs.pop("end", None), kwargs.pop("step", None)
+    _reject(kwargs, "arange")
+    if len(given) == 1 and end is None:
+        end = given[0]
+    elif len(given) == 1:
+        start = given[0]
+    elif len(given) >= 2:
+        start, end = given[0], given[1]
+        step = given[2] if len(given) > 2 else step
+    start, step = 0 if start is None else _plain(start), 1 if step is None else _plain(step)
+    end = _plain(end)
+    if end is None:
+        raise TypeError('arange() missing 1 required argument: "end"')
+    dtype = dtype or (out.dtype if out is not None else _range_dtype((start, end, step)))
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not all(map(math.isfinite, (start, end))):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (step > 0 and end < start) or (step < 0 and end > start):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    exact = all(isinstance(v, int) for v in (start, end, step))
+    count = max(0, -((start - end) // step) if exact else math.ceil((end - start) / step))
+    spec = spec_for((int(count),), dtype, device)
+    return _into(out, finish(_ramp(spec, start, step), requires_grad))
+
+
+def _ramp(spec: Spec, start: Any, step: Any) -> Tensor:
+    """start + i * step, computed in int64 or float64 as PyTorch accumulates."""
+    wide = INT64 if spec.dtype.is_integer or spec.dtype is BOOL else FLOAT64
+    shape = tuple(spec.shape)
+    cast = int if wide is INT64 else float
+
+    def body(first: Any, by: Any) -> Any:
+        places = build.convert(prim.iota(shape=shape, dim=0, dtype=INT64), wide)
+        return build.convert(places * build.convert(by, wide) + build.convert(first, wide), spec.dtype)
+
+    return generate(body, spec, "ramp", (cast(start), cast(step)))
+
+
+@composite("linspace")
+def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
+    """`steps` values evenly from start to end, both included; the second half is counted from the end, as PyTorch does."""
+    dtype, device, requires_grad, out = _options(kwargs, "linspace")
+    _reject(kwargs, "linspace")
+    start, end = _plain(start), _plain(end)
+    complex_ = isinstance(start, complex) or isinstance(end, complex)
+    dtype = dtype or (out.dtype if out is not None else COMPLEX128 if complex_ and default_dtype() is FLOAT64 else default_dtype())
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    spec = spec_for((steps,), dtype, device)
+    if complex_ or spec.dtype.is_complex:
+        raise NotImplementedError("rushlight has no complex 'linspace' yet")
+    return _into(out, finish(_spaced(spec, start, end, steps), requires_grad))
+
+
+def _spaced(spec: Spec, start: Any, end: Any, steps: int) -> Tensor:
+    dtype = spec.dtype if spec.dtype.is_floating_point and spec.dtype.itemsize >= 4 else FLOAT64
+    width = max(steps - 1, 1)
+
+    def body(first: Any, last: Any) -> Any:
+        first, last = build.convert(first, dtype), build.convert(last, dtype)
+        step = (last - first) / float(width)
+        place = prim.iota(shape=(steps,), dim=0, dtype=INT64)
+        up = build.convert(place, dtype) * step + first
+        down = last - build.convert((steps - 1) - place, dtype) * step
+        return build.convert(build.select(place < steps // 2, up, down) if steps > 1 else up, spec.dtype)
+
+    return generate(body, spec, ("linspace", steps), (float(start), float(end)))
+
+
+@composite("logspace")
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
+    """`base ** linspace(start, end, steps)`."""
+    dtype, device, requires_grad, out = _options(kwargs, "logspace")
+    _reject(kwargs, "logspace")
+    spec = spec_for((steps,), dtype or (out.dtype if out is not None else None), device)
+    exponents = _spaced(Spec.of(FLOAT64, spec.device, (steps,)), _plain(start), _plain(end), steps)
+    return _into(out, finish((float(base) ** exponents).to(spec.dtype), requires_grad))  # type: ignore[operator]
+
+
+@composite("range")
+def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Tensor:
+    """Deprecated form of `arange` that includes the end."""
+    if end is None:
+        start, end = 0, start
+    kwargs.setdefault("dtype", default_dtype())
+    count = int(math.floor((end - start) / step)) + 1
+    return arange(start, start + count * step, step, **kwargs)[:count]  # type: ignore[no-any-return, index]
+
+
+@composite("eye")
+def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere."""
+    dtype, device, requires_grad, out = _options(kwargs, "eye")
+    _reject(kwargs, "eye")
+    rows, columns = n, n if m is None else m
+    if rows < 0 or columns < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {min(rows, columns)}")
+    spec = spec_for((rows, columns), dtype or (out.dtype if out is not None else None), device)
+
+    def body() -> Any:
+        place = [prim.iota(shape=(rows, columns), dim=d, dtype=INT64) for d in (0, 1)]
+        return build.convert(build.binary("eq", place[0], place[1]), spec.dtype)
+
+    return _into(out, finish(generate(body, spec, "eye"), requires_grad))
+
+
+def _triangle(name: str, keep: Callable[[int, int, int], bool]) -> None:
+    def factory(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None) -> Tensor:
+        places = [(i, j) for i in range(row) for j in range(col) if keep(i, j, offset)]
+        data = [[p[0] for p in places], [p[1] for p in places]]
+        return creation.tensor(data, dtype=dtype or INT64, device=device)
+
+    factory.__doc__ = f"Row and column numbers of the {name[:4]} part of a `row` by `col` matrix, as a (2, n) tensor."
+    composite(name)(factory)
+
+
+_triangle("tril_indices", lambda i, j, k: j - i <= k)
+_triangle("triu_indices", lambda i, j, k: j - i >= k)
+
+
+@composite("scalar_tensor")
+def scalar_tensor(value: Any, **kwargs: Any) -> Tensor:
+    """A 0-dim tensor of the default dtype."""
+    dtype, device, requires_grad, _ = _options(kwargs, "scalar_tensor")
+    return creation.tensor(value, dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)
+
+
+@composite("tensor", overridable=False)
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """A new tensor with the values of `data`: numbers, nested sequences, arrays.
+
+    >>> import rushlight as torch
+    >>> torch.tensor([[1, 2], [3, 4]]).dtype
+    torch.int64
+    """
+    return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@composite("as_tensor", overridable=False)
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, sharing memory where that is possible."""
+    return creation.as_tensor(data, dtype=dtype, device=device)
+
+
+@composite("asarray", overridable=False)
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
+    """`as_tensor` with control over copying."""
+    made = creation.tensor(obj, dtype=dtype, device=device) if copy else creation.as_tensor(obj, dtype=dtype, device=device)
+    return finish(made, True) if requires_grad else made
+
+
+@composite("from_numpy", overridable=False)
+def from_numpy(ndarray: Any) -> Tensor:
+    """A tensor over a NumPy array's memory."""
+    return creation.from_numpy(ndarray)

@@ -1,0 +1,610 @@
+"""Tensor methods and functions that are not rows of the operator table: sizes, conversions, autograd, Python protocols."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rushlight._engine import convert, creation, indexing
+from rushlight._engine.autograd import api
+
+from rushlight._engine.override import as_subclass
+
+from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
+from rushlight._engine.view import as_strided
+from rushlight._surface.registry import SPACES, composite
+from rushlight._types.device import CPU, Device
+from rushlight._types.dtype import BY_NAME, DType
+from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
+from rushlight._types.layout import Size
+
+__all__: list[str] = []
+
+
+def method(function: Any) -> Any:
+    """Put a plain function on Tensor under its own name."""
+    setattr(Tensor, function.__name__, function)
+    return function
+
+
+def both(function: Any) -> Any:
+    """A method that is also a function of the package."""
+    setattr(Tensor, function.__name__, function)
+    SPACES["torch"][function.__name__] = function
+    return function
+
+
+# ***** what it is *****
+
+
+@method
+def size(self: Tensor, dim: int | None = None) -> Any:
+    """The shape, or one of its sizes."""
+    shape = self._spec.shape
+    if dim is None:
+        return shape
+    n = len(shape)
+    if not -max(n, 1) <= dim < max(n, 1) or not n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, {max(n, 1) - 1}], but got {dim})"
+                         if n else "Dimension specified as 0 but tensor has no dimensions")
+    return shape[dim]
+
+
+@method
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """Steps between neighbours in each dim, in elements."""
+    if dim is None:
+        return self._spec.strides
+    return self._spec.strides[dim + self._spec.ndim if dim < 0 else dim]
+
+
+@method
+def dim(self: Tensor) -> int:
+    """Number of dims."""
+    return self._spec.ndim
+
+
+Tensor.ndimension = dim  # type: ignore[attr-defined]
+
+
+@both
+def numel(input: Tensor) -> int:  # noqa: A002 (PyTorch's name)
+    """Number of elements."""
+    return input._spec.numel
+
+
+Tensor.nelement = numel  # type: ignore[attr-defined]
+
+
+@method
+def element_size(self: Tensor) -> int:
+    """Bytes of one element."""
+    return self._spec.dtype.itemsize
+
+
+@method
+def storage_offset(self: Tensor) -> int:
+    """Where the first element lies in the storage, in elements."""
+    return (self._ptr - self._storage.ptr) // self._spec.dtype.itemsize if self._storage is not None else 0
+
+
+@method
+def data_ptr(self: Tensor) -> int:
+    """Address of the first element; 0 for tensors without memory."""
+    return self._ptr if self._spec.numel else 0
+
+
+@method
+def is_contiguous(self: Tensor, memory_format: MemoryFormat = FORMATS["contiguous_format"]) -> bool:
+    """Whether the elements lie in this order without gaps."""
+    return convert.is_in_format(self._spec, convert.format_name(memory_format))
+
+
+@both
+def is_floating_point(input: Tensor) -> bool:  # noqa: A002
+    """Whether the dtype is a floating point one."""
+    return input._spec.dtype.is_floating_point
+
+
+@both
+def is_complex(input: Tensor) -> bool:  # noqa: A002
+    """Whether the dtype is complex."""
+    return input._spec.dtype.is_complex
+
+
+@both
+def is_signed(input: Tensor) -> bool:  # noqa: A002
+    """Whether the dtype holds negative numbers."""
+    return input._spec.dtype.is_signed
+
+
+@both
+def is_nonzero(input: Tensor) -> bool:  # noqa: A002
+    """The truth of a tensor with one element."""
+    return bool(input)
+
+
+@both
+def is_same_size(input: Tensor, other: Tensor) -> bool:  # noqa: A002
+    """Whether the shapes are equal."""
+    return input.shape == other.shape
+
+
+@both
+def is_conj(input: Tensor) -> bool:  # noqa: A002
+    """False: conjugates are computed at once here."""
+    return False
+
+
+@both
+def is_neg(input: Tensor) -> bool:  # noqa: A002
+    """False: negation is computed at once here."""
+    return False
+
+
+@both
+def is_inference(input: Tensor) -> bool:  # noqa: A002
+    """Whether it was made in inference mode."""
+    return input._meta is not None and input._meta.inference
+
+
+@method
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both are the same window on the same memory."""
+    return self._ptr == tensor._ptr and self._spec is tensor._spec
+
+
+@method
+def is_shared(self: Tensor) -> bool:
+    """Whether the memory can be seen by other processes."""
+    return False
+
+
+@method
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """False: there is no pinned memory without a GPU."""
+    return False
+
+
+def _is_view(self: Tensor) -> bool:
+    return self._meta is not None and self._meta.base is not None
+
+
+Tensor._is_view = _is_view  # type: ignore[attr-defined]
+
+for _flag in ("is_cuda", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_nested", "is_vulkan", "is_ipu",
+              "is_hpu", "is_maia", "is_mtia", "is_xla"):
+    setattr(Tensor, _flag, False)
+Tensor.is_meta = property(lambda self: self._spec.device.type == "meta")  # type: ignore[attr-defined]
+Tensor.is_cpu = property(lambda self: self._spec.device.type == "cpu")  # type: ignore[attr-defined]
+Tensor.layout = property(lambda self: STRIDED)  # type: ignore[attr-defined]
+Tensor.retains_grad = property(lambda self: self._meta is not None and self._meta.retains)  # type: ignore[attr-defined]
+Tensor.name = property(lambda self: self._meta.name if self._meta is not None else None)  # type: ignore[attr-defined]
+Tensor.names = property(lambda self: (None,) * self._spec.ndim)  # type: ignore[attr-defined]
+
+
+@method
+def has_names(self: Tensor) -> bool:
+    """False: named tensors are not supported."""
+    return False
+
+
+@method
+def get_device(self: Tensor) -> int:
+    """Number of the GPU; -1 on the CPU."""
+    return -1
+
+
+@method
+def dim_order(self: Tensor) -> tuple[int, ...]:
+    """Dims from outermost to innermost in memory."""
+    from rushlight._types.layout import memory_order
+
+    return tuple(memory_order(self._spec.shape, self._spec.strides))
+
+
+# ***** to Python and NumPy *****
+
+Tensor.item = convert.item  # type: ignore[attr-defined]
+Tensor.tolist = convert.tolist  # type: ignore[attr-defined]
+Tensor.numpy = convert.numpy_of  # type: ignore[attr-defined]
+
+
+@method
+def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    array = convert.numpy_of(self)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _scalar(self: Tensor, kind: type, name: str) -> Any:
+    if self._spec.numel != 1:
+        raise (RuntimeError if name != "__index__" else TypeError)(
+            f"a Tensor with {self._spec.numel} elements cannot be converted to Scalar"
+            if name != "__index__"
+            else "only integer tensors of a single element can be converted to an index"
+        )
+    return kind(convert.item(self))
+
+
+@method
+def __bool__(self: Tensor) -> bool:
+    if self._spec.numel != 1:
+        word = "no values" if not self._spec.numel else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous")
+    return bool(convert.item(self))
+
+
+@method
+def __float__(self: Tensor) -> float:
+    return float(_scalar(self, float, "__float__"))
+
+
+@method
+def __int__(self: Tensor) -> int:
+    return int(_scalar(self, int, "__int__"))
+
+
+@method
+def __complex__(self: Tensor) -> complex:
+    return complex(_scalar(self, complex, "__complex__"))
+
+
+@method
+def __index__(self: Tensor) -> int:
+    if self._spec.numel != 1 or not (self._spec.dtype.is_integer or self._spec.dtype is BY_NAME["bool"]):
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(convert.item(self))
+
+
+@method
+def __len__(self: Tensor) -> int:
+    if not self._spec.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return self._spec.shape[0]  # type: ignore[no-any-return]
+
+
+@method
+def __iter__(self: Tensor) -> Iterator[Tensor]:
+    if not self._spec.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))  # type: ignore[attr-defined]
+
+
+@method
+def __contains__(self: Tensor, item: Any) -> bool:
+    if isinstance(item, (Tensor, bool, int, float, complex)):
+        return bool((self == item).any())  # type: ignore[union-attr]
+    raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
+
+
+@method
+def __getitem__(self: Tensor, index: Any) -> Tensor:
+    if type(self) not in plain_classes:
+        handled, made = _override(Tensor.__getitem__, self, index)  # type: ignore[attr-defined]
+        if handled:
+            return made  # type: ignore[no-any-return]
+    return indexing.get_item(self, index)
+
+
+@method
+def __setitem__(self: Tensor, index: Any, value: Any) -> None:
+    indexing.set_item(self, index, value)
+
+
+def _override(function: Any, *args: Any) -> tuple[bool, Any]:
+    from rushlight._engine.override import handle
+
+    return handle(function, args, {})
+
+
+@method
+def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
+    from rushlight._engine.describe import describe
+
+    return describe(self, tensor_contents)
+
+
+@method
+def __format__(self: Tensor, spec: str) -> str:
+    if not self._spec.ndim and self._storage is not None and type(self) in plain_classes:
+        return format(convert.item(self), spec)
+    return object.__format__(self, spec)
+
+
+@method
+def __dir__(self: Tensor) -> list[str]:
+    return sorted({*dir(type(self)), *self.__dict__})
+
+
+@method
+def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if self._node is not None:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to "
+            "deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+        )
+    found = memo.get(id(self))
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    storage = self._storage
+    made = alias(self)
+    if storage is not None:
+        copied = memo.get(("storage", storage.ptr))  # type: ignore[call-overload]
+        if copied is None:
+            whole = creation.from_address(storage.ptr, creation.Spec.of(BY_NAME["uint8"], CPU, (storage.nbytes,)), storage.nbytes, storage)
+            copied = convert.clone(whole)._storage
+            memo[("storage", storage.ptr)] = copied  # type: ignore[index]
+        made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)
+    if type(self) is not Tensor:
+        made = as_subclass(made, type(self))
+    made._rg = self._rg
+    memo[id(self)] = made
+    if self._meta is not None and self._meta.grad is not None:
+        meta_of(made).grad = __deepcopy__(self._meta.grad, memo)
+    if self.__dict__:
+        import copy
+
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return made
+
+
+@method
+def __copy__(self: Tensor) -> Tensor:
+    made = alias(self)
+    made._rg, made._node, made._meta = self._rg, self._node, self._meta
+    return as_subclass(made, type(self)) if type(self) is not Tensor else made
+
+
+# ***** copies and casts *****
+
+composite("clone", method=True)(convert.clone)
+composite("contiguous", spaces=(), method=True)(convert.contiguous)
+composite("to", spaces=(), method=True)(convert.to)
+composite("detach", method=True)(convert.detach)
+composite("copy_", spaces=(), method=True)(convert.copy_)
+Tensor.as_strided = as_strided  # type: ignore[attr-defined]
+SPACES["torch"]["as_strided"] = as_strided
+
+
+def _cast(name: str, dtype: DType) -> None:
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        return convert.to(self, dtype, memory_format=memory_format)
+
+    cast.__name__ = name
+    cast.__doc__ = f"The same as `to(torch.{dtype.name})`."
+    composite(name, spaces=(), method=True)(cast)
+
+
+for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"),
+                     ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128")):
+    _cast(_name, BY_NAME[_word])
+
+
+@method
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """On the CPU; itself when it is there."""
+    return convert.to(self, CPU)
+
+
+@method
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """Raises: rushlight has no GPU yet."""
+    return convert.to(self, Device("cuda") if device is None else device)
+
+
+@method
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  # noqa: A001
+    """Without an argument the type's name (`torch.FloatTensor`), else a cast."""
+    if dtype is None:
+        return f"torch.{TYPE_NAMES[self._spec.dtype.name]}Tensor"
+    if isinstance(dtype, str):
+        word = dtype.removeprefix("torch.").removesuffix("Tensor")
+        found = next((n for n, t in TYPE_NAMES.items() if t == word), None)
+        if found is None:
+            raise ValueError(f"invalid type: '{dtype}'")
+        dtype = BY_NAME[found]
+    elif not isinstance(dtype, DType):
+        dtype = getattr(dtype, "dtype", dtype)
+    return convert.to(self, dtype)
+
+
+TYPE_NAMES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short",
+    "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "uint16": "UInt16",
+    "uint32": "UInt32", "uint64": "UInt64",
+}  # fmt: skip
+
+
+@method
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """Cast to the dtype of `other`."""
+    return convert.to(self, other._spec.dtype)
+
+
+@method
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Change the shape in place; new elements are undefined."""
+    return convert.resize_(self, creation.as_shape(sizes))
+
+
+@method
+def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+    """`resize_` to the shape of another tensor."""
+    return convert.resize_(self, tuple(other.shape))
+
+
+@method
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Use another tensor's or storage's memory."""
+    return convert.set_(self, source, storage_offset, None if size is None else tuple(size), None if stride is None else tuple(stride))
+
+
+@method
+def as_subclass(self: Tensor, cls: Any) -> Tensor:  # noqa: F811 (the method of that name)
+    """The same tensor as an object of a subclass."""
+    from rushlight._engine import override
+
+    return override.as_subclass(self, cls)
+
+
+def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor:
+    """A detached alias of `data` as an object of `cls`."""
+    from rushlight._engine import override
+
+    made = override.as_subclass(convert.detach(data), cls)
+    if require_grad:
+        made.requires_grad = True
+    return made
+
+
+Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+
+
+# ***** autograd *****
+
+
+@method
+def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
+    """Add the gradient of this tensor with respect to the graph's leaves to their `.grad`."""
+    api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+@method
+def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
+    """Set `requires_grad` in place."""
+    self.requires_grad = requires_grad
+    return self
+
+
+@method
+def detach_(self: Tensor) -> Tensor:
+    """Leave the graph in place."""
+    if self._meta is not None and self._meta.base is not None:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
+                           "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
+                           "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as a "
+                           "solution.")
+    self._node, self._rg = None, False
+    if self._meta is not None:
+        self._meta.output_nr = 0
+    return self
+
+
+@method
+def retain_grad(self: Tensor) -> None:
+    """Let this non-leaf keep its gradient."""
+    if not self._rg:
+        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+    node = self._node
+    if node is None:
+        return
+    import weakref
+
+    meta = meta_of(self)
+    if meta.retains:
+        return
+    meta.retains = True
+    if node.retain is None:
+        node.retain = {}
+    node.retain[meta.output_nr] = weakref.ref(self)
+
+
+@method
+def register_hook(self: Tensor, hook: Any) -> Any:
+    """`hook(grad)` runs when this tensor's gradient is ready and may replace it."""
+    if not self._rg:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    from rushlight._base.handles import RemovableHandle
+
+    meta = meta_of(self)
+    if self._node is None:
+        if meta.hooks is None:
+            meta.hooks = OrderedDict()
+        target = meta.hooks
+    else:
+        if self._node.tensor_hooks is None:
+            self._node.tensor_hooks = {}
+        target = self._node.tensor_hooks.setdefault(meta.output_nr, OrderedDict())
+    handle = RemovableHandle(target)
+    target[handle.id] = hook
+    return handle
+
+
+@method
+def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> Any:
+    """`hook(tensor)` runs after the gradient was added to this leaf's `.grad`."""
+    if not self._rg:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if self._node is not None:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    from rushlight._base.handles import RemovableHandle
+
+    meta = meta_of(self)
+    if meta.post_hooks is None:
+        meta.post_hooks = OrderedDict()
+    handle = RemovableHandle(meta.post_hooks)
+    meta.post_hooks[handle.id] = hook
+    return handle
+
+
+# ***** functions of the package *****
+
+
+@composite("is_tensor", overridable=False)
+def is_tensor(obj: Any) -> bool:
+    """Whether it is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+@composite("set_default_dtype", overridable=False)
+def set_default_dtype(d: DType) -> None:
+    """Set the dtype that Python floats get."""
+    from rushlight._engine.state import clear_plans
+    from rushlight._types.promotion import set_default_dtype as set_default
+
+    set_default(d)
+    clear_plans()
+
+
+@composite("result_type", overridable=False)
+def result_type(a: Any, b: Any) -> DType:
+    """The dtype of an operation over two tensors or numbers."""
+    from rushlight._types.promotion import number_dtype
+    from rushlight._types.promotion import result_type as promote
+
+    tensors = [(t._spec.dtype, t._spec.ndim) for t in (a, b) if isinstance(t, Tensor)]
+    return promote(tensors, [number_dtype(v) for v in (a, b) if not isinstance(v, Tensor)])
+
+
+@composite("broadcast_shapes", overridable=False)
+def broadcast_shapes(*shapes: Sequence[int]) -> Size:
+    """The common shape."""
+    from rushlight._types.layout import broadcast_shapes as common
+
+    try:
+        return Size(common(*[(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
+    except RuntimeError:
+        raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+
+
+def _warn_reduced(self: Tensor) -> Tensor:
+    if self._spec.ndim not in (0, 2):
+        warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", UserWarning, stacklevel=3)
+    return self.permute(*range(self._spec.ndim - 1, -1, -1))  # type: ignore[attr-defined]
+
+
+Tensor.T = property(_warn_reduced)  # type: ignore[attr-defined]
+
+
+def _swap_last(self: Tensor) -> Tensor:
+    if self._spec.ndim < 2:
+        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor.")
+    return self.transpose(-2, -1)  # type: ignore[attr-defined]
+
+
+Tensor.mT = property(_swap_last)  # type: ignore[attr-defined]
+Tensor.H = property(lambda self: _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self))  # type: ignore[attr-defined]
+Tensor.mH = Tensor.H  # type: ignore[attr-defined]
+

@@ -1,0 +1,61 @@
+"""Python's operators (`a + b`, `a[...] += b`, `a < b`) on tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import binary_of, function_of, inplace_of, method_of
+
+__all__ = ["install_python_operators"]
+
+BINARY = {
+    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div", "__floordiv__": "floor_divide",
+    "__mod__": "remainder", "__pow__": "pow", "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor",
+    "__rand__": "bitwise_and", "__ror__": "bitwise_or", "__rxor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift", "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge",
+    "__rsub__": "rsub", "__matmul__": "matmul",
+}  # fmt: skip
+REVERSED = {
+    "__rfloordiv__": "floor_divide", "__rmod__": "remainder", "__rpow__": "pow", "__rlshift__": "bitwise_left_shift",
+    "__rrshift__": "bitwise_right_shift", "__rmatmul__": "matmul",
+}  # fmt: skip
+INPLACE = {
+    "__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div", "__ifloordiv__": "floor_divide", "__imod__": "remainder",
+    "__ipow__": "pow", "__iand__": "bitwise_and", "__ior__": "bitwise_or", "__ixor__": "bitwise_xor", "__ilshift__": "bitwise_left_shift",
+    "__irshift__": "bitwise_right_shift",
+}  # fmt: skip
+
+
+def install_python_operators() -> None:
+    """Put them on the class."""
+    made: dict[str, Any] = {}
+    from rushlight._ops.table import OPERATORS  # TEMP
+    for special, name in BINARY.items():
+        if name not in OPERATORS: continue  # TEMP
+        if name not in made:
+            made[name] = binary_of(name)
+        setattr(Tensor, special, made[name])
+    for special, name in REVERSED.items():
+        if name not in OPERATORS: continue  # TEMP
+        setattr(Tensor, special, _reversed(name))
+    for special, name in INPLACE.items():
+        if name not in OPERATORS: continue  # TEMP
+        setattr(Tensor, special, inplace_of(name))
+    Tensor.__neg__ = method_of("neg")  # type: ignore[attr-defined]
+    Tensor.__abs__ = method_of("abs")  # type: ignore[attr-defined]
+    Tensor.__invert__ = method_of("bitwise_not")  # type: ignore[attr-defined]
+    Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
+    Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]  # noqa: PLW0108
+    reciprocal, multiply = function_of("reciprocal"), made["mul"]
+    Tensor.__rtruediv__ = lambda self, other: multiply(reciprocal(self), other)  # type: ignore[attr-defined]
+    Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
+
+
+def _reversed(name: str) -> Any:
+    function = function_of(name)
+
+    def method(self: Tensor, other: Any) -> Any:
+        return function(other, self)
+
+    return method
