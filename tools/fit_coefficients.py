@@ -191,8 +191,8 @@ def _erfinv_far(t: mpf) -> mpf:
 
 @_cached
 def _lgamma_quotient(t: mpf) -> mpf:
-    """lgamma(y) / ((y - 1) (y - 2)) with y = t + 1.75."""
-    y = t + mpf(7) / 4
+    """lgamma(y) / ((y - 1) (y - 2)) with y = t + 1.5."""
+    y = t + mpf(3) / 2
     product = (y - 1) * (y - 2)
     if abs(product) < SMALL:
         return mp.digamma(y) / (2 * y - 3)
@@ -253,7 +253,12 @@ FITS: dict[str, Fit] = {
     "ERFINV_F64": Fit(_erfinv_near, -3, 3, 23, lambda t: 1 / _erfinv_near(t), 53),
     "ERFINV_TAIL_F64": Fit(_erfinv_far, -1.81, 0, 20, lambda t: 1 / _erfinv_far(t), 53),
     "ERFINV_END_F64": Fit(_erfinv_far, -0.01, 1.81, 18, lambda t: 1 / _erfinv_far(t), 53),
-    "LGAMMA_F64": Fit(_lgamma_quotient, -0.501, 0.501, 21, lambda t: 1 / _lgamma_quotient(t), 53),
+    "LGAMMA_F64": Fit(_lgamma_quotient, -0.5, 0.5, 22, lambda t: 1 / _lgamma_quotient(t), 53),
+    "LGAMMA_LITE": Fit(_lgamma_quotient, -0.5, 0.5, 13, lambda t: 1 / _lgamma_quotient(t), 53),
+    "STIRLING_LITE": Fit(_stirling, 0, 1 / 64, 2, lambda z: mpf(1) / 8, 53),
+    "DIGAMMA_LITE": Fit(_digamma_tail, 0, 1 / 64, 3, lambda z: z, 53),
+    "SIN_LITE": Fit(_sin, 0, Z_SIN, 5, _sin_weight, 53),
+    "TAN_LITE": Fit(_tan, 0, Z_TAN, 8, lambda z: z, 53),
     "STIRLING_F64": Fit(_stirling, 0, 1 / 64, 7, lambda z: mpf(1) / 8, 53),
     "DIGAMMA_F64": Fit(_digamma_tail, 0, 1 / 64, 7, lambda z: z, 53),
 }  # fmt: skip

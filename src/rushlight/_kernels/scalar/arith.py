@@ -68,65 +68,64 @@ def nextafter(x: Val, y: Val) -> Val:
     return em.select(x.compare("uno", y), x + y, result)
 
 
-_FMOD_SLOW = """define internal {vt} {name}.slow({vt} %x, {vt} %y) noinline cold nounwind {{
-{body}
-  ret {vt} %r{last}
-}}
-"""
-
-
 def fmod(x: Val, y: Val) -> Val:
     """The remainder of x / y truncated, exact, with the sign of x: C's fmod.
 
     While the quotient is below 2**51 (float32: 2**28, computed in double) one multiply-add gives the remainder exactly;
     a vector with any other lane calls fmod for each.
     """
-    return x.em.helper(f"fmod{'' if x.em.fma_hardware else '.nofma'}", lambda name: _fmod_text(x, name), x.type, x, y)
+    em = x.em
+    if x.type == "float":
+        a, b, limit = x.to("double").abs(), y.to("double").abs(), 2.0**28
+    else:
+        a, b, limit = x.abs(), y.abs(), 2.0**51
+    quotient = em.call("llvm.trunc", a / b)
+    # in double both factors of float32 are short enough for an exact product
+    rest = a - quotient * b if x.type == "float" else em.fma_exact(-quotient, b, a)
+    # the quotient may have been rounded up to the next integer
+    rest = em.select(rest.lt(0.0), rest + b, rest)
+    # a quotient of 0 is x itself, also for an infinite y
+    below = a.lt(b)
+    fast = em.select(below, x, rest.to(x.type).copysign(x))
+    usual = below | (quotient.lt(limit) & b.gt(0.0))
+    return em.helper("fmod.rest", lambda name: _fmod_text(x, name), x.type, x, y, fast, usual)
+
+
+_FMOD = """define internal {vt} {name}.slow({vt} %x, {vt} %y) noinline cold nounwind {{
+{calls}
+}}
+define internal {vt} {name}({vt} %x, {vt} %y, {vt} %fast, {mask} %usual) alwaysinline nounwind {{
+{test}
+  br i1 {every}, label %done, label %slow
+slow:
+  %s = call {vt} {name}.slow({vt} %x, {vt} %y)
+  ret {vt} %s
+done:
+  ret {vt} %fast
+}}
+"""
 
 
 def _fmod_text(like: Val, name: str) -> str:
-    """The helper: a fast path without branches, and a call of the slow one when any lane needs it."""
     em = type(like.em)(like.em.width, like.em.module, fma=like.em.fma_hardware)
-    vt, width, type_ = like.vt, em.width, like.type
-    x, y = em.val("%x", type_), em.val("%y", type_)
-    wide = (x.to("double"), y.to("double"))
-    a, b = wide[0].abs(), wide[1].abs()
-    quotient = em.call("llvm.trunc", a / b)
-    if type_ == "float":
-        limit, rest = 2.0**28, a - quotient * b  # both factors fit: the product is exact
-    else:
-        limit, rest = 2.0**51, em.fma_exact(-quotient, b, a)
-    # the quotient may have been rounded up to the next integer
-    rest = em.select(rest.lt(0.0), rest + b, rest)
-    fast = rest.to(type_).copysign(x)
-    # a quotient of 0 is x itself, also for an infinite y
-    fast = em.select(a.lt(b), x, fast)
-    usual = (a.lt(b) | (quotient.lt(limit) & b.gt(0.0))) & a.lt(float("inf"))
-    scalars, symbol = [], "fmodf" if type_ == "float" else "fmod"
+    vt, type_ = like.vt, like.type
+    every = em.all_lanes(em.val("%usual", "i1"))
+    test = "\n".join(em.lines)
+    symbol = "fmodf" if type_ == "float" else "fmod"
     em.module.declarations[f"@{symbol}"] = f"declare {type_} @{symbol}({type_}, {type_})"
-    for k in range(width):
-        if width == 1:
-            scalars.append(f"  %r0 = call {vt} @{symbol}({vt} %x, {vt} %y)")
-            break
-        scalars += [
-            f"  %x{k} = extractelement {vt} %x, i64 {k}", f"  %y{k} = extractelement {vt} %y, i64 {k}",
-            f"  %z{k} = call {type_} @{symbol}({type_} %x{k}, {type_} %y{k})",
-            f"  %r{k} = insertelement {vt} {f'%r{k - 1}' if k else 'poison'}, {type_} %z{k}, i64 {k}",
-        ]  # fmt: skip
-    slow = _FMOD_SLOW.format(vt=vt, name=name, body="\n".join(scalars), last=width - 1)
-    every = f"{usual}"
-    if width > 1:
-        em.lines.append(f"  %every = call i1 @llvm.vector.reduce.and.v{width}i1({usual.vt} {usual})")
-        em.module.declarations[f"@llvm.vector.reduce.and.v{width}i1"] = (
-            f"declare i1 @llvm.vector.reduce.and.v{width}i1(<{width} x i1>)"
-        )
-        every = "%every"
-    body = "\n".join(em.lines)
-    return (
-        f"{slow}define internal {vt} {name}({vt} %x, {vt} %y) alwaysinline nounwind {{\n{body}\n"
-        f"  br i1 {every}, label %fast, label %slow\nslow:\n"
-        f"  %s = call {vt} {name}.slow({vt} %x, {vt} %y)\n  ret {vt} %s\nfast:\n  ret {vt} {fast}\n}}\n"
-    )
+    if em.width == 1:
+        calls = f"  %r = call {vt} @{symbol}({vt} %x, {vt} %y)\n  ret {vt} %r"
+    else:
+        calls, last = "", "poison"
+        for k in range(em.width):
+            calls += (
+                f"  %x{k} = extractelement {vt} %x, i64 {k}\n  %y{k} = extractelement {vt} %y, i64 {k}\n"
+                f"  %z{k} = call {type_} @{symbol}({type_} %x{k}, {type_} %y{k})\n"
+                f"  %r{k} = insertelement {vt} {last}, {type_} %z{k}, i64 {k}\n"
+            )
+            last = f"%r{k}"
+        calls += f"  ret {vt} {last}"
+    return _FMOD.format(vt=vt, name=name, calls=calls, mask=em.vt("i1"), test=test, every=every)
 
 
 # ***** integers *****
@@ -193,8 +192,8 @@ loop:
   %b1 = mul {vt} %b, %b
   %e1 = lshr {vt} %e, {one}
   %more = icmp ne {vt} %e1, {zero}
-  %any = {any}
-  br i1 %any, label %loop, label %done
+{test}
+  br i1 {any}, label %loop, label %done
 done:
   ret {vt} %r1
 }}
@@ -206,14 +205,11 @@ def int_pow(x: Val, y: Val, signed: bool) -> Val:
     em = x.em
 
     def define(name: str) -> str:
-        mask, width = em.vt("i1"), em.width
-        any_lane = "or i1 %more, false"
-        if width > 1:
-            reduce = f"@llvm.vector.reduce.or.v{width}i1"
-            em.module.declarations[reduce] = f"declare i1 {reduce}({mask})"
-            any_lane = f"call i1 {reduce}({mask} %more)"
+        inner = type(em)(em.width, em.module)
+        some = inner.any_lane(inner.val("%more", "i1"))
         one, zero = em.const(x.type, 1), em.const(x.type, 0)
-        return _INT_POW.format(vt=x.vt, name=name, mask=mask, one=one, zero=zero, any=any_lane)
+        test = "\n".join(inner.lines)
+        return _INT_POW.format(vt=x.vt, name=name, mask=em.vt("i1"), one=one, zero=zero, test=test, any=some)
 
     power = em.helper("pow", define, x.type, x, y)
     if not signed:

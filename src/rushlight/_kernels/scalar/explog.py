@@ -147,10 +147,10 @@ def log(x: Val) -> Val:
     return log_special(x, _log_sum(e, f))
 
 
-def _log_sum(e: Val, f: Val) -> Val:
+def _log_sum(e: Val, f: Val, lite: bool = False) -> Val:
     """e ln2 + log(1 + f)."""
     em, form = f.em, FORMATS[f.type]
-    rest = em.fma(e, form.ln2_low, (f * f) * em.horner(f, _LOG[f.type]))
+    rest = em.fma(e, form.ln2_low, (f * f) * em.horner(f, table.LOG_LITE if lite else _LOG[f.type]))
     return em.fma(e, form.ln2_high, f + rest)
 
 
@@ -204,18 +204,21 @@ def log10(x: Val) -> Val:
     return _log_of_base(x, *_parts(_LOG10_E, x.type, keep), *_parts(_LOG10_2, x.type, short))
 
 
-def log1p(x: Val) -> Val:
-    """log(u) with u = 1 + x rounded, and what the rounding lost put back into the reduced argument."""
+def log1p(x: Val, lite: bool = False) -> Val:
+    """log(u) with u = 1 + x rounded, and what the rounding lost put back into the reduced argument.
+
+    `lite`: in double to about 33 bits.
+    """
     em, form = x.em, FORMATS[x.type]
     u = x + 1.0
     moved = u - 1.0
     lost = (1.0 - (u - moved)) + (x - moved)
-    e, f, exponent = split(u)
+    e, f, exponent = split(u, subnormal=False)
     # at the largest exponent nothing is lost that matters
     exponent = em.call("llvm.smin", exponent, em.const(exponent.type, form.bias - 1))
     back = em.bitcast((form.bias << form.mantissa) - (exponent << form.mantissa), x.type)
     f = em.fma(lost, back, f)
-    y = log_special(u, _log_sum(e, f))
+    y = log_special(u, _log_sum(e, f, lite))
     return em.select(x.eq(0.0), x, y)
 
 

@@ -45,37 +45,38 @@ def tanh(x: Val) -> Val:
     return em.select(a.lt(TANH_SPLIT), small, large).copysign(x)
 
 
-def _in_double(function: Callable[[Val], Val]) -> Callable[[Val], Val]:
-    """float32 by way of float64: correct to little more than half an ulp."""
-    return lambda x: function(x.to("double")).to(x.type) if x.type == "float" else function(x)
+def _in_double(function: Callable[[Val, bool], Val]) -> Callable[[Val], Val]:
+    """float32 by way of float64 and shorter polynomials: correct to little more than half an ulp."""
+    return lambda x: function(x.to("double"), True).to(x.type) if x.type == "float" else function(x, False)
 
 
-def _asinh(x: Val) -> Val:
+def _asinh(x: Val, lite: bool) -> Val:
     em, a = x.em, x.abs()
-    huge = a.gt(2.0**28)
-    b = a.min_c(2.0**28)
+    huge = a.gt(2.0**60)
+    b = a.min_c(2.0**60)
     square = b * b
     t = b + square / (em.call("llvm.sqrt", square + 1.0) + 1.0)
-    y = log1p(em.select(huge, a, t))
+    y = log1p(em.select(huge, a, t), lite)
     return em.select(huge, y + math.log(2), y).copysign(x)
 
 
-def _acosh(x: Val) -> Val:
+def _acosh(x: Val, lite: bool) -> Val:
     em = x.em
-    huge = x.gt(2.0**28)
-    t = x.min_c(2.0**28) - 1.0
+    huge = x.gt(2.0**60)
+    t = x.min_c(2.0**60) - 1.0
     t = t + em.call("llvm.sqrt", em.fma(t, t, t + t))
-    y = log1p(em.select(huge, x, t))
+    y = log1p(em.select(huge, x, t), lite)
     y = em.select(huge, y + math.log(2), y)
     return em.select(x.lt(1.0), em.const(x.type, math.nan), y)
 
 
-def _atanh(x: Val) -> Val:
+def _atanh(x: Val, lite: bool) -> Val:
     a = x.abs()
-    return (log1p((a + a) / (1.0 - a)) * 0.5).copysign(x)
+    return (log1p((a + a) / (1.0 - a), lite) * 0.5).copysign(x)
 
 
+asinh = _in_double(_asinh)
 UNARY = {
-    "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": _in_double(_asinh), "acosh": _in_double(_acosh),
+    "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh, "acosh": _in_double(_acosh),
     "atanh": _in_double(_atanh),
 }  # fmt: skip

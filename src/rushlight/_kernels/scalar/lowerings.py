@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import arith, erf, explog, gamma, hyper, power, trig
+from . import arith, complexes, erf, explog, gamma, hyper, power, trig
 from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
 
 __all__ = [
@@ -15,6 +15,6 @@ UNARY: dict[str, Any] = {
     **arith.FLOAT_UNARY, **explog.UNARY, **trig.UNARY, **hyper.UNARY, **erf.UNARY, **gamma.UNARY,
 }  # fmt: skip
 BINARY: dict[str, Any] = {**arith.FLOAT_BINARY, **trig.BINARY, **power.BINARY}
-COMPLEX_UNARY: dict[str, Any] = {}
-COMPLEX_BINARY: dict[str, Any] = {}
+COMPLEX_UNARY: dict[str, Any] = complexes.UNARY
+COMPLEX_BINARY: dict[str, Any] = complexes.BINARY
 BOUNDS: dict[str, tuple[float, float]] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import coefficients as table
 from .explog import FORMATS, round_to_int
-from .rare import where_rare
+from .rare import beyond
 
 if TYPE_CHECKING:
     from .writer import Val
@@ -55,7 +55,7 @@ def sin(x: Val) -> Val:
     n, bits = round_to_int(x, 1 / math.pi)
     y = _flip(_odd_polynomial(_reduced(x, n, 1.0), _SIN[x.type]), bits)
     y = x.em.select(x.eq(0.0), x, y)
-    return where_rare("sin", x, y, SMALL_ARGUMENT[x.type])
+    return beyond("sin", x, y, SMALL_ARGUMENT[x.type])
 
 
 def cos(x: Val) -> Val:
@@ -65,7 +65,7 @@ def cos(x: Val) -> Val:
     shifted = em.fma(a, 1 / math.pi, -0.5) + (magic + 1.0)  # ends in k + 1
     n = (shifted - magic) - 0.5
     y = _flip(_odd_polynomial(_reduced(a, n, 1.0), _SIN[x.type]), shifted.bits())
-    return where_rare("cos", x, y, SMALL_ARGUMENT[x.type])
+    return beyond("cos", x, y, SMALL_ARGUMENT[x.type])
 
 
 def tan(x: Val) -> Val:
@@ -79,12 +79,14 @@ def tan(x: Val) -> Val:
     moved = r - rough
     low = (rough - (r - moved)) + (product - moved)
     low = em.fma_exact(n, third, low + em.fma_exact(n, second, -product))
-    y = _odd_polynomial(r, _TAN[x.type])
-    y = em.fma(low, em.fma(y, y, 1.0), y)
+    z = r * r
+    rest = r * z * em.horner(z, _TAN[x.type])
+    slope = em.fma(r + rest, r + rest, 1.0)
+    y = r + em.fma(low, slope, rest)
     odd = (bits & 1).ne(0)
     y = em.select(odd, em.const(x.type, -1.0), y) / em.select(odd, y, 1.0)
     y = em.select(x.eq(0.0), x, y)
-    return where_rare("tan", x, y, SMALL_ARGUMENT[x.type])
+    return beyond("tan", x, y, SMALL_ARGUMENT[x.type])
 
 
 # ***** inverses *****

@@ -420,6 +420,21 @@ class Writer:
                 power = power * power
         return self.like(terms[0], x)
 
+    def any_lane(self, mask: Val) -> str:
+        """Whether any lane is set: a scalar i1."""
+        return self._reduce_mask("or", mask)
+
+    def all_lanes(self, mask: Val) -> str:
+        """Whether every lane is set: a scalar i1."""
+        return self._reduce_mask("and", mask)
+
+    def _reduce_mask(self, how: str, mask: Val) -> str:
+        if self.width == 1:
+            return str(mask)
+        name = f"@llvm.vector.reduce.{how}.v{self.width}i1"
+        self.module.declarations[name] = f"declare i1 {name}({mask.vt})"
+        return str(self.emit(f"call i1 {name}({mask.vt} {mask})", "i1"))
+
     # ***** memory forms *****
 
     def mem_vt(self, dtype: DType) -> str:

@@ -1,0 +1,280 @@
+"""Complex primitives on pairs (re, im).
+
+Sums, products and quotients are computed in the parts' own precision, as PyTorch does.  The transcendental functions of
+complex64 go through float64: then no intermediate result leaves the range, and the parts are right to about an ulp
+wherever they do not cancel.  The inverse functions follow W. Kahan, "Branch cuts for complex elementary functions".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from . import explog, hyper, trig
+from .power import pow as real_pow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .writer import Val
+
+    Pair = tuple[Val, Val]
+
+# ***** arithmetic *****
+
+
+def add(z: Pair, w: Pair) -> Pair:
+    return z[0] + w[0], z[1] + w[1]
+
+
+def sub(z: Pair, w: Pair) -> Pair:
+    return z[0] - w[0], z[1] - w[1]
+
+
+def mul(z: Pair, w: Pair) -> Pair:
+    (a, b), (c, d) = z, w
+    return a * c - b * d, a * d + b * c
+
+
+def div(z: Pair, w: Pair) -> Pair:
+    """Smith's division: by the larger part of the divisor first."""
+    (a, b), (c, d) = z, w
+    em = a.em
+    wide = c.abs().ge(d.abs())
+    large, small = em.select(wide, c, d), em.select(wide, d, c)
+    p, q = em.select(wide, a, b), em.select(wide, b, a)
+    ratio = small / large
+    ratio = em.select(large.eq(0.0), em.const(a.type, 0.0), ratio)
+    scale = 1.0 / (large + small * ratio)
+    re, im = (p + q * ratio) * scale, (q - p * ratio) * scale
+    return re, em.select(wide, im, -im)
+
+
+def square_norm(z: Pair) -> Val:
+    return z[0].em.fma(z[0], z[0], z[1] * z[1])
+
+
+def modulus(z: Pair) -> Val:
+    """|z|, without overflow on the way: infinite if a part is."""
+    em, type = z[0].em, z[0].type
+    if type == "float":
+        wide = (z[0].to("double"), z[1].to("double"))
+        result = em.call("llvm.sqrt", square_norm(wide)).to("float")
+        a, b = z[0].abs(), z[1].abs()
+    else:
+        a, b = z[0].abs(), z[1].abs()
+        first = a.gt(b)
+        large, small = em.select(first, a, b), em.select(first, b, a)
+        ratio = em.select(large.eq(0.0), em.const(type, 0.0), small / large)
+        result = large * em.call("llvm.sqrt", em.fma(ratio, ratio, 1.0))
+    return em.select(a.eq(math.inf) | b.eq(math.inf), em.const(type, math.inf), result)
+
+
+def sign(z: Pair) -> Pair:
+    """z / |z|, and 0 at 0."""
+    r = modulus(z)
+    zero = r.eq(0.0)
+    return tuple(r.em.select(zero, r.em.const(r.type, 0.0), part / r) for part in z)  # type: ignore[return-value]
+
+
+def equal(z: Pair, w: Pair) -> Val:
+    return z[0].eq(w[0]) & z[1].eq(w[1])
+
+
+def not_equal(z: Pair, w: Pair) -> Val:
+    return z[0].ne(w[0]) | z[1].ne(w[1])
+
+
+# ***** exponentials and roots, in double *****
+
+
+def sqrt(z: Pair) -> Pair:
+    x, y = z
+    em = x.em
+    r = modulus(z)
+    t = em.call("llvm.sqrt", r * 0.5 + x.abs() * 0.5)
+    other = (y.abs() / t) * 0.5
+    other = em.select(t.eq(0.0), em.const(x.type, 0.0), other)
+    right = x.ge(0.0)
+    endless = y.abs().eq(math.inf)
+    re = em.select(endless, em.const(x.type, math.inf), em.select(right, t, other))
+    im = em.select(endless, em.const(x.type, math.inf), em.select(right, other, t))
+    # -inf + y i: the ratio above is inf / inf only when y is infinite too
+    return re, im.copysign(y)
+
+
+def rsqrt(z: Pair) -> Pair:
+    one, zero = z[0].em.const(z[0].type, 1.0), z[0].em.const(z[0].type, 0.0)
+    return div((one, zero), sqrt(z))
+
+
+def _times(factor: Val, part: Val, angle: Val) -> Val:
+    """factor * part, but 0 with the sign of the angle where that is 0, even if the factor is infinite."""
+    return factor.em.select(angle.eq(0.0), angle, factor * part)
+
+
+def exp(z: Pair) -> Pair:
+    x, y = z
+    e = explog.exp(x)
+    re, im = e * trig.cos(y), _times(e, trig.sin(y), y)
+    vanishes = e.eq(0.0)  # then an infinite angle does not matter
+    zero = x.em.const(x.type, 0.0)
+    return x.em.select(vanishes, zero, re), x.em.select(vanishes, zero.copysign(im), im)
+
+
+def exp2(z: Pair) -> Pair:
+    return exp((z[0] * math.log(2), z[1] * math.log(2)))
+
+
+def expm1(z: Pair) -> Pair:
+    x, y = z
+    half = trig.sin(y * 0.5)
+    re = x.em.fma(explog.expm1(x), trig.cos(y), -2.0 * half * half)
+    return re, _times(explog.exp(x), trig.sin(y), y)
+
+
+def _log_modulus(z: Pair) -> Val:
+    """log |z|, with care where |z| is near 1."""
+    em = z[0].em
+    r = modulus(z)
+    a, b = z[0].abs(), z[1].abs()
+    first = a.gt(b)
+    large, small = em.select(first, a, b), em.select(first, b, a)
+    near = explog.log1p(em.fma(small, small, (large - 1.0) * (large + 1.0))) * 0.5
+    return em.select(r.gt(0.5) & r.lt(2.0), near, explog.log(r))
+
+
+def log(z: Pair) -> Pair:
+    return _log_modulus(z), trig.atan2(z[1], z[0])
+
+
+def _log_in_base(factor: float) -> Callable[[Pair], Pair]:
+    def lowering(z: Pair) -> Pair:
+        re, im = log(z)
+        return re * factor, im * factor
+
+    return lowering
+
+
+def log1p(z: Pair) -> Pair:
+    """log|1 + z| from x (2 + x) + y*y where z is small."""
+    x, y = z
+    em = x.em
+    small = explog.log1p(em.fma(x, x + 2.0, y * y)) * 0.5
+    far = x.abs().gt(0.5) | y.abs().gt(0.5)
+    return em.select(far, _log_modulus((x + 1.0, y)), small), trig.atan2(y, x + 1.0)
+
+
+def pow(z: Pair, w: Pair) -> Pair:
+    """exp(w log z); at z = 0 it is 1 for w = 0 and else 0."""
+    em, type = z[0].em, z[0].type
+    radius, angle = log(z)
+    re, im = exp(mul(w, (radius, angle)))
+    origin = z[0].eq(0.0) & z[1].eq(0.0)
+    at_origin = em.select(w[0].eq(0.0) & w[1].eq(0.0), em.const(type, 1.0), 0.0)
+    re, im = em.select(origin, at_origin, re), em.select(origin, em.const(type, 0.0), im)
+    # on the positive axis the real function is the more exact one
+    real = z[1].eq(0.0) & w[1].eq(0.0) & z[0].gt(0.0)
+    return em.select(real, real_pow(z[0], w[0]), re), em.select(real, em.const(type, 0.0), im)
+
+
+# ***** circular and hyperbolic functions, in double *****
+
+
+def sinh(z: Pair) -> Pair:
+    x, y = z
+    return _times(trig.cos(y), hyper.sinh(x), x), _times(hyper.cosh(x), trig.sin(y), y)
+
+
+def cosh(z: Pair) -> Pair:
+    x, y = z
+    im = hyper.sinh(x) * trig.sin(y)
+    im = x.em.select(x.eq(0.0) | y.eq(0.0), x * y.copysign(x.em.const(x.type, 1.0).copysign(y)) * 0.0, im)
+    return hyper.cosh(x) * trig.cos(y), im
+
+
+def tanh(z: Pair) -> Pair:
+    x, y = z
+    em, type = x.em, x.type
+    t, s = trig.tan(y), hyper.sinh(x)
+    beta = em.fma(t, t, 1.0)
+    rho = em.call("llvm.sqrt", em.fma(s, s, 1.0))
+    below = em.fma(beta * s, s, 1.0)
+    re, im = beta * rho * s / below, t / below
+    far = x.abs().gt(20.0)
+    # 4 sin y cos y exp(-2 |x|), all of it 0 for an infinite x
+    decay = explog.exp(x.abs() * -2.0)
+    tail = 4.0 * trig.sin(y) * trig.cos(y) * decay
+    tail = em.select(x.abs().eq(math.inf), em.const(type, 0.0).copysign(y), tail)
+    return em.select(far, em.const(type, 1.0).copysign(x), re), em.select(far, tail, im)
+
+
+def asin(z: Pair) -> Pair:
+    x, y = z
+    minus, plus = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
+    re = trig.atan2(x, minus[0] * plus[0] - minus[1] * plus[1])
+    return re, hyper.asinh(minus[0] * plus[1] - minus[1] * plus[0]).copysign(y)
+
+
+def acos(z: Pair) -> Pair:
+    x, y = z
+    minus, plus = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
+    return 2.0 * trig.atan2(minus[0], plus[0]), hyper.asinh(plus[0] * minus[1] - plus[1] * minus[0])
+
+
+def acosh(z: Pair) -> Pair:
+    x, y = z
+    minus, plus = sqrt((x - 1.0, y)), sqrt((x + 1.0, y))
+    return hyper.asinh(minus[0] * plus[0] + minus[1] * plus[1]), 2.0 * trig.atan2(minus[1], plus[0])
+
+
+def atanh(z: Pair) -> Pair:
+    x, y = z
+    em, a = x.em, x.abs()
+    gap = 1.0 - a
+    re = explog.log1p(4.0 * a / em.fma(gap, gap, y * y)) * 0.25
+    im = trig.atan2(y + y, gap * (a + 1.0) - y * y) * 0.5
+    # far out the squares would overflow
+    far = a.gt(1e100) | y.abs().gt(1e100)
+    zero = em.const(x.type, 0.0)
+    re = em.select(far, zero, re)
+    im = em.select(far, em.const(x.type, math.pi / 2).copysign(y), im)
+    return re.copysign(x), im
+
+
+def _rotated(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
+    """-i f(i z): what makes tan of tanh, sin of sinh, asinh of asin, atan of atanh."""
+
+    def lowering(z: Pair) -> Pair:
+        re, im = function((-z[1], z[0]))
+        return im, -re
+
+    return lowering
+
+
+def cos(z: Pair) -> Pair:
+    return cosh((-z[1], z[0]))
+
+
+# ***** tables *****
+
+
+def _wide(function: Callable[..., Pair]) -> Callable[..., Pair]:
+    def lowering(*operands: Pair) -> Pair:
+        type = operands[0][0].type
+        result = function(*((re.to("double"), im.to("double")) for re, im in operands))
+        return result[0].to(type), result[1].to(type)
+
+    return lowering
+
+
+UNARY = {
+    "neg": lambda z: (-z[0], -z[1]), "abs": modulus, "sign": sign,
+    **{name: _wide(function) for name, function in {
+        "sqrt": sqrt, "rsqrt": rsqrt, "exp": exp, "exp2": exp2, "expm1": expm1, "log": log, "log1p": log1p,
+        "log2": _log_in_base(1 / math.log(2)), "log10": _log_in_base(1 / math.log(10)),
+        "sinh": sinh, "cosh": cosh, "tanh": tanh, "sin": _rotated(sinh), "cos": cos, "tan": _rotated(tanh),
+        "asin": asin, "acos": acos, "acosh": acosh, "atanh": atanh, "asinh": _rotated(asin), "atan": _rotated(atanh),
+    }.items()},
+}  # fmt: skip
+BINARY = {"add": add, "sub": sub, "mul": mul, "div": div, "eq": equal, "ne": not_equal, "pow": _wide(pow)}
