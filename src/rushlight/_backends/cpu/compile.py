@@ -1,0 +1,171 @@
+"""Programs made callable: kernels compiled (or found), constants laid out, steps strung together.
+
+    program = compile_graph(graph, layouts)          # for this machine
+    run = build(program)
+    storage = run(a_ptr, b_ptr)                      # or, for one kernel: run.kernel(run.ints, a_ptr, b_ptr)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.log import enabled, log
+from rushlight._backends.cpu import jit
+from rushlight._backends.cpu.cache import default_cache
+from rushlight._backends.cpu.externs import extern_call
+from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.stubs import load_kernel
+from rushlight._backends.cpu.target import host_target
+from rushlight._kernels import program as _program
+from rushlight._kernels.nest import Target
+from rushlight._kernels.program import ExternStep, KernelStep, Program
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph
+
+__all__ = ["Executable", "build", "compile_graph", "host"]
+
+_TARGET: list[Target] = []
+_KERNELS: dict[str, Callable[..., Any]] = {}
+_GENERATOR: list[bytes] = []
+
+
+def host() -> Target:
+    """This machine, as the generator sees it."""
+    if not _TARGET:
+        t = host_target()
+        fma = t.arch != "x86_64" or (t.vector_bytes > 16 and t.has("fma"))
+        _TARGET.append(Target(t.vector_bytes, t.l2_bytes, t.l3_bytes, fma))
+    return _TARGET[0]
+
+
+def compile_graph(
+    graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None = None, *,
+    target: Target | None = None, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
+) -> Program:  # fmt: skip
+    """`rushlight._kernels.program.compile_graph`, for this machine unless another is given."""
+    return _program.compile_graph(graph, layouts, out_strides, target=target or host(), aliases=aliases, overlaps=overlaps)
+
+
+def generator_digest() -> bytes:
+    """A digest of the code generator: kernels made by another version of it are not found again."""
+    if not _GENERATOR:
+        h = hashlib.sha256()
+        root = os.path.dirname(_program.__file__)
+        for directory, _, names in sorted(os.walk(root)):
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    with open(os.path.join(directory, name), "rb") as file:
+                        h.update(file.read())
+        _GENERATOR.append(h.digest())
+    return _GENERATOR[0]
+
+
+def kernel_of(step: KernelStep) -> Callable[..., Any]:
+    """The callable of a step's kernel: known in this process, or on disk, or compiled now."""
+    key = step.key
+    found = _KERNELS.get(key)
+    if found is None:
+        cache = default_cache()
+        name = cache.key("kernel", generator_digest(), key)
+        data = cache.get(name)
+        if data is None:
+            text = step.llvm()
+            data = jit.compile_object(text, "kernel")
+            cache.put(name, data)
+        if enabled("kernels"):
+            log("kernels", step.kernel.text())
+        found = _KERNELS[key] = load_kernel(data, step.symbol)
+    return found
+
+
+class Executable:
+    """A program to call: `executable(*words)`, with the data pointers of all tensor inputs and then all scalar inputs.
+
+    Returns the Storage of the new output, a tuple of them, or None.  For a program of one kernel, `kernel(ints, *words)` does
+    the same without the detour; else `kernel` is None.
+    """
+
+    __slots__ = ("_keep", "_run", "ints", "kernel", "program")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._keep: list[Any] = []
+        self.kernel: Callable[..., Any] | None = None
+        self.ints = 0
+        calls = [self._step(step) for step in program.steps]
+        if len(calls) == 1 and _is_direct(program):
+            call, ints, _ = calls[0]
+            self.kernel, self.ints = call, ints
+
+            def run(*words: Any) -> Any:
+                return call(ints, *words)
+
+            self._run: Callable[..., Any] = run
+        else:
+            self._run = _closure(program, calls)
+
+    def _step(self, step: KernelStep | ExternStep) -> tuple[Callable[..., Any], int, Sequence[int]]:
+        if isinstance(step, ExternStep):
+            call, ints, words = extern_call(step)
+        else:
+            call, ints, words = kernel_of(step), step.ints(), step.words
+        if ints is None:
+            return call, 0, words
+        held = array("q", ints)
+        self._keep.append(held)
+        return call, held.buffer_info()[0], words
+
+    def __call__(self, *words: Any) -> Any:
+        return self._run(*words)
+
+    def explain(self, asm: bool = False) -> str:
+        """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
+        parts = [self.program.explain()]
+        if asm:
+            for step in self.program.steps:
+                if isinstance(step, KernelStep):
+                    text = step.llvm()
+                    parts += [f"LLVM {step.symbol}", text, f"assembly {step.symbol}", jit.compile_assembly(text, "kernel")]
+        return "\n".join(parts)
+
+
+def _is_direct(program: Program) -> bool:
+    """Whether the only step takes all words as they come and returns just the results."""
+    step = program.steps[0]
+    first = program.n_inputs + program.n_args
+    return (
+        isinstance(step, KernelStep)
+        and step.words == list(range(first))
+        and program.results == list(range(first, first + len(step.sizes)))
+    )
+
+
+def _closure(program: Program, calls: Sequence[tuple[Callable[..., Any], int, Sequence[int]]]) -> Callable[..., Any]:
+    """Runs the steps one after another over a list of what there is so far."""
+    alloc = runtime().alloc
+    counts = [len(step.sizes) for step in program.steps]
+    steps = [(call, ints, tuple(words), count) for (call, ints, words), count in zip(calls, counts, strict=True)]
+    results = program.results
+
+    def run(*words: Any) -> Any:
+        held = list(words)
+        for call, ints, places, count in steps:
+            made = call(ints, *[held[p] for p in places])
+            if count == 1:
+                held.append(made)
+            elif count:
+                held.extend(made)
+        found = [held[p] if p >= 0 else alloc(0) for p in results]
+        return found[0] if len(found) == 1 else tuple(found) if found else None
+
+    return run
+
+
+def build(program: Program) -> Executable:
+    """The program as a callable; compiles the kernels that are not known yet."""
+    return Executable(program)

@@ -1,0 +1,46 @@
+"""Library calls of programs: what each extern primitive runs, as `call(ints, *words) -> Storage(s)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+from rushlight._kernels.program import ExternStep
+
+__all__ = ["extern_call"]
+
+Call = tuple[Callable[..., Any], list[int] | None, Sequence[int]]
+
+_GEMM = {
+    "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+}  # fmt: skip
+
+
+def extern_call(step: ExternStep) -> Call:
+    """The callable of a step, its constants (None: it takes none, and gets 0), and the places of its words.
+
+    NotImplementedError names a primitive that has no routine here.
+    """
+    maker = _EXTERNS.get(step.name)
+    if maker is None:
+        raise NotImplementedError(f"primitive {step.name!r} has no routine on the CPU")
+    return maker(step)
+
+
+def _dot(step: ExternStep) -> Call:
+    a, b = step.inputs
+    kind = _GEMM.get(a.dtype.name)
+    if kind is None:
+        raise NotImplementedError(f"primitive 'dot' has no routine for {a.dtype.name}")
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    ints = gemm_ints(
+        kind, m, n, k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=step.outputs[0].strides[-2:],
+        batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=step.outputs[0].strides[:-2],
+    )  # fmt: skip
+    return gemm_kernel(kind), ints, [a.place, b.place]
+
+
+_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot}

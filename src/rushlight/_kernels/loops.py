@@ -1,0 +1,443 @@
+"""The loop-nest IR: what a kernel computes, with loops, index expressions, loads, scalar operations, reductions and stores.
+
+Expressions (`X`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
+per scope, in the outermost loop where its operands are known.  Statements are few; `Kernel.text()` writes them readably.
+That text is also the kernel's class: every integer but 0 and 1 appears as a slot (`s0`, `s1`...), so shapes of the same
+class share one compiled kernel, and the slots' values travel in the plan.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
+from rushlight._types.dtype import BOOL, INT64, DType
+
+__all__ = ["Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "X", "number_slot", "substitute"]
+
+
+class Buffer:
+    """An array that a kernel reads or writes: an output, an input or a temporary."""
+
+    __slots__ = ("dtype", "name", "role")
+
+    def __init__(self, name: str, dtype: DType, role: str) -> None:
+        self.name, self.dtype, self.role = name, dtype, role
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class X:
+    """A scalar expression.  `kind` is one of
+
+    const(value) · arg(number) · load(buffer, ix, guard) · op(prim, params; args) · ix(ix) as a number ·
+    inrange(ix, lo, hi): lo <= ix < hi · ref(reduction item): the result of a reduction or the running value of a scan.
+    """
+
+    __slots__ = ("args", "dtype", "kind", "order", "value", "vars")
+
+    def __init__(self, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any], order: int) -> None:
+        self.kind, self.args, self.value, self.dtype, self.vars, self.order = kind, args, value, dtype, vars, order
+
+    def __repr__(self) -> str:
+        return f"x{self.order}:{self.kind}"
+
+
+_NOTHING: frozenset[Any] = frozenset()
+
+
+class Builder:
+    """Makes the expressions of one kernel."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, X] = {}
+
+    def _make(self, key: Any, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any]) -> X:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = X(kind, args, value, dtype, vars, len(self._known))
+        return found
+
+    def const(self, value: Any, dtype: DType) -> X:
+        return self._make(("const", repr(value), dtype), "const", (), value, dtype, _NOTHING)
+
+    def arg(self, number: int, dtype: DType) -> X:
+        return self._make(("arg", number), "arg", (), number, dtype, _NOTHING)
+
+    def load(self, buffer: Buffer, ix: Ix, guard: X | None = None) -> X:
+        """The element of `buffer` at `ix`, read only where `guard` holds."""
+        args = () if guard is None else (guard,)
+        vars = ix.vars if guard is None else ix.vars | guard.vars
+        return self._make(("load", buffer, ix, guard), "load", args, (buffer, ix), buffer.dtype, vars)
+
+    def op(self, prim: str, args: Sequence[X], dtype: DType, params: tuple[tuple[str, Any], ...] = ()) -> X:
+        vars = args[0].vars if len(args) == 1 else _NOTHING.union(*(a.vars for a in args))
+        return self._make(("op", prim, params, *map(id, args), dtype), "op", tuple(args), (prim, params), dtype, vars)
+
+    def index(self, ix: Ix, dtype: DType) -> X:
+        """An index as a number of `dtype`."""
+        return self._make(("ix", ix, dtype), "ix", (), ix, dtype, ix.vars)
+
+    def inrange(self, ix: Ix, lo: int, hi: int) -> X | None:
+        """Whether `lo <= ix < hi`; None where that always holds."""
+        if ix.lo >= lo and ix.hi < hi:
+            return None
+        return self._make(("inrange", ix, lo, hi), "inrange", (), (ix, lo, hi), BOOL, ix.vars)
+
+    def divides(self, ix: Ix, by: int) -> X | None:
+        """Whether `by` divides `ix`; None where it always does."""
+        rest = ix.mod(by)
+        return None if rest.lo == rest.hi == 0 else self.inrange(rest, 0, 1)
+
+    def ref(self, item: Item, part: int = 0) -> X:
+        """The result of a reduction item; of one with positions the position (part 0) or the value there (part 1)."""
+        dtype = INT64 if item.position is not None and part == 0 else item.dtype
+        return self._make(("ref", id(item), part), "ref", (), (item, part), dtype, frozenset((item,)))
+
+    def both(self, a: X | None, b: X | None) -> X | None:
+        """The conjunction of two conditions, of which None means true."""
+        if a is None or b is None or a is b:
+            return b if a is None else a
+        return self.op("bitwise_and", (a, b), BOOL)
+
+
+# ***** statements *****
+
+
+class Loop:
+    """Runs `body` for each value of `var` from 0 to its size.
+
+    `lanes`: the values of `var` go through vector lanes.  The bounds are narrowed to the piece where `var` is the split one.
+    """
+
+    __slots__ = ("body", "lanes", "var")
+
+    def __init__(self, var: Var, body: list[Any], lanes: bool = False) -> None:
+        self.var, self.body, self.lanes = var, body, lanes
+
+
+class Item:
+    """One result of a reduction, or of a scan.
+
+    `op` is a primitive's name (add mul maximum minimum bitwise_and bitwise_or), or one of argmax argmin lastmax lastmin, whose
+    `position` (int64) is reported; the last two take the last of equals.
+    """
+
+    __slots__ = ("dtype", "lo", "op", "order", "position", "value")
+
+    _count = 0
+
+    def __init__(self, op: str, value: X, dtype: DType, position: X | None = None) -> None:
+        Item._count += 1
+        self.op, self.value, self.dtype, self.position, self.order = op, value, dtype, position, Item._count
+
+
+class Reduce:
+    """Combines the values of `items` over `loops` (outermost first), doing `stores` on the way.
+
+    `lanes`: the last loop goes through vector lanes, which are combined at the end; else each lane around it reduces by itself.
+    """
+
+    __slots__ = ("items", "lanes", "loops", "stores")
+
+    def __init__(self, loops: list[Var], items: list[Item], lanes: bool, stores: Sequence[Store] = ()) -> None:
+        self.loops, self.items, self.lanes, self.stores = loops, items, lanes, list(stores)
+
+
+class Scan:
+    """Runs along `var`, carrying `items`; `body` may use their refs, which hold the value up to and with this step."""
+
+    __slots__ = ("body", "items", "reverse", "var")
+
+    def __init__(self, var: Var, items: list[Item], body: list[Any], reverse: bool) -> None:
+        self.var, self.items, self.body, self.reverse = var, items, body, reverse
+
+
+class Store:
+    """Writes `value` to `buffer` at `ix`, where `guard` holds.  `combine` names a primitive that joins it with what is there."""
+
+    __slots__ = ("buffer", "combine", "guard", "ix", "stream", "value")
+
+    def __init__(
+        self, buffer: Buffer, ix: Ix, value: X, combine: str | None = None, guard: X | None = None, stream: bool = False,
+    ) -> None:  # fmt: skip
+        self.buffer, self.ix, self.value, self.combine, self.guard, self.stream = buffer, ix, value, combine, guard, stream
+
+
+class Split:
+    """How the work is cut: pieces of `chunk` values of `var`.  `index`, where given, is the piece's number as a variable."""
+
+    __slots__ = ("chunk", "index", "var")
+
+    def __init__(self, var: Var, chunk: int, index: Var | None = None) -> None:
+        self.var, self.chunk, self.index = var, chunk, index
+
+    @property
+    def pieces(self) -> int:
+        return max(1, -(-self.var.size // self.chunk))
+
+
+class Section:
+    """A loop nest with its own split; a kernel may have several, whose pieces follow one another."""
+
+    __slots__ = ("body", "split", "unroll", "width")
+
+    def __init__(self, body: list[Any], split: Split | None, width: int, unroll: int) -> None:
+        self.body, self.split, self.width, self.unroll = body, split, width, unroll
+
+    @property
+    def pieces(self) -> int:
+        return self.split.pieces if self.split else 1
+
+
+class Kernel:
+    """A function to generate: sections over buffers and scalar arguments."""
+
+    __slots__ = ("_slots", "_text", "args", "inputs", "outputs", "sections")
+
+    def __init__(self, outputs: list[Buffer], inputs: list[Buffer], args: list[DType], sections: list[Section]) -> None:
+        self.outputs, self.inputs, self.args, self.sections = outputs, inputs, args, sections
+        self._text: str | None = None
+        self._slots: dict[Any, int] = {}
+
+    @property
+    def pieces(self) -> int:
+        return sum(s.pieces for s in self.sections)
+
+    def text(self) -> str:
+        """The kernel as readable text, and its class: equal texts are equal kernels."""
+        if self._text is None:
+            writer = Writer(self)
+            self._text = writer.write()
+            self._slots = writer.slots
+        return self._text
+
+    def slot_values(self) -> list[int]:
+        """The slots' words, in order: integers, or the bits of doubles."""
+        self.text()
+        return [_word(n) for n in self._slots]
+
+    def slot_of(self, n: Any) -> int:
+        """Which slot holds the integer `n` (or the number with key `n`)."""
+        self.text()
+        return self._slots[n]
+
+
+def _word(key: Any) -> int:
+    """What a slot holds: an integer, or the bits of a double."""
+    if type(key) is int:
+        return key
+    kind, value = key
+    return value if kind == "chunk" else struct.unpack("<q", struct.pack("<d", value))[0]  # type: ignore[no-any-return]
+
+
+def number_slot(value: Any, dtype: DType) -> Any:
+    """The key of the slot for a number that looks like a size or one over a size; None for a number that stays in the code.
+
+    So that a mean over another count needs no new kernel, while the coefficients of a polynomial stay literals.
+    """
+    if dtype.kind in "iu" and value >= 16 and value < 1 << 62:
+        return int(value)
+    if dtype.kind == "f" and dtype.itemsize >= 4 and value:
+        size = abs(value) if abs(value) >= 1 else 1 / abs(value)
+        if 16 <= size < 1 << 53 and abs(size - round(size)) <= size * 2e-16 and math.isfinite(value):
+            return ("f", float(value))
+    return None
+
+
+# ***** the readable form *****
+
+
+class Writer:
+    """Writes a kernel as text, giving a slot to each integer on its way."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.slots: dict[Any, int] = {}
+        self.lines: list[str] = []
+        self.names: dict[Any, str] = {}
+        for role, buffers in (("out", kernel.outputs), ("in", kernel.inputs)):
+            for i, buffer in enumerate(buffers):
+                self.names.setdefault(buffer, f"{role}{i}")
+        self.indent = ""
+        self.counts = {"i": 0, "x": 0, "r": 0}
+
+    def write(self) -> str:
+        k = self._kernel
+        head = [f"{self.names[b]}: {b.dtype.name}" for b in (*k.outputs, *k.inputs)]
+        head += [f"arg{i}: {d.name}" for i, d in enumerate(k.args)]
+        self.put(f"kernel({', '.join(head)})")
+        for section in k.sections:
+            split, cut = section.split, ""
+            if split is not None:
+                cut = f" split {self.name(split.var, 'i')} of {self.int(split.var.size)} by {self.slot(("chunk", split.chunk))}"
+                cut += f" piece {self.name(split.index, 'i')}" if split.index is not None else ""
+            if len(k.sections) > 1:
+                cut += f" pieces {self.int(section.pieces)}"
+            self.put(f"section width {section.width} unroll {section.unroll}{cut}")
+            self.block(section.body)
+        return "\n".join(self.lines)
+
+    def put(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def name(self, thing: Any, letter: str) -> str:
+        found = self.names.get(thing)
+        if found is None:
+            n = self.counts[letter]
+            self.counts[letter] = n + 1
+            found = self.names[thing] = f"{letter}{n}"
+        return found
+
+    def slot(self, key: Any) -> str:
+        return f"s{self.slots.setdefault(key, len(self.slots))}"
+
+    def int(self, n: int) -> str:
+        return str(n) if n == 0 or n == 1 else self.slot(n)
+
+    def ix(self, ix: Ix) -> str:
+        parts = []
+        for a, c in ix.terms:
+            kind = type(a)
+            if kind is Var:
+                text = self.name(a, "i")
+            elif kind is Div:
+                text = f"({self.ix(a.ix)})//{self.int(a.by)}"
+            elif kind is Mod:
+                text = f"({self.ix(a.ix)})%{self.int(a.by)}"
+            else:
+                text = f"[{self.x(a.value)} of {self.int(a.size)} dim {a.dim} code {a.code}]"
+            parts.append(text if c == 1 else f"{self.int(c)}*{text}")
+        if ix.const or not parts:
+            parts.append(self.int(ix.const))
+        return "+".join(parts)
+
+    def x(self, x: X) -> str:
+        found = self.names.get(x)
+        if found is not None:
+            return found
+        if x.kind == "const":
+            key = number_slot(x.value, x.dtype)
+            return f"{x.value!r}:{x.dtype.name}" if key is None else f"{self.slot(key)}:{x.dtype.name}"
+        if x.kind == "arg":
+            return f"arg{x.value}"
+        if x.kind == "ref":
+            return self.name(x.value[0], "r") + (".value" if x.value[1] else "")
+        text = self.line(x)
+        name = self.name(x, "x")
+        self.put(f"{name} = {text}")
+        return name
+
+    def line(self, x: X) -> str:
+        if x.kind == "load":
+            buffer, ix = x.value
+            guard = f" if {self.x(x.args[0])}" if x.args else ""
+            return f"{self.names[buffer]}[{self.ix(ix)}]{guard}"
+        if x.kind == "op":
+            prim, params = x.value
+            args = " ".join([self.x(a) for a in x.args])
+            extra = f" {params}" if params else ""
+            return f"{prim} {args}{extra} : {x.dtype.name}"
+        if x.kind == "ix":
+            return f"index {self.ix(x.value)} : {x.dtype.name}"
+        ix, lo, hi = x.value
+        return f"{self.int(lo)} <= {self.ix(ix)} < {self.int(hi)}"
+
+    def block(self, body: Iterable[Any]) -> None:
+        before = self.indent
+        self.indent += "  "
+        for statement in body:
+            getattr(self, "s_" + type(statement).__name__)(statement)
+        self.indent = before
+
+    def s_Loop(self, s: Loop) -> None:
+        self.put(f"for {self.name(s.var, 'i')} in {self.int(s.var.size)}{' lanes' if s.lanes else ''}")
+        self.block(s.body)
+
+    def s_Reduce(self, s: Reduce) -> None:
+        over = ", ".join(f"{self.name(v, 'i')} in {self.int(v.size)} blocks {blocked(v, s)}" for v in s.loops)
+        self.put(f"reduce over {over}{' lanes' if s.lanes else ''}")
+        self.items(s.items)
+        self.block(s.stores)
+
+    def items(self, items: list[Item]) -> None:
+        before = self.indent
+        self.indent += "  "
+        for item in items:
+            value = self.x(item.value)
+            at = f" at {self.x(item.position)}" if item.position is not None else ""
+            self.put(f"{self.name(item, 'r')} = {item.op} {value}{at} : {item.dtype.name}")
+        self.indent = before
+
+    def s_Scan(self, s: Scan) -> None:
+        self.put(f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}")
+        self.items(s.items)
+        self.block(s.body)
+
+    def s_Store(self, s: Store) -> None:
+        value = self.x(s.value)
+        guard = f" if {self.x(s.guard)}" if s.guard is not None else ""
+        how = (f" {s.combine}" if s.combine else "") + (" stream" if s.stream else "")
+        self.put(f"{self.names[s.buffer]}[{self.ix(s.ix)}] ={how} {value}{guard}")
+
+
+BLOCK = 256
+
+
+def blocked(var: Var, reduce: Reduce) -> int:
+    """1 where a float sum over `var` is long enough to be added up in blocks, so that rounding errors stay small; else 0."""
+    limit = BLOCK * (64 if reduce.lanes and var is reduce.loops[-1] else 2)
+    return int(var.size > limit and any(i.op in ("add", "mul") and i.dtype.kind in "fc" for i in reduce.items))
+
+
+# ***** substitution *****
+
+
+def substitute(
+    builder: Builder, mapping: dict[Var, Ix], items: dict[Item, Item] | None = None
+) -> tuple[Callable[[Ix], Ix], Callable[[X], X]]:
+    """Functions that rebuild index expressions and scalar expressions with loop variables (and reductions) replaced."""
+    done: dict[X, X] = {}
+    keys: frozenset[Any] = frozenset(mapping).union(items or ())
+
+    def atom(a: Any) -> Ix | None:
+        if type(a) is Var:
+            return mapping.get(a)
+        if type(a) is Data:
+            return Ix(((Data(x(a.value), a.size, a.dim, a.code), 1),), 0)
+        return None
+
+    def ix(i: Ix) -> Ix:
+        return i if keys.isdisjoint(i.vars) else i.rebuild(atom)
+
+    def x(e: X) -> X:
+        if keys.isdisjoint(e.vars):
+            return e
+        found = done.get(e)
+        if found is None:
+            found = done[e] = rebuild(e)
+        return found
+
+    def rebuild(e: X) -> X:
+        if e.kind == "load":
+            buffer, i = e.value
+            return builder.load(buffer, ix(i), x(e.args[0]) if e.args else None)
+        if e.kind == "op":
+            prim, params = e.value
+            return builder.op(prim, [x(a) for a in e.args], e.dtype, params)
+        if e.kind == "ix":
+            return builder.index(ix(e.value), e.dtype)
+        if e.kind == "inrange":
+            i, lo, hi = e.value
+            found = builder.inrange(ix(i), lo, hi)
+            return builder.const(True, BOOL) if found is None else found
+        if e.kind == "ref" and items is not None:
+            item, part = e.value
+            return builder.ref(items[item], part)
+        return e
+
+    return ix, x

@@ -1,0 +1,350 @@
+"""From a group to loop nests: dims split and merged, loops put in order, lanes and pieces chosen.
+
+All choices depend on sizes and strides alone, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rushlight._kernels.groups import Group, Stage, refine
+from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
+from rushlight._kernels.loops import Buffer, Builder, Item, Loop, Reduce, Section, Split, Store, X, substitute
+from rushlight._types.layout import numel
+
+__all__ = ["Nest", "Target"]
+
+PIECE = 1 << 15  # elements (weighted by their cost) that make a piece worth handing to another thread
+COSTS = {
+    "div": 4, "sqrt": 4, "rsqrt": 4, "exp": 10, "exp2": 8, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "sin": 16,
+    "cos": 16, "tan": 24, "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "tanh": 16, "asinh": 20, "acosh": 20,
+    "atanh": 20, "erf": 16, "erfc": 24, "erfinv": 24, "lgamma": 40, "digamma": 40, "pow": 30, "atan2": 24, "rem_trunc": 10,
+    "div_trunc": 12, "div_floor": 14,
+}  # fmt: skip
+
+
+class Target:
+    """What the generator must know of the machine."""
+
+    __slots__ = ("fma", "l2_bytes", "l3_bytes", "vector_bytes")
+
+    def __init__(self, vector_bytes: int, l2_bytes: int, l3_bytes: int, fma: bool) -> None:
+        self.vector_bytes, self.l2_bytes, self.l3_bytes, self.fma = vector_bytes, l2_bytes, l3_bytes, fma
+
+
+class Facts:
+    """What a set of expressions uses: index expressions, memory accesses, and how costly an element is."""
+
+    def __init__(self) -> None:
+        self.places: dict[Ix, None] = {}
+        self.accesses: list[tuple[Buffer, Ix, float]] = []
+        self.cost = 1.0
+        self.widest = 1
+        self.operations = 0
+        self._seen: set[X] = set()
+
+    def add_store(self, s: Store) -> None:
+        self.add_ix(s.ix)
+        self.accesses.append((s.buffer, s.ix, 2.0))
+        self.add(s.value)
+        if s.guard is not None:
+            self.add(s.guard)
+
+    def add_item(self, item: Item) -> None:
+        self.add(item.value)
+        if item.position is not None:
+            self.add(item.position)
+
+    def add_ix(self, ix: Ix) -> None:
+        if ix in self.places:
+            return
+        self.places[ix] = None
+        for atom, _ in ix.terms:
+            if type(atom) is Data:
+                self.add(atom.value)
+            elif type(atom) is not Var:
+                self.add_ix(atom.ix)
+
+    def add(self, x: X) -> None:
+        if x in self._seen:
+            return
+        self._seen.add(x)
+        for a in x.args:
+            self.add(a)
+        if x.kind == "load":
+            buffer, ix = x.value
+            self.add_ix(ix)
+            self.accesses.append((buffer, ix, 1.0))
+        elif x.kind == "ix":
+            self.add_ix(x.value)
+        elif x.kind == "inrange":
+            self.add_ix(x.value[0])
+        elif x.kind == "op":
+            self.operations += 1
+            self.cost += COSTS.get(x.value[0], 0.3)
+        size = x.dtype.itemsize // 2 if x.dtype.kind == "c" else x.dtype.itemsize
+        if x.kind in ("op", "load", "ix") and size > self.widest:
+            self.widest = size
+
+
+def facts_of(stages: Iterable[Stage]) -> Facts:
+    facts = Facts()
+    for stage in stages:
+        for item in stage.items:
+            facts.add_item(item)
+        for store in stage.stores:
+            facts.add_store(store)
+    return facts
+
+
+class Nest:
+    """Turns one group into sections of a kernel."""
+
+    def __init__(self, group: Group, target: Target) -> None:
+        self.builder: Builder = group.builder
+        self.target = target
+        self.stages = [s for s in group.stages if s.items or s.stores]
+        self.outer: list[Var] = [group.row] if group.row is not None else []
+        self.group = group
+
+    # ***** shaping *****
+
+    def all_loops(self) -> list[Var]:
+        return [*self.outer, *(v for s in self.stages for v in s.loops)]
+
+    def apply(self, mapping: dict[Var, Ix]) -> None:
+        """Rewrite all expressions with variables replaced."""
+        if not mapping:
+            return
+        ix, x = substitute(self.builder, mapping)
+        for stage in self.stages:
+            for item in stage.items:
+                item.value = x(item.value)
+                item.position = x(item.position) if item.position is not None else None
+            for store in stage.stores:
+                store.ix, store.value = ix(store.ix), x(store.value)
+                store.guard = x(store.guard) if store.guard is not None else None
+
+    def split_dims(self) -> None:
+        """Split loops so that divisions in index expressions vanish."""
+        facts = facts_of(self.stages)
+        if not any(type(a) is Div or type(a) is Mod for ix in facts.places for a, _ in ix.terms):
+            return
+        loops = self.all_loops()
+        mapping, _ = refine(list(facts.places), loops)
+        if not mapping:
+            return
+        parts = {v: sorted(i.terms, key=lambda t: -t[1]) for v, i in mapping.items()}
+
+        def expand(loops: list[Var]) -> list[Var]:
+            return [p for v in loops for p in ([a for a, _ in parts[v]] if v in parts else [v])]
+
+        self.outer = expand(self.outer)
+        for stage in self.stages:
+            stage.loops = expand(stage.loops)
+        self.apply(mapping)
+
+    def order_dims(self) -> None:
+        """Loops over dims with large steps come first."""
+        for stage in self.stages:
+            stage.loops = self.ordered(stage.loops, facts_of([stage]))
+        if self.outer:
+            self.outer = self.ordered(self.outer, facts_of(self.stages))
+
+    def ordered(self, loops: list[Var], facts: Facts) -> list[Var]:
+        """Sorted by steps: those of the first store if it has any in these loops, else of the largest load."""
+        if len(loops) < 2:
+            return loops
+        best: dict[Var, int] | None = None
+        most = -1.0
+        for buffer, ix, weight in facts.accesses:
+            steps = {a: abs(c) for a, c in ix.terms if type(a) is Var}
+            covered = [v for v in loops if v in steps]
+            score = weight * numel([v.size for v in covered]) * (1 + 0.5 * (weight > 1))
+            if covered and score > most:
+                best, most = steps, score
+            del buffer
+        if best is None:
+            return loops
+        known = [v for v in loops if v in best]
+        known.sort(key=lambda v: -best[v])
+        unknown = [v for v in loops if v not in best]
+        return [*unknown, *known]
+
+    def merge_dims(self) -> None:
+        """Merge neighbouring loops that all index expressions step through evenly."""
+        places = list(facts_of(self.stages).places)
+        mapping: dict[Var, Ix] = {}
+        self.outer = merge(self.outer, places, mapping)
+        for stage in self.stages:
+            stage.loops = merge(stage.loops, places, mapping)
+        self.apply(mapping)
+
+    # ***** choosing *****
+
+    def votes(self, loops: Sequence[Var], facts: Facts) -> dict[Var, float]:
+        """How much traffic would be contiguous with each variable in the lanes."""
+        result = {v: 0.0 for v in loops}
+        for _, ix, weight in facts.accesses:
+            size = float(numel([a.size for a, c in ix.terms if type(a) is Var])) * weight
+            for a, c in ix.terms:
+                if a in result:
+                    if c == 1:
+                        result[a] += size
+                    else:
+                        result[a] -= 0.5 * size
+        return result
+
+    def best_lane(self, loops: list[Var], facts: Facts) -> Var:
+        """The variable to put into lanes: the one that makes most traffic contiguous; at a draw the innermost."""
+        votes = self.votes(loops, facts)
+        best = loops[-1]
+        for v in reversed(loops):
+            enough = min(v.size, 16) / min(best.size, 16)
+            if votes[v] > votes[best] and (votes[best] <= 0 or enough >= 0.5):
+                best = v
+        return best
+
+    def lanes_over_rows(self) -> bool:
+        """Whether the lanes go over rows (each lane reduces by itself) rather than along them."""
+        if not self.outer:
+            return False
+        inner = [v for s in self.stages for v in s.loops]
+        if not inner:
+            return True
+        facts = facts_of(self.stages)
+        longest = max(s.work for s in self.stages)
+        rows = numel([v.size for v in self.outer])
+        votes = self.votes([*self.outer, *inner], facts)
+        best_outer = max(votes[v] for v in self.outer)
+        best_inner = max(votes[v] for v in inner)
+        if longest <= 16 and rows >= 64:
+            return True
+        width = self.lane_count(facts)
+        if best_outer > best_inner:
+            lane = self.best_lane(self.outer, facts)
+            return lane.size >= width // 2 or longest < width
+        return False
+
+    def lane_count(self, facts: Facts) -> int:
+        return max(2, self.target.vector_bytes // max(facts.widest, 2))
+
+    # ***** building *****
+
+    def sections(self) -> list[Section]:
+        """The loop nest of the group."""
+        self.split_dims()
+        self.order_dims()
+        self.merge_dims()
+        if self.group.row is None and not self.group.reductions:
+            return [self.pointwise(self.stages[0])]
+        return [self.rows()]
+
+    def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
+        """Lanes per vector and how many vectors a step of the main loop takes."""
+        width = self.lane_count(facts)
+        if facts.operations > 60 or facts.cost > 60:
+            return width, 1
+        if facts.cost > 8 or facts.operations > 16:
+            return width, 2
+        return width, light_unroll
+
+    def pointwise(self, stage: Stage) -> Section:
+        facts = facts_of([stage])
+        width, unroll = self.shape_of_lanes(facts)
+        loops = list(stage.loops)
+        if not loops:
+            return Section(list(stage.stores), None, 1, 1)
+        lane = self.best_lane(loops, facts)
+        loops.remove(lane)
+        loops.append(lane)
+        split = self.cut(loops, facts.cost * numel([v.size for v in loops]), width * unroll, lane)
+        body: list[Any] = [Loop(lane, list(stage.stores), lanes=True)]
+        for v in reversed(loops[:-1]):
+            body = [Loop(v, body)]
+        return Section(body, split, width, unroll)
+
+    def cut(self, loops: list[Var], work: float, step: int, lane: Var | None) -> Split | None:
+        """Which loop is cut into pieces, and how."""
+        if not loops:
+            return None
+        wanted = int(min(max(work // PIECE, 1), 1024))
+        var = next((v for v in loops if v.size >= min(wanted, 16)), None) or max(loops, key=lambda v: v.size)
+        pieces = min(wanted, var.size)
+        chunk = -(-var.size // pieces)
+        if var is lane:
+            chunk = -(-chunk // step) * step
+        return Split(var, max(1, min(chunk, var.size)))
+
+    def rows(self) -> Section:
+        facts = facts_of(self.stages)
+        over_rows = self.lanes_over_rows()
+        width, unroll = self.shape_of_lanes(facts)
+        work = facts.cost * sum(s.work for s in self.stages) * numel([v.size for v in self.outer])
+        outer = list(self.outer)
+        lane: Var | None = None
+        if over_rows:
+            lane = self.best_lane(outer, facts)
+            outer.remove(lane)
+            outer.append(lane)
+        body = [self.stage_statement(s, not over_rows) for s in self.stages]
+        flat = [statement for part in body for statement in part]
+        split = self.cut(outer, work, width * max(unroll, 1), lane)
+        for v in reversed(outer):
+            flat = [Loop(v, flat, lanes=v is lane)]
+        return Section(flat, split, width, unroll)
+
+    def stage_statement(self, stage: Stage, along: bool) -> list[Any]:
+        """The statements of one stage; `along`: the lanes go along the row."""
+        loops = list(stage.loops)
+        if not loops:
+            for item in stage.items:  # a reduction over single elements
+                raise AssertionError(f"item {item} reduces over no loop")
+            return list(stage.stores)
+        if along:
+            lane = self.best_lane(loops, facts_of([stage]))
+            loops.remove(lane)
+            loops.append(lane)
+        if stage.items:
+            return [Reduce(loops, stage.items, along, stage.stores)]
+        body: list[Any] = list(stage.stores)
+        for v in reversed(loops):
+            body = [Loop(v, body, lanes=along and v is loops[-1])]
+        return body
+
+
+def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> list[Var]:
+    """Merge neighbours of `loops`; `mapping` receives what became of the old variables."""
+    result: list[Var] = []
+    current = list(places)
+    for var in loops:
+        if result and all(even(ix, result[-1], var) for ix in current):
+            outer = result.pop()
+            new = Var(outer.size * var.size, var.name)
+            one = {outer: Ix((), 0), var: new.ix}
+
+            def replace(a: Any, one: dict[Var, Ix] = one) -> Ix | None:
+                return one.get(a) if type(a) is Var else None
+
+            for v, ix in mapping.items():
+                mapping[v] = ix.rebuild(replace)
+            mapping[outer], mapping[var] = Ix((), 0), new.ix
+            current = [ix.rebuild(replace) for ix in current]
+            result.append(new)
+        else:
+            result.append(var)
+    return result
+
+
+def even(ix: Ix, outer: Var, inner: Var) -> bool:
+    """Whether a step of `outer` moves `ix` as far as all steps of `inner` do, here and inside divisions."""
+    a = b = 0
+    for atom, c in ix.terms:
+        if atom is outer:
+            a = c
+        elif atom is inner:
+            b = c
+        elif type(atom) is not Var and type(atom) is not Data and not even(atom.ix, outer, inner):
+            return False
+    return a == b * inner.size

@@ -1,0 +1,388 @@
+"""Programs: the steps that compute a graph, over buffers.
+
+    program = compile_graph(graph, layouts, target=target)
+
+A program knows nothing of memory or of how kernels run; a backend turns it into something to call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._kernels.groups import Group, Stage
+from rushlight._kernels.indexing import Var
+from rushlight._kernels.llvm_function import print_kernel
+from rushlight._kernels.loops import Buffer, Item, Kernel, Section, Split, Store, substitute
+from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
+from rushlight._kernels.pull import Source
+from rushlight._kernels.schedule import MANY_ROWS, Copy, Extern, Schedule, Special
+from rushlight._kernels.special import SpecialNest
+from rushlight._types.dtype import DType
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Value
+
+__all__ = ["ExternStep", "KernelStep", "Operand", "Program", "compile_graph"]
+
+
+class Operand:
+    """An array as a library call sees it."""
+
+    __slots__ = ("dtype", "place", "shape", "strides")
+
+    def __init__(self, place: int, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> None:
+        self.place, self.dtype, self.shape, self.strides = place, dtype, tuple(shape), tuple(strides)
+
+    def __repr__(self) -> str:
+        return f"b{self.place}: {self.dtype.name}{list(self.shape)} strides {list(self.strides)}"
+
+
+class KernelStep:
+    """Runs a kernel: `words` are the places of its inputs, then of its arguments; `sizes` the bytes of the outputs it makes."""
+
+    __slots__ = ("big", "kernel", "sizes", "target", "words")
+
+    def __init__(self, kernel: Kernel, sizes: list[int], words: list[int], big: bool, target: Target) -> None:
+        self.kernel, self.sizes, self.words, self.big, self.target = kernel, sizes, words, big, target
+
+    @property
+    def key(self) -> str:
+        """The kernel's class: equal keys are equal machine code."""
+        t = self.target
+        return f"{t.vector_bytes} {int(t.fma)}\n{self.kernel.text()}"
+
+    @property
+    def symbol(self) -> str:
+        return "k" + hashlib.sha256(self.key.encode()).hexdigest()[:24]
+
+    def llvm(self) -> str:
+        """The LLVM module of the kernel, whose function is called `symbol`."""
+        t = self.target
+        return print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
+
+    def ints(self) -> list[int]:
+        """The constants of a call: pieces, flags, outputs to allocate, their sizes, then the slots from word 8."""
+        head = [self.kernel.pieces, int(self.big), len(self.sizes), *self.sizes]
+        return head + [0] * (8 - len(head)) + self.kernel.slot_values()
+
+
+class ExternStep:
+    """Calls a library routine: `name` with array operands; the outputs are allocated by the step."""
+
+    __slots__ = ("inputs", "name", "outputs", "params", "sizes")
+
+    def __init__(self, name: str, inputs: list[Operand], outputs: list[Operand], sizes: list[int], params: dict[str, Any]) -> None:
+        self.name, self.inputs, self.outputs, self.sizes, self.params = name, inputs, outputs, sizes, params
+
+
+Step = KernelStep | ExternStep
+
+
+class Program:
+    """Steps over numbered places: tensor inputs, then scalar inputs, then what steps make, in order.
+
+    `results` are the places of the new outputs; -1 stands for an output without elements.
+    """
+
+    __slots__ = ("graph", "n_args", "n_inputs", "notes", "results", "steps")
+
+    def __init__(self, graph: Graph, steps: list[Step], results: list[int], n_inputs: int, n_args: int, notes: list[str]) -> None:
+        self.graph, self.steps, self.results = graph, steps, results
+        self.n_inputs, self.n_args, self.notes = n_inputs, n_args, notes
+
+    def explain(self) -> str:
+        """The graph, what was fused, and the loop nests, as text."""
+        parts = ["graph", *(f"  {line}" for line in graph_lines(self.graph)), "fusion", *(f"  {n}" for n in self.notes)]
+        for k, step in enumerate(self.steps):
+            if isinstance(step, ExternStep):
+                parts.append(f"step {k}: call {step.name} {step.params or ''}")
+                parts += [f"  in  {o}" for o in step.inputs] + [f"  out {o}" for o in step.outputs]
+                continue
+            moved, flops = traffic(step.kernel)
+            parts.append(f"step {k}: {step.symbol}  {step.kernel.pieces} pieces, about {moved} bytes, {flops} operations")
+            parts += [f"  {line}" for line in step.kernel.text().splitlines()]
+            parts.append("  slots " + " ".join(f"s{i}={n}" for i, n in enumerate(step.kernel.slot_values())))
+        return "\n".join(parts)
+
+
+def graph_lines(graph: Graph) -> list[str]:
+    """A graph as text, one node a line."""
+    names: dict[int, str] = {id(v): f"a{k}" for k, v in enumerate(graph.inputs)}
+    lines = [f"{names[id(v)]}: {v.dtype.name}{list(v.shape)}{' number' if v.weak else ''}" for v in graph.inputs]
+    for node in graph.nodes:
+        made = []
+        for v in node.outputs:
+            names[id(v)] = f"v{len(names) - len(graph.inputs)}"
+            made.append(f"{names[id(v)]}: {v.dtype.name}{list(v.shape)}")
+        args = [names[id(x)] for x in node.inputs] + [f"{k}={v!r}" for k, v in node.params.items()]
+        lines.append(f"{', '.join(made)} = {node.prim.name}({', '.join(args)})")
+    lines.append(f"return {', '.join(names[id(v)] for v in graph.outputs)}")
+    return lines
+
+
+def traffic(kernel: Kernel) -> tuple[int, int]:
+    """Bytes moved if each array element touched is moved once per nest, and scalar operations done; rough."""
+    from rushlight._kernels.loops import Loop, Reduce, Scan
+
+    moved = flops = 0
+
+    def walk(body: Sequence[Any], count: int) -> None:
+        nonlocal moved, flops
+        for s in body:
+            if isinstance(s, Loop):
+                walk(s.body, count * s.var.size)
+                continue
+            if isinstance(s, Reduce | Scan):
+                inner = count * numel([v.size for v in (s.loops if isinstance(s, Reduce) else [s.var])])
+                stage = Stage([])
+                stage.items = s.items
+                flops += inner * (facts_of([stage]).operations + len(s.items))
+                note(facts_of([stage]), inner)
+                walk(s.stores if isinstance(s, Reduce) else s.body, inner)
+                continue
+            stage = Stage([])
+            stage.stores = [s]
+            facts = facts_of([stage])
+            flops += count * facts.operations
+            note(facts, count)
+
+    def note(facts: Any, count: int) -> None:
+        nonlocal moved
+        for buffer, ix, _ in facts.accesses:
+            reach = numel([a.size for a in ix.vars if type(a) is Var]) if ix.vars else 1
+            moved += min(reach, count) * buffer.dtype.itemsize
+
+    for section in kernel.sections:
+        walk(section.body, 1)
+    return moved, flops
+
+
+def compile_graph(
+    graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None = None, *,
+    target: Target, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
+) -> Program:  # fmt: skip
+    """The program that computes `graph`.
+
+    `layouts` gives each tensor input's strides in elements, None for a scalar input.  `out_strides` does the same for outputs
+    (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
+    `overlaps[output]` names further inputs that may share that memory.  NotImplementedError names a primitive without a lowering.
+    """
+    graph = decomposed(graph)
+    schedule = Schedule(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target).run()
+    return Assembler(schedule).program()
+
+
+def decomposed(graph: Graph) -> Graph:
+    """The graph with primitives that have no kernel of their own replaced by simpler ones."""
+    from rushlight._graph.core import GraphBuilder, evaluate
+
+    if not any(_must_decompose(node) for node in graph.nodes):
+        return graph
+    builder = GraphBuilder()
+    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+
+    def apply(node: Any, inputs: list[Any]) -> Any:
+        if _must_decompose(node):
+            return node.prim.decompose(*inputs, **node.params)
+        return node.prim(*inputs, **node.params)
+
+    with builder:
+        outputs = evaluate(graph, values, apply)
+    return builder.finish(outputs)
+
+
+def _must_decompose(node: Any) -> bool:
+    return node.prim.decompose is not None and node.prim.name != "dot" and node.prim.lower[0] == "extern"
+
+
+class Assembler:
+    """Turns the groups of a schedule into steps."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.target = schedule, schedule.target
+        self.steps: list[Step] = []
+        self.places: dict[Buffer, int] = {b: k for k, b in enumerate(schedule.inputs)}
+        self.n_inputs, self.n_args = len(schedule.inputs), len(schedule.args)
+        self.next_place = self.n_inputs + self.n_args
+        self.single = len(schedule.groups) == 1
+
+    def program(self) -> Program:
+        for group in self.schedule.groups:
+            if isinstance(group, Group):
+                self.group(group)
+            elif isinstance(group, Special):
+                self.special(group)
+            elif isinstance(group, Extern):
+                self.extern(group)
+            else:
+                self.copy(group)
+        results = [self.places.get(b, -1) for b in self.schedule.outputs]
+        return Program(self.schedule.graph, self.steps, results, self.n_inputs, self.n_args, self.schedule.notes)
+
+    # ***** kernels *****
+
+    def kernel(self, sections: list[Section], stages: Sequence[Stage]) -> None:
+        """Add the step that runs `sections`, which do `stages`."""
+        facts = facts_of(stages)
+        touched = list(dict.fromkeys(b for b, _, _ in facts.accesses))
+        fresh = [b for b in touched if b not in self.places]
+        if self.single:
+            fresh.sort(key=lambda b: self.schedule.outputs.index(b) if b in self.schedule.outputs else len(self.schedule.outputs))
+        known = self.schedule.inputs if self.single else [b for b in touched if b in self.places]
+        kernel = Kernel(fresh, list(known), self.schedule.args, sections)
+        words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
+        sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in fresh]
+        for b in fresh:
+            self.places[b] = self.next_place
+            self.next_place += 1
+        moved = sum(self.schedule.sizes[b] * b.dtype.itemsize for b in touched)
+        self.steps.append(KernelStep(kernel, sizes, words, moved > 1 << 20, self.target))
+
+    def group(self, group: Group) -> None:
+        nest = Nest(group, self.target)
+        if group.reductions and self.wants_two_stages(nest):
+            self.single = False
+            self.two_stages(group, nest)
+            return
+        self.kernel(nest.sections(), nest.stages)
+
+    def wants_two_stages(self, nest: Nest) -> bool:
+        """Whether the reduced dims must be cut, because there are too few rows to occupy the threads."""
+        stages = [s for s in nest.stages if s.loops]
+        if len(stages) != 1 or not stages[0].items or stages[0].stores:
+            return False
+        rows = numel([v.size for v in nest.outer])
+        if rows * stages[0].work <= 2 * PIECE:
+            return False
+        if rows >= 4096:
+            return False
+        return rows < MANY_ROWS or stages[0].work >= 1024 and self.lane_blocks(nest) < MANY_ROWS
+
+    def lane_blocks(self, nest: Nest) -> int:
+        """How many pieces the rows alone would give."""
+        nest.split_dims()
+        nest.order_dims()
+        nest.merge_dims()
+        rows = numel([v.size for v in nest.outer])
+        if not nest.lanes_over_rows():
+            return rows
+        width, unroll = nest.shape_of_lanes(facts_of(nest.stages))
+        return -(-rows // (width * unroll))
+
+    def two_stages(self, group: Group, nest: Nest) -> None:
+        """Reduce pieces of the reduced dims into a temporary, then reduce that."""
+        b = group.builder
+        first = next(s for s in group.stages if s.loops)
+        kept = [s for s in group.stages if s is not first]
+        row = group.row_ix
+        nest = Nest(group, self.target)
+        partial = Stage([])
+        nest.stages = [first, partial]
+        piece = Var(1 << 20, "piece")
+        temporaries = []
+        for item in first.items:
+            for part, dtype in _parts(item):
+                buffer = Buffer(f"partial{len(self.schedule.sizes)}", dtype, "temporary")
+                temporaries.append((item, part, buffer))
+                partial.stores.append(Store(buffer, piece.ix * group.rows + row, b.ref(item, part)))
+        nest.split_dims()
+        nest.order_dims()
+        nest.merge_dims()
+        section = nest.rows()
+        work = facts_of([first]).cost * first.work * group.rows
+        wanted = int(min(max(work // (2 * PIECE), 2), 512))
+        var = next((v for v in first.loops if v.size >= wanted), None) or max(first.loops, key=lambda v: v.size)
+        chunk = -(-var.size // min(wanted, var.size))
+        if var is first.loops[-1]:
+            chunk = -(-chunk // 64) * 64
+        section.split = Split(var, chunk, piece)
+        pieces = section.pieces
+        for _, _, buffer in temporaries:
+            self.schedule.sizes[buffer] = pieces * group.rows
+        self.kernel([section], nest.stages)
+        self.second_stage(group, first.items, kept, temporaries, pieces)
+
+    def second_stage(self, group: Group, items: list[Item], kept: list[Stage], temporaries: list[Any], pieces: int) -> None:
+        b = group.builder
+        final = Group(group.held)
+        final.builder, final.rows = b, group.rows
+        final.row = Var(group.rows, "row") if group.row is not None else None
+        over = Var(pieces, "piece")
+        stage = Stage([over])
+        at = over.ix * group.rows + final.row_ix
+        loads = {(item, part): b.load(buffer, at) for item, part, buffer in temporaries}
+        renamed: dict[Item, Item] = {}
+        for item in items:
+            position = loads.get((item, 0)) if item.position is not None else None
+            value = loads[item, 1] if item.position is not None else loads[item, 0]
+            renamed[item] = Item(item.op, value, item.dtype, position)
+        stage.items = list(renamed.values())
+        mapping = {group.row: final.row_ix} if group.row is not None else {}
+        ix, x = substitute(b, mapping, renamed)
+        for s in kept:
+            for store in s.stores:
+                store.ix, store.value = ix(store.ix), x(store.value)
+        final.stages = [stage, *kept]
+        final.reductions = {id(i): i for i in stage.items}
+        nest = Nest(final, self.target)
+        if pieces == 1:
+            raise AssertionError("a reduction in one piece needs no second stage")
+        self.kernel(nest.sections(), nest.stages)
+
+    # ***** other steps *****
+
+    def special(self, special: Special) -> None:
+        stages = special.group.stages
+        outer: list[Any] = list(special.group.values)
+        if special.node.prim.lower[0] == "scan" and stages[0].loops:
+            nest = SpecialNest(special, stages[0], outer, self.target)
+            self.kernel(nest.sections(), nest.stages)
+            return
+        self.single = False
+        if not stages[0].loops and special.node.prim.lower[0] == "scan":
+            stages[0].loops = outer
+        self.points(special.group, stages[0])
+        if len(stages) > 1:
+            nest = SpecialNest(special, stages[1], outer, self.target)
+            self.kernel(nest.sections(), nest.stages)
+
+    def points(self, group: Group, stage: Stage) -> None:
+        """A kernel for one pointwise stage of a group."""
+        only = Group(group.held)
+        only.builder, only.stages = group.builder, [stage]
+        nest = Nest(only, self.target)
+        self.kernel(nest.sections(), nest.stages)
+
+    def copy(self, copy: Copy) -> None:
+        group = Group(lambda value: None)
+        dims = [Var(s, "d") for s in copy.shape]
+        index = [d.ix for d in dims]
+        stage = Stage([d for d in dims if d.size != 1])
+        value = group.builder.load(copy.source.buffer, copy.source.place(index))
+        stage.stores = [Store(copy.target.buffer, copy.target.place(index), value)]
+        self.single = False
+        self.points(group, stage)
+
+    def extern(self, extern: Extern) -> None:
+        node = extern.node
+        inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
+        for source in extern.outputs:
+            self.places[source.buffer] = self.next_place
+            self.next_place += 1
+        outputs = [self.operand(v, s) for v, s in zip(node.outputs, extern.outputs, strict=True)]
+        sizes = [self.schedule.sizes[s.buffer] * s.buffer.dtype.itemsize for s in extern.outputs]
+        self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, dict(node.params)))
+
+    def operand(self, value: Value, source: Source) -> Operand:
+        place = self.places.get(source.buffer, -1)
+        return Operand(place, value.dtype, value.shape, source.strides)
+
+
+def _parts(item: Item) -> list[tuple[int, DType]]:
+    from rushlight._types.dtype import INT64
+
+    return [(0, INT64), (1, item.dtype)] if item.position is not None else [(0, item.dtype)]
+

@@ -1,0 +1,465 @@
+"""What is fused with what: a graph becomes groups, each group a kernel (or two), and library calls between them.
+
+Everything that can be computed from an index is recomputed where it is used, not stored.  What is stored: outputs, operands
+of library calls, results of scans and scatters, and reductions that are wanted outside of their group.  Nodes are taken in
+graph order; each reduction or stored value joins the latest group it fits into, or starts one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._kernels.groups import Group, Misfit
+from rushlight._kernels.indexing import Var
+from rushlight._kernels.loops import Buffer
+from rushlight._kernels.nest import PIECE, Target
+from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
+from rushlight._types.layout import contiguous_strides, extent, numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Node, Value
+
+__all__ = ["Copy", "Extern", "Schedule", "Special"]
+
+MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
+MAX_STORES = 5  # outputs that one call can allocate
+
+
+class Special:
+    """A scan or a scatter: a kernel of its own form, with its producers fused in."""
+
+    def __init__(self, node: Node, group: Group, targets: list[Source]) -> None:
+        self.node, self.group, self.targets = node, group, targets
+
+
+class Extern:
+    """A library call on values that lie in memory."""
+
+    def __init__(self, node: Node, inputs: list[Source], outputs: list[Source]) -> None:
+        self.node, self.inputs, self.outputs = node, inputs, outputs
+
+
+class Copy:
+    """Brings a temporary into the memory of an input that could not be written at once."""
+
+    def __init__(self, source: Source, target: Source, shape: tuple[int, ...]) -> None:
+        self.source, self.target, self.shape = source, target, shape
+
+
+class Schedule:
+    """The groups of a graph in the order they run.
+
+    `buffers` maps every buffer to its size in elements; `inputs` and `args` are those of the graph, `outputs` holds the buffer
+    of each output that is not written into an input.
+    """
+
+    def __init__(
+        self, graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None,
+        aliases: dict[int, int], overlaps: dict[int, Sequence[int]], target: Target,
+    ) -> None:  # fmt: skip
+        self.graph, self.target = graph, target
+        self.aliases, self.overlaps = aliases, overlaps
+        self.groups: list[Group | Special | Extern | Copy] = []
+        self.sizes: dict[Buffer, int] = {}
+        self.notes: list[str] = []
+        self.placed: dict[int, tuple[Any, int]] = {}  # value -> (where it lies, index of the group that puts it there)
+        self.homes: dict[int, int] = {}  # reduction -> index of its group
+        self.pending: dict[int, Source] = {}
+        self.inputs: list[Buffer] = []
+        self.args: list[Any] = []
+        self.input_buffers: dict[int, Buffer] = {}
+        self._take_inputs(layouts)
+        self.targets = self._targets(out_strides)
+        self.outputs = [t.buffer for i, t in enumerate(self.targets) if i not in aliases]
+
+    def _take_inputs(self, layouts: Sequence[Sequence[int] | None]) -> None:
+        if len(layouts) != len(self.graph.inputs):
+            raise TypeError(f"the graph has {len(self.graph.inputs)} inputs, got {len(layouts)} layouts")
+        self.sources: list[Source | None] = []
+        for k, (value, strides) in enumerate(zip(self.graph.inputs, layouts, strict=True)):
+            if strides is None:
+                if value.shape:
+                    raise TypeError(f"input {k} has shape {list(value.shape)} and no strides: only 0-d values are handed over as numbers")
+                self.placed[id(value)] = ((len(self.args), value.dtype), -1)
+                self.args.append(value.dtype)
+                self.sources.append(None)
+                continue
+            buffer = Buffer(f"input{k}", value.dtype, "input")
+            self.inputs.append(buffer)
+            self.input_buffers[k] = buffer
+            self.sizes[buffer] = extent(value.shape, strides)
+            source = Source(buffer, strides)
+            self.sources.append(source)
+            self.placed[id(value)] = (source, -1)
+
+    def _targets(self, out_strides: Sequence[Sequence[int] | None] | None) -> list[Source]:
+        targets = []
+        for i, value in enumerate(self.graph.outputs):
+            alias = self.aliases.get(i)
+            if alias is not None:
+                source = self.sources[alias]
+                given = self.graph.inputs[alias]
+                if source is None or given.shape != value.shape or given.dtype is not value.dtype:
+                    raise ValueError(f"output {i} cannot be written into input {alias}: shapes or dtypes differ")
+                targets.append(source)
+                continue
+            strides = out_strides[i] if out_strides is not None else None
+            targets.append(self.new_buffer(value, f"output{i}", "output", strides))
+        return targets
+
+    def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Source:
+        """Memory for a value."""
+        strides = contiguous_strides(value.shape) if strides is None else strides
+        buffer = Buffer(name, value.dtype, role)
+        self.sizes[buffer] = extent(value.shape, strides)
+        return Source(buffer, strides)
+
+    # ***** the walk *****
+
+    def run(self) -> Schedule:
+        """Form the groups."""
+        wanted: dict[int, list[int]] = {}
+        for i, value in enumerate(self.graph.outputs):
+            wanted.setdefault(id(value), []).append(i)
+        self.uses = _count_uses(self.graph)
+        for value in self.graph.inputs:
+            self._store_outputs(value, wanted)
+        for node in self.graph.nodes:
+            self._take_node(node, wanted)
+            for value in node.outputs:
+                self._store_outputs(value, wanted)
+        self._mend_hazards()
+        return self
+
+    def _store_outputs(self, value: Value, wanted: dict[int, list[int]]) -> None:
+        for i in wanted.get(id(value), ()):
+            target = self.targets[i]
+            if numel(value.shape) == 0:
+                continue
+            held = self.placed.get(id(value))
+            if held is not None and held[0] is target:
+                continue
+            self._store(value, target)
+
+    def _take_node(self, node: Node, wanted: dict[int, list[int]]) -> None:
+        kind = node.prim.lower[0]
+        if all(numel(v.shape) == 0 for v in node.outputs):
+            return
+        if kind == "extern":
+            self._extern(node, wanted)
+        elif kind in ("scan", "scatter", "index_write"):
+            self._special(node, wanted)
+        elif is_reduction(node):
+            self._reduce(node)
+
+    # ***** where values lie *****
+
+    def held_for(self, number: int) -> Any:
+        """The function that tells the group `number` where values lie."""
+
+        def held(value: Value) -> Any:
+            found = self.placed.get(id(value))
+            if found is not None:
+                where, group = found
+                if group < number:
+                    return where
+                if group > number:
+                    raise Misfit("it needs what is made later")
+            home = self.homes.get(id(value))
+            if home is None:
+                node = value.node
+                if node is not None and (is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")):
+                    raise Misfit("it needs what is made later")
+                return None
+            if home == number:
+                return None
+            if home > number:
+                raise Misfit("it needs a reduction of a later group")
+            source = self.pending.get(id(value))
+            if source is None:
+                source = self.pending[id(value)] = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+                self._pending_values[id(value)] = value
+            return source
+
+        return held
+
+    _pending_values: dict[int, Value] = {}
+
+    def _begin(self) -> None:
+        self.pending = {}
+        self._pending_values = {}
+
+    def _commit(self) -> None:
+        """Store the reductions of other groups that the last addition asked for."""
+        for key, source in self.pending.items():
+            home = self.homes[key]
+            group = self.groups[home]
+            assert isinstance(group, Group)
+            group.add_store(self._pending_values[key], source)
+            self.placed[key] = (source, home)
+            self.notes.append(f"group {home}: stores {_name(self._pending_values[key])} for later groups")
+        self._begin()
+
+    # ***** stores and reductions *****
+
+    def _store(self, value: Value, target: Source) -> None:
+        size = numel(value.shape)
+
+        def fits(group: Group) -> bool:
+            stores = sum(len(s.stores) for s in group.stages)
+            if stores >= MAX_STORES:
+                return False
+            if group.reductions:
+                return group.rows >= MANY_ROWS or size <= 2 * PIECE or size == group.rows
+            return group.shape == tuple(s for s in value.shape if s != 1) and bool(self._shares(group, value))
+
+        number = self._join(fits, lambda g: g.add_store(value, target), f"store {_name(value)}")
+        if id(value) not in self.placed:
+            self.placed[id(value)] = (target, number)
+
+    def _shares(self, group: Group, value: Value) -> bool:
+        """Whether a value reads something that the group reads or makes."""
+        seen: set[int] = set()
+        todo = [value]
+        mine = set(map(id, group.values))
+        while todo and len(seen) < 64:
+            v = todo.pop()
+            if id(v) in seen:
+                continue
+            seen.add(id(v))
+            if id(v) in group.reads or id(v) in mine:
+                return True
+            if v.node is not None and id(v) not in self.placed:
+                todo.extend(v.node.inputs)
+        return False
+
+    def _reduce(self, node: Node) -> None:
+        if is_trivial(node):
+            return
+        value = node.outputs[0]
+        rows, work = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node))
+
+        def fits(group: Group) -> bool:
+            if not group.reductions or group.rows != rows:
+                return False
+            if rows >= MANY_ROWS or work <= 2 * PIECE:
+                return True
+            return not self._depends(node, group) and [v.size for v in group.stages[0].loops] == [
+                s for s in reduced_sizes(node) if s != 1
+            ]
+
+        number = self._join(fits, lambda g: g.add_reduction(node), f"{node.prim.name} {_name(value)}")
+        self.homes[id(value)] = number
+
+    def _depends(self, node: Node, group: Group) -> bool:
+        """Whether a node needs a reduction of the group."""
+        seen: set[int] = set()
+        todo = list(node.inputs)
+        while todo:
+            v = todo.pop()
+            if id(v) in group.reductions:
+                return True
+            if id(v) not in seen and v.node is not None:
+                seen.add(id(v))
+                todo.extend(v.node.inputs)
+        return False
+
+    def _join(self, fits: Any, add: Any, what: str) -> int:
+        """Add to the latest group that takes it, or to a new one; the group's number."""
+        tried = 0
+        for number in range(len(self.groups) - 1, -1, -1):
+            group = self.groups[number]
+            if not isinstance(group, Group) or not fits(group):
+                continue
+            tried += 1
+            if tried > 3:
+                break
+            self._begin()
+            before = len(group.stages)
+            reads = set(group.reads)
+            try:
+                add(group)
+            except Misfit as why:
+                del group.stages[before:]
+                group.probe = None
+                group.reads = reads
+                self.notes.append(f"group {number}: does not take {what}: {why}")
+                continue
+            self._commit()
+            self.notes.append(f"group {number}: takes {what}")
+            return number
+        number = len(self.groups)
+        self._begin()
+        group = Group(self.held_for(number))
+        add(group)
+        self.groups.append(group)
+        self._commit()
+        self.notes.append(f"group {number}: starts with {what}")
+        return number
+
+    # ***** special kernels and library calls *****
+
+    def _special(self, node: Node, wanted: dict[int, list[int]]) -> None:
+        number = len(self.groups)
+        self._begin()
+        group = Group(self.held_for(number))
+        targets = []
+        for value in node.outputs:
+            home = next((self.targets[i] for i in wanted.get(id(value), ()) if i not in self.aliases), None)
+            targets.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+        special = Special(node, group, targets)
+        prepare_special(special)
+        self.groups.append(special)
+        self._commit()
+        for value, target in zip(node.outputs, targets, strict=True):
+            self.placed[id(value)] = (target, number)
+        self.notes.append(f"group {number}: {node.prim.name}")
+
+    def _extern(self, node: Node, wanted: dict[int, list[int]]) -> None:
+        inputs = [self.as_source(x) for x in node.inputs]
+        outputs = []
+        number = len(self.groups)
+        for value in node.outputs:
+            home = next((self.targets[i] for i in wanted.get(id(value), ()) if i not in self.aliases), None)
+            outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+        self.groups.append(Extern(node, inputs, outputs))
+        for value, target in zip(node.outputs, outputs, strict=True):
+            self.placed[id(value)] = (target, number)
+        self.notes.append(f"group {number}: calls {node.prim.name}")
+
+    def as_source(self, value: Value) -> Source:
+        """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose."""
+        found = self.placed.get(id(value))
+        if found is not None and isinstance(found[0], Source):
+            return found[0]
+        if numel(value.shape) == 0:
+            return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+        view = self._as_view(value)
+        if view is not None:
+            return view
+        target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+        self._store(value, target)
+        if found is None:
+            self.placed[id(value)] = (target, self.placed[id(value)][1])
+        return target
+
+    def _as_view(self, value: Value) -> Source | None:
+        self._begin()
+        group = Group(self.held_for(len(self.groups)))
+        dims = [Var(s, "d") for s in value.shape]
+        x = Puller(group.builder, group.resolve).pull(value, [d.ix for d in dims])
+        if x.kind != "load" or x.args:
+            self._begin()
+            return None
+        buffer, ix = x.value
+        if ix.const or any(type(a) is not Var for a, _ in ix.terms):
+            self._begin()
+            return None
+        self._commit()
+        steps = {a: c for a, c in ix.terms}
+        if any(c < 0 for c in steps.values()):
+            return None
+        return Source(buffer, [steps.get(d, 0) for d in dims])
+
+    # ***** memory written in place *****
+
+    def _mend_hazards(self) -> None:
+        """Outputs that go into an input's memory must not disturb those who still read it."""
+        copies: list[Copy] = []
+        for i, k in self.aliases.items():
+            target = self.targets[i]
+            shared = {self.input_buffers[j] for j in self.overlaps.get(i, ()) if j in self.input_buffers}
+            value = self.graph.outputs[i]
+            if numel(value.shape) == 0:
+                continue
+            writer = next(
+                (n for n, g in enumerate(self.groups) if isinstance(g, Group) and any(s.buffer is target.buffer for t in g.stages for s in t.stores)),
+                None,
+            )
+            if writer is None or not self._in_the_way(writer, target.buffer, shared):
+                continue
+            temporary = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", target.strides)
+            group = self.groups[writer]
+            assert isinstance(group, Group)
+            for stage in group.stages:
+                for store in stage.stores:
+                    if store.buffer is target.buffer:
+                        store.buffer = temporary.buffer
+            for key, (where, number) in list(self.placed.items()):
+                if where is target and number == writer:
+                    self.placed[key] = (temporary, number)
+            copies.append(Copy(temporary, target, value.shape))
+            self.notes.append(f"output {i} goes through a temporary, because input {k} is still read")
+        self.groups.extend(copies)
+
+    def _in_the_way(self, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
+        from rushlight._kernels.nest import facts_of
+
+        for number in range(writer, len(self.groups)):
+            group = self.groups[number]
+            if isinstance(group, Extern):
+                if any(s.buffer is buffer or s.buffer in shared for s in group.inputs):
+                    return True
+                continue
+            if isinstance(group, Copy):
+                continue
+            stages = group.stages if isinstance(group, Group) else group.group.stages
+            for at, stage in enumerate(stages):
+                facts = facts_of([stage])
+                stores = {s.ix for s in stage.stores if s.buffer is buffer}
+                stored_before = any(s.buffer is buffer for t in stages[:at] for s in t.stores)
+                stored_later = any(s.buffer is buffer for t in stages[at + 1 :] for s in t.stores)
+                for read, ix, weight in facts.accesses:
+                    if weight != 1.0:
+                        continue
+                    if read in shared:
+                        return True
+                    if read is not buffer:
+                        continue
+                    if number > writer or stored_before or (stores and ix not in stores):
+                        return True
+                    if stored_later and isinstance(group, Group) and not _same_row(group, stage, ix, buffer):
+                        return True
+        return False
+
+
+def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:
+    """Whether an early read of a buffer stays in the row that a later stage of the group writes."""
+    row = group.row
+    if row is None:
+        return True
+    stored = next(s.ix for t in group.stages for s in t.stores if s.buffer is buffer)
+
+    def part(i: Any) -> Any:
+        return [(a, c) for a, c in i.terms if row in a.vars], i.const
+
+    def rest(i: Any) -> Any:
+        return sorted((c, getattr(a, "size", 0)) for a, c in i.terms if row not in a.vars)
+
+    return bool(part(ix) == part(stored) and rest(ix) == rest(stored))
+
+
+def is_reduction(node: Node) -> bool:
+    """Whether a node's elements each run a loop of their own."""
+    return node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow"
+
+
+def _count_uses(graph: Graph) -> dict[int, int]:
+    uses: dict[int, int] = {}
+    for node in graph.nodes:
+        for x in node.inputs:
+            uses[id(x)] = uses.get(id(x), 0) + 1
+    return uses
+
+
+def _name(value: Value) -> str:
+    made = value.node.prim.name if value.node is not None else "input"
+    return f"{made} {value.dtype.name}{list(value.shape)}"
+
+
+def prepare_special(special: Special) -> None:
+    """Build the expressions of a scan or a scatter."""
+    from rushlight._kernels.special import prepare
+
+    prepare(special)

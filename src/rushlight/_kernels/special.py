@@ -1,0 +1,171 @@
+"""Scans and scatters: loops whose order matters.
+
+A scan runs along its dim, all other dims are rows (or lanes).  A scatter copies its first operand, then goes through the
+indices in order; what cannot collide (the dims that the index does not touch) is rows or lanes, so that the result is the
+same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._kernels.groups import Stage
+from rushlight._kernels.indexing import ZERO, Ix, Var
+from rushlight._kernels.loops import Item, Loop, Scan, Section, Store
+from rushlight._kernels.nest import Nest, facts_of
+from rushlight._kernels.pull import RUNTIME_ERROR, data_index
+from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._kernels.nest import Target
+    from rushlight._kernels.schedule import Special
+
+__all__ = ["SpecialNest", "prepare"]
+
+_SCANS = {"cumsum": "add", "cumprod": "mul", "cummax": "lastmax", "cummin": "lastmin"}
+_COMBINE = {"set": None, "add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}
+
+
+def prepare(special: Special) -> None:
+    """Fill the special's group with the stages of its kernels."""
+    kind = special.node.prim.lower[0]
+    if kind == "scan":
+        _prepare_scan(special)
+    elif kind == "scatter":
+        _prepare_scatter(special)
+    else:
+        _prepare_index_put(special)
+
+
+def _vars(shape: tuple[int, ...]) -> tuple[list[Ix], list[Var | None]]:
+    dims = [Var(s, "d") if s != 1 else None for s in shape]
+    return [ZERO if d is None else d.ix for d in dims], dims
+
+
+def _prepare_scan(special: Special) -> None:
+    node, group = special.node, special.group
+    x, dim = node.inputs[0], node.params["dim"]
+    index, dims = _vars(x.shape)
+    value = group.puller.pull(x, index)
+    b = group.builder
+    stage = Stage([dims[dim]] if dims[dim] is not None else [])
+    op = _SCANS[node.prim.name]
+    if len(special.targets) == 1:
+        item = Item(op, value, value.dtype)
+        results = [b.ref(item)]
+    else:
+        item = Item(op, value, value.dtype, b.index(index[dim], INT64))
+        results = [b.ref(item, 1), b.ref(item, 0)]
+    if not stage.loops:  # a single element is its own scan
+        results = [value, b.const(0, INT64)][: len(special.targets)]
+    else:
+        stage.items.append(item)
+    stage.stores = [Store(t.buffer, t.place(index), r) for t, r in zip(special.targets, results, strict=True)]
+    group.stages = [stage]
+    group.values = [d for k, d in enumerate(dims) if d is not None and k != dim]  # type: ignore[misc]
+
+
+def _prepare_copy(special: Special) -> Stage:
+    """The stage that brings the first operand to the result."""
+    x, target = special.node.inputs[0], special.targets[0]
+    index, dims = _vars(x.shape)
+    stage = Stage([d for d in dims if d is not None])
+    stage.stores = [Store(target.buffer, target.place(index), special.group.puller.pull(x, index))]
+    return stage
+
+
+def _prepare_scatter(special: Special) -> None:
+    node, group, target = special.node, special.group, special.targets[0]
+    x, at, src = node.inputs
+    dim = node.params["dim"]
+    copy = _prepare_copy(special)
+    group.stages = [copy]
+    if numel(at.shape) == 0:
+        group.values = []
+        return
+    index, dims = _vars(at.shape)
+    value = group.puller.pull(src, index)
+    place = list(index)
+    place[dim] = data_index(group.puller.pull(at, index), x.shape[dim], dim, RUNTIME_ERROR)
+    combine = _COMBINE[node.params["reduce"]]
+    if x.dtype is BOOL and combine is not None:
+        combine = {"add": "bitwise_or", "mul": "bitwise_and", "maximum": "bitwise_or", "minimum": "bitwise_and"}[combine]
+    update = Stage([dims[dim]] if dims[dim] is not None else [])
+    update.stores = [Store(target.buffer, target.place(place), value, combine)]
+    group.stages.append(update)
+    group.values = [d for k, d in enumerate(dims) if d is not None and k != dim]  # type: ignore[misc]
+
+
+def _prepare_index_put(special: Special) -> None:
+    node, group, target = special.node, special.group, special.targets[0]
+    x, values, *at = node.inputs
+    group.stages = [_prepare_copy(special)]
+    group.values = []
+    if numel(values.shape) == 0:
+        return
+    ndim = len(at[0].shape)
+    index, dims = _vars(values.shape)
+    where = [data_index(group.puller.pull(a, index[:ndim]), x.shape[k], k) for k, a in enumerate(at)]
+    value = group.puller.pull(values, index)
+    combine = None
+    if node.params["accumulate"]:
+        combine = "bitwise_or" if x.dtype is BOOL else "add"
+    update = Stage([d for d in dims[:ndim] if d is not None])
+    update.stores = [Store(target.buffer, target.place([*where, *index[ndim:]]), value, combine)]
+    group.stages.append(update)
+    group.values = [d for d in dims[ndim:] if d is not None]  # type: ignore[misc]
+
+
+class SpecialNest(Nest):
+    """The loop nest of a scan or of the writing part of a scatter: `outer` in any order, the inner loops in order."""
+
+    def __init__(self, special: Special, stage: Stage, outer: list[Var], target: Target) -> None:
+        super().__init__(special.group, target)
+        self.special = special
+        self.stages = [stage]
+        self.outer = outer
+
+    def all_loops(self) -> list[Var]:
+        return list(self.outer)
+
+    def order_dims(self) -> None:
+        if self.outer:
+            self.outer = self.ordered(self.outer, facts_of(self.stages))
+
+    def merge_dims(self) -> None:
+        from rushlight._kernels.nest import merge
+
+        mapping: dict[Var, Ix] = {}
+        self.outer = merge(self.outer, list(facts_of(self.stages).places), mapping)
+        self.apply(mapping)
+
+    def sections(self) -> list[Section]:
+        self.split_dims()
+        self.order_dims()
+        self.merge_dims()
+        stage = self.stages[0]
+        facts = facts_of(self.stages)
+        width, unroll = self.lane_count(facts), 1
+        outer = list(self.outer)
+        lane: Var | None = None
+        if outer:
+            votes = self.votes(outer, facts)
+            lane = max(outer, key=lambda v: votes[v])
+            if votes[lane] <= 0 and not stage.items or lane.size < 4:
+                lane = None
+            else:
+                outer.remove(lane)
+                outer.append(lane)
+        body: list[Any] = list(stage.stores)
+        if stage.items:
+            reverse = bool(self.special.node.params.get("reverse", False))
+            body = [Scan(stage.loops[0], stage.items, body, reverse)]
+        else:
+            for v in reversed(stage.loops):
+                body = [Loop(v, body)]
+        work = facts.cost * numel([v.size for v in outer]) * stage.work
+        split = self.cut(outer, work, width, lane)
+        for v in reversed(outer):
+            body = [Loop(v, body, lanes=v is lane)]
+        return [Section(body, split, width if lane is not None else 1, unroll)]
