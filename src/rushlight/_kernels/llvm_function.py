@@ -949,8 +949,19 @@ class Accumulator:
 
 
 def _halves(v: Val, width: int) -> tuple[Val, Val]:
+    """The lower and the upper half of a vector's lanes."""
     narrow = v.em.at(width)
-    return narrow._part(v, v.em, 0), narrow._part(v, v.em, width)
+    low, high = (
+        narrow.emit(f"extractelement {v.vt} {v}, i64 {start}", v.type)
+        if width == 1
+        else narrow.emit(f"shufflevector {v.vt} {v}, {v.vt} poison, {_lanes(start, width)}", v.type)
+        for start in (0, width)
+    )
+    return low, high
+
+
+def _lanes(start: int, count: int) -> str:
+    return f"<{count} x i32> <" + ", ".join(f"i32 {k}" for k in range(start, start + count)) + ">"
 
 
 def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dtype: DType) -> tuple[Val, Val]:

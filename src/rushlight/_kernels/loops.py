@@ -274,7 +274,7 @@ class Writer:
         for section in k.sections:
             split, cut = section.split, ""
             if split is not None:
-                cut = f" split {self.name(split.var, 'i')} of {self.int(split.var.size)} by {self.slot(("chunk", split.chunk))}"
+                cut = f" split {self.name(split.var, 'i')} of {self.int(split.var.size)} by {self.slot(('chunk', split.chunk))}"
                 cut += f" piece {self.name(split.index, 'i')}" if split.index is not None else ""
             if len(k.sections) > 1:
                 cut += f" pieces {self.int(section.pieces)}"

@@ -235,8 +235,6 @@ class Schedule:
         return False
 
     def _reduce(self, node: Node) -> None:
-        if is_trivial(node):
-            return
         value = node.outputs[0]
         rows, work = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node))
 
@@ -442,7 +440,7 @@ def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:
 
 def is_reduction(node: Node) -> bool:
     """Whether a node's elements each run a loop of their own."""
-    return node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow"
+    return (node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow") and not is_trivial(node)
 
 
 def _count_uses(graph: Graph) -> dict[int, int]:
