@@ -147,9 +147,11 @@ def _parse_kind(argument: ast.arg) -> tuple[tuple[int, ...], DType, bool]:
 
 
 def _parse_call(node: ast.expr, builder: GraphBuilder, held: dict[str, Value]) -> Sequence[Value]:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in PRIMITIVES:
+    called = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(called, ast.Attribute) or ast.unparse(called.value) != "prim" or called.attr not in PRIMITIVES:
         raise _fault(node, "expected a call of a primitive")
-    primitive = PRIMITIVES[node.func.attr]
+    assert isinstance(node, ast.Call)
+    primitive = PRIMITIVES[called.attr]
     inputs = [_lookup(item, held) for item in node.args]
     params = {keyword.arg or "": _parse_literal(keyword.value) for keyword in node.keywords}
     with builder:

@@ -97,13 +97,18 @@ def pointwise(
     result: Callable[[DType], DType] = identity,
     family: str = "pointwise",
     half: bool = False,
+    arity: int = 2,
 ) -> Primitive:
     """A primitive that works element by element on operands of one shape and dtype.
 
-    `rules` has one entry per operand (None where the derivative is zero everywhere); `result` gives the dtype of the result.
+    `rules` has one entry per operand (None where the derivative is zero everywhere); `arity` counts the operands where there are
+    no rules; `result` gives the dtype of the result.
     """
+    operands = arity if isinstance(rules, not_differentiable) else len(rules)
 
     def spec(*xs: Any) -> Aval:
+        if len(xs) != operands:
+            raise TypeError(f"prim.{name} takes {operands} operands, got {len(xs)}")
         for x in xs:
             require(name, x, kinds, half)
         require_equal(name, *xs)

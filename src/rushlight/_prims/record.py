@@ -118,4 +118,8 @@ class Primitive:
         return f"prim.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (PRIMITIVES.__getitem__, (self.name,))
+        return (_by_name, (self.name,))
+
+
+def _by_name(name: str) -> Primitive:
+    return PRIMITIVES[name]
