@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rushlight._ops.bodies import (
-    CPP_NAME, as_float, given_dtype, is_number, is_weak, isinf, isnan, number_kind, number_value, pair, refuse, wide,
+    CPP_NAME, HALF, as_float, given_dtype, is_number, is_weak, isinf, isnan, number_kind, number_value, pair, refuse, wide,
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -100,16 +100,22 @@ def _floor_quotient(x: Any, y: Any) -> Any:
     return build.select(build.eq(y, 0.0), x / y, whole)
 
 
+def _as_given(x: Any, dtype: Any) -> Any:
+    """Rounded as a half type would hold it: PyTorch cuts the rounded quotient."""
+    return build.convert(build.convert(x, dtype), x.dtype) if dtype in HALF else x
+
+
 def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
     if rounding_mode is None:
         x, y = _floats(x, y)
         return x / y
     if rounding_mode not in ("trunc", "floor"):
         raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+    given = next(given_dtype(v) for v in (x, y) if not is_weak(v))
     x, y = pair(x, y)
     refuse(x, f"div_{rounding_mode}", "bc")
     if x.dtype.is_floating_point:
-        return prim.trunc(x / y) if rounding_mode == "trunc" else _floor_quotient(x, y)
+        return prim.trunc(_as_given(x / y, given)) if rounding_mode == "trunc" else _floor_quotient(x, y)
     return prim.div_trunc(x, y) if rounding_mode == "trunc" else prim.div_floor(x, y)
 
 

@@ -88,7 +88,8 @@ class Operator:
         OPERATORS[self.name] = self
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a hand-written gradient: `rule(cts, outs, *inputs, **keywords)` -> one cotangent (or None) per tensor argument.
+        """Give a hand-written gradient: `rule(cts, outs, *inputs, **keywords)` -> one cotangent (or None) per declared tensor argument, also for
+        those that may be None or a number.
 
         `cts` and `outs` are single values for one result and no residuals, else tuples (a result without a cotangent has None);
         `inputs` are the body's arguments.  For `Tensor[]` arguments the cotangents come flat, in the order of the tensors.

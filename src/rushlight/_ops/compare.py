@@ -1,0 +1,243 @@
+"""Comparisons, logic, bits, and choosing between values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._ops.bodies import (
+    as_bool, is_number, is_weak, isnan, number_kind, number_value, pair, refuse, wide,
+)  # fmt: skip
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.layout import broadcast_shapes
+from rushlight._types.promotion import default_dtype
+
+__all__: list[str] = []
+
+BOTH = ("input", "other")
+
+
+# ***** comparing *****
+
+
+def _comparison(name: str, alias: str, doc: str) -> None:
+    def body(x: Any, y: Any) -> Any:
+        x, y = pair(x, y)
+        if name not in ("eq", "ne"):
+            refuse(x, name, "c")
+        return getattr(prim, name)(x, y)
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), out=True, inplace=True,
+             inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc)(body)  # fmt: skip
+
+
+_comparison("eq", "", "input == other.")
+_comparison("ne", "not_equal", "input != other.")
+_comparison("lt", "less", "input < other.")
+_comparison("le", "less_equal", "input <= other.")
+_comparison("gt", "greater", "input > other.")
+_comparison("ge", "greater_equal", "input >= other.")
+
+
+@operator("isclose(Tensor input, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor", like="operands")
+def isclose(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+    """|input - other| <= atol + rtol * |other|, or equal; `equal_nan` makes NaN close to NaN."""
+    if x.dtype is not y.dtype:
+        raise RuntimeError(f"{x.dtype} did not match {y.dtype}")
+    if rtol < 0 or atol < 0:
+        which, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)
+        raise RuntimeError(f"{which} must be greater than or equal to zero, but got {value}")
+    x, y = pair(wide(x), wide(y))
+    close = prim.eq(x, y)
+    exact = x.dtype.kind in "bui"
+    if equal_nan and not exact:
+        close = close | (isnan(x) & isnan(y))
+    if rtol == 0 and atol == 0:
+        return close
+    if exact:
+        x, y = build.convert(x, default_dtype()), build.convert(y, default_dtype())
+    gap = prim.abs(x - y)
+    return close | ((gap <= rtol * prim.abs(y) + atol) & (gap < math.inf))
+
+
+# ***** logic: any dtype counts as x != 0 *****
+
+
+def _logical(name: str, primitive: str, doc: str) -> None:
+    def body(x: Any, y: Any) -> Any:
+        shape = broadcast_shapes(x.shape, y.shape)
+        return getattr(prim, primitive)(*(build.broadcast_to(as_bool(wide(v)), shape) for v in (x, y)))
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=(), doc=doc)(body)
+
+
+_logical("logical_and", "bitwise_and", "Whether both are true.")
+_logical("logical_or", "bitwise_or", "Whether either is true.")
+_logical("logical_xor", "bitwise_xor", "Whether one of them, but not both, is true.")
+
+
+@operator("logical_not(Tensor input) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=())
+def logical_not(x: Any) -> Any:
+    """Whether it is 0."""
+    return prim.bitwise_not(as_bool(wide(x)))
+
+
+# ***** bits *****
+
+
+def _bitwise(name: str, doc: str) -> None:
+    def body(x: Any, y: Any) -> Any:
+        x, y = pair(x, y)
+        refuse(x, f"{name}_cpu", "fc")
+        return getattr(prim, name)(x, y)
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, out=True, inplace=True, inplace_spaces=(),
+             doc=doc)(body)  # fmt: skip
+
+
+_bitwise("bitwise_and", "Bits set in both (`and` for bool).")
+_bitwise("bitwise_or", "Bits set in either (`or` for bool).")
+_bitwise("bitwise_xor", "Bits set in one of the two (`!=` for bool).")
+
+
+@operator("bitwise_not(Tensor input) -> Tensor", promote="same", out=True, inplace=True, inplace_spaces=())
+def bitwise_not(x: Any) -> Any:
+    """Every bit flipped (`not` for bool)."""
+    refuse(x, "bitwise_not_cpu", "fc")
+    return prim.bitwise_not(x)
+
+
+def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
+    def body(x: Any, y: Any) -> Any:
+        x, y = pair(x, y)
+        refuse(x, f"{primitive}_cpu", "bfc")
+        return getattr(prim, primitive)(x, y)
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, out=True, inplace=True, inplace_spaces=(),
+             doc=doc)(body)  # fmt: skip
+    return body
+
+
+_shift("bitwise_left_shift", "shift_left", "Bits moved up by `other` places.")
+_shift("bitwise_right_shift", "shift_right", "Bits moved down by `other` places; the sign stays.")
+
+
+# ***** choosing *****
+
+
+def _numbers_alone(x: Any, y: Any) -> list[Any]:
+    """Two numbers as values of the dtype that PyTorch gives to numbers."""
+    order = "bifc"
+    kind = order[max(order.index(number_kind(v)) for v in (x, y))]
+    dtype = {"b": BOOL, "i": INT64, "f": default_dtype(), "c": default_dtype().to_complex()}[kind]
+    return [number_value(v, dtype) for v in (x, y)]
+
+
+@operator("where(Tensor condition, Tensor input, Tensor other) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, out=True,
+          method=False)  # fmt: skip
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """`input` where the condition holds, else `other`."""
+    if condition.dtype.name == "uint8":
+        condition = as_bool(condition)
+    if condition.dtype is not BOOL:
+        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+    if is_weak(x) and is_weak(y):
+        x, y = _numbers_alone(x, y)
+    return build.select(condition, x, y)
+
+
+@operator("masked_fill(Tensor input, Tensor mask, Tensor value) -> Tensor", numbers=("value",), like="operands", inplace=True,
+          inplace_spaces=())  # fmt: skip
+def masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    """`value` where the mask holds, else `input`."""
+    if mask.dtype is not BOOL:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+    if not is_weak(value) and value.shape:
+        raise RuntimeError(
+            f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
+        )
+    if _kind_rank(value) > _kind_rank(x):
+        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
+    return build.select(mask, number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype), x)
+
+
+def _kind_rank(value: Any) -> int:
+    """bool and integers, floats, complex numbers."""
+    kind = number_kind(value) if is_number(value) else value.dtype.kind
+    return {"b": 0, "u": 0, "i": 0, "f": 1, "c": 2}[kind]
+
+
+# ***** keeping within bounds *****
+
+
+def _bounds(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
+    """All three in one shape and dtype; a bound that is missing stays None."""
+    refuse(x, "clamp", "c")
+    if low is None and high is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    given = [v for v in (low, high) if v is not None]
+    x, *rest = build.match(x, *given)
+    shape = broadcast_shapes(x.shape, *(v.shape for v in rest))
+    x, *rest = (build.broadcast_to(v, shape) for v in (x, *rest))
+    return x, rest.pop(0) if low is not None else None, rest.pop(0) if high is not None else None
+
+
+def _raise_to(x: Any, low: Any) -> Any:
+    return x | low if x.dtype is BOOL else prim.maximum(x, low)
+
+
+def _cut_to(x: Any, high: Any) -> Any:
+    return x & high if x.dtype is BOOL else prim.minimum(x, high)
+
+
+@operator("clamp(Tensor input, Tensor? min=None, Tensor? max=None) -> Tensor", promote="same", numbers=("min", "max"), inplace=True, out=True,
+          aliases=("clip",),
+          node=lambda input, min, max: "ClampBackward0" if hasattr(min, "shape") or hasattr(max, "shape") else "ClampBackward1")  # fmt: skip
+def clamp(x: Any, min: Any, max: Any) -> Any:
+    """`input` kept within [min, max]; `max` wins where they cross."""
+    x, low, high = _bounds(x, min, max)
+    x = x if low is None else _raise_to(x, low)
+    return x if high is None else _cut_to(x, high)
+
+
+@clamp.gradient
+def _(ct: Any, out: Any, x: Any, min: Any, max: Any) -> Any:
+    given = [None if b is None or is_weak(b) else b for b in (min, max)]
+    x, low, high = _bounds(x, min, max)
+    inside = prim.ge(x, low) if low is not None else None
+    if high is not None:
+        below = prim.le(x, high)
+        inside = below if inside is None else inside & below
+    to_low = to_high = None
+    if given[0] is not None:
+        hit = x < low if high is None else (x < low) & (low < high)
+        to_low = build.select(hit, ct, 0)
+    if given[1] is not None:
+        hit = x > high if low is None else (x > high) | (high < low)
+        to_high = build.select(hit, ct, 0)
+    return build.select(inside, ct, 0), to_low, to_high
+
+
+def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], Any], inside: str, hit: str) -> None:
+    def body(x: Any, bound: Any) -> Any:
+        refuse(x, name, "c")
+        return logic(*pair(x, bound))
+
+    declared = operator(f"{name}(Tensor input, Tensor {argument}) -> Tensor", promote="same", numbers=(argument,), inplace=True, out=True,
+                        doc=doc)(body)  # fmt: skip
+
+    def rule(ct: Any, out: Any, x: Any, bound: Any) -> Any:
+        weak = is_weak(bound)
+        x, bound = pair(x, bound)
+        return build.select(getattr(prim, inside)(x, bound), ct, 0), None if weak else build.select(getattr(prim, hit)(x, bound), ct, 0)
+
+    declared.gradient(rule)
+
+
+_one_bound("clamp_min", "min", "`input`, but not below `min`.", _raise_to, "ge", "lt")
+_one_bound("clamp_max", "max", "`input`, but not above `max`.", _cut_to, "le", "gt")
+
+

@@ -1,0 +1,527 @@
+"""Reductions and scans: several elements become one, or a running one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._ops.bodies import (
+    accumulator, as_bool, as_float, count_dtype, dims_of, finish, flat, iota_like, isnan, narrow,
+    reduce_dims, refuse, spread, take_slice, wide, wrap,
+)  # fmt: skip
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BOOL, INT64, DType
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+INF = math.inf
+
+
+def _by_dim(name: str) -> Callable[..., str]:
+    """`SumBackward0` for the whole, `SumBackward1` along dims."""
+    return lambda **arguments: f"{name}Backward{int(arguments.get('dim') is not None)}"
+
+
+def count_of(x: Any, dims: Any) -> int:
+    """How many elements a reduction over `dims` joins."""
+    return numel([x.shape[d] for d in dims])
+
+
+# ***** sums *****
+
+
+@operator("sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node=_by_dim("Sum"))
+def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
+    """Sum of all elements, or along dims; integers and bool are summed in int64."""
+    dims, result = dims_of(x, dim), count_dtype(x, dtype)
+    return narrow(finish(reduce_dims("sum", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
+
+
+@operator("nansum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True)
+def nansum(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
+    """Sum in which NaN counts as 0."""
+    refuse(x, "nansum", "c")
+    if x.dtype.is_floating_point:
+        x = build.select(isnan(wide(x)), 0, x)
+    return sum_(x, dim, keepdim, dtype=dtype)
+
+
+def _mean_dtype(name: str, x: Any, dtype: DType | None) -> DType:
+    result = dtype or x.dtype
+    if not (result.is_floating_point or result.is_complex):
+        what = "Optional dtype must" if dtype else "could not infer output dtype. Input dtype must"
+        raise RuntimeError(f"{name}(): {what} be either a floating point or complex dtype. Got: {result.name}")
+    return result
+
+
+@operator("mean(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node=_by_dim("Mean"))
+def mean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
+    """Mean of all elements, or along dims; NaN for no elements."""
+    result, dims = _mean_dtype("mean", x, dtype), dims_of(x, dim)
+    total = reduce_dims("sum", wide(build.convert(x, result)), dims)
+    return narrow(finish(total / float(count_of(x, dims)), x.shape, dims, keepdim), result)
+
+
+@operator("nanmean(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node="DivBackward0")
+def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
+    """Mean of the elements that are not NaN."""
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {x.dtype}")
+    result, dims = dtype or x.dtype, dims_of(x, dim)
+    x = wide(x)
+    real = x.dtype.to_real()
+    missing = isnan(x)
+    count = reduce_dims("sum", build.convert(prim.bitwise_not(missing), real), dims)
+    total = reduce_dims("sum", build.select(missing, 0, x), dims)
+    return narrow(finish(total / build.convert(count, x.dtype), x.shape, dims, keepdim), result)
+
+
+@operator("prod(Tensor input, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node=_by_dim("Prod"))
+def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
+    """Product of all elements, or along a dim; integers and bool are multiplied in int64."""
+    dims, result = dims_of(x, dim), count_dtype(x, dtype)
+    return narrow(finish(reduce_dims("prod", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
+
+
+@operator("count_nonzero(Tensor input, int[1]? dim=None) -> Tensor")
+def count_nonzero(x: Any, dim: Any) -> Any:
+    """How many elements are not 0."""
+    return reduce_dims("sum", build.convert(as_bool(wide(x)), INT64), dims_of(x, dim))
+
+
+@operator("trace(Tensor input) -> Tensor", out=False)
+def trace(x: Any) -> Any:
+    """Sum of the main diagonal of a matrix."""
+    if len(x.shape) != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {len(x.shape)}")
+    result = count_dtype(x, None)
+    rows, columns = iota_like(x, 0), iota_like(x, 1)
+    kept = build.select(prim.eq(rows, columns), wide(build.convert(x, result)), 0)
+    return narrow(prim.sum(kept, dims=(0, 1)), result)
+
+
+# ***** truth *****
+
+
+def _truth(name: str, doc: str) -> None:
+    def body(x: Any, dim: Any, keepdim: bool) -> Any:
+        dims = dims_of(x, dim, empty_is_all=False)
+        found = finish(reduce_dims(name, as_bool(wide(x)), dims), x.shape, dims, keepdim)
+        return build.convert(found, x.dtype) if x.dtype.name == "uint8" else found
+
+    operator(f"{name}(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
+
+
+_truth("all", "Whether all elements are true (along dims).")
+_truth("any", "Whether any element is true (along dims).")
+
+# ***** extremes *****
+
+
+def _nonempty(name: str, x: Any, dims: Any, asked: bool) -> None:
+    if numel(x.shape) != 0:
+        return
+    if not asked:
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+        )
+    for d in dims:
+        if x.shape[d] == 0:
+            raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+
+
+def _extreme(name: str, doc: str) -> None:
+    def body(x: Any, dim: Any, keepdim: bool) -> Any:
+        refuse(x, name, "c")
+        dims = dims_of(x, dim)
+        _nonempty(name, x, dims, dim not in (None, ()))
+        return narrow(finish(reduce_dims(name, wide(x), dims), x.shape, dims, keepdim), x.dtype)
+
+    operator(f"{name}(Tensor input, int[1] dim=[], bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
+
+
+_extreme("amax", "The greatest element (along dims); equals share the gradient.")
+_extreme("amin", "The least element (along dims); equals share the gradient.")
+
+
+def _position(name: str, doc: str) -> None:
+    def body(x: Any, dim: int | None, keepdim: bool) -> Any:
+        refuse(x, name, "bc")
+        return _arg(name, x, dim, keepdim)
+
+    operator(f"{name}(Tensor input, int? dim=None, bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
+
+
+def _arg(name: str, x: Any, dim: int | None, keepdim: bool) -> Any:
+    """Index of the extreme along `dim`, or in the flattened input."""
+    if dim is None:
+        if numel(x.shape) == 0:
+            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+        found = getattr(prim, name)(flat(wide(x)), dim=0)
+        return build.reshape(found, (1,) * len(x.shape)) if keepdim else found
+    dims = dims_of(x, dim)
+    _nonempty(name, x, dims, True)
+    if not dims:
+        return build.full((), 0, INT64)
+    return finish(getattr(prim, name)(wide(x), dim=dims[0]), x.shape, dims, keepdim)
+
+
+_position("argmax", "Index of the greatest element (along dim), the first among equals; NaN counts as greatest.")
+_position("argmin", "Index of the least element (along dim), the first among equals; NaN counts as least.")
+
+
+def _extreme_with_index(name: str, doc: str) -> None:
+    """`max` and `min` along a dim.  The gradient goes to the one place that the index names."""
+    public = name.removesuffix("_dim")
+
+    def body(x: Any, dim: int, keepdim: bool) -> Any:
+        refuse(x, public, "c")
+        dims = dims_of(x, dim)
+        _nonempty(public, x, dims, True)
+        values = narrow(finish(reduce_dims(f"a{public}", wide(x), dims), x.shape, dims, keepdim), x.dtype)
+        return values, _arg(f"arg{public}", x, dim, keepdim)
+
+    declared = operator(f"{public}(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name=name, spaces=(),
+                        method=False, out=True, doc=doc, node=f"{public.capitalize()}Backward0")(body)  # fmt: skip
+
+    def rule(cts: Any, outs: Any, x: Any, dim: int, keepdim: bool) -> Any:
+        return _to_place(cts[0], outs[1], x, dim)
+
+    declared.gradient(rule)
+
+
+def _to_place(ct: Any, index: Any, x: Any, dim: int) -> Any:
+    """`ct` where the index along dim points, 0 elsewhere."""
+    dims = dims_of(x, dim)
+    if not dims:
+        return ct
+    here = prim.eq(iota_like(x, dims[0]), spread(index, x.shape, dims))
+    return build.select(here, spread(ct, x.shape, dims), 0)
+
+
+_extreme_with_index("max_dim", "The greatest element along dim, and where it is.")
+_extreme_with_index("min_dim", "The least element along dim, and where it is.")
+
+
+def _whole_extreme(name: str, doc: str) -> None:
+    public = name.removesuffix("_all")
+
+    def body(x: Any) -> Any:
+        refuse(x, public, "c")
+        _nonempty(public, x, (), False)
+        return narrow(reduce_dims(f"a{public}", wide(x), dims_of(x, None)), x.dtype)
+
+    operator(f"{public}(Tensor input) -> Tensor", name=name, spaces=(), method=False, out=True, doc=doc,
+             node=f"{public.capitalize()}Backward1")(body)  # fmt: skip
+
+
+_whole_extreme("max_all", "The greatest of all elements.")
+_whole_extreme("min_all", "The least of all elements.")
+
+
+@operator("aminmax(Tensor input, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", out=True)
+def aminmax(x: Any, *, dim: int | None, keepdim: bool) -> Any:
+    """The least and the greatest element (along dim)."""
+    refuse(x, "aminmax", "c")
+    dims = dims_of(x, dim)
+    _nonempty("aminmax", x, dims, dim is not None)
+    return tuple(narrow(finish(reduce_dims(n, wide(x), dims), x.shape, dims, keepdim), x.dtype) for n in ("amin", "amax"))
+
+
+# ***** variance: two passes over what is reduced *****
+
+
+def _correction(dim: Any, unbiased: bool, correction: float | None) -> tuple[Any, float]:
+    """Sort out the forms `var(unbiased)`, `var(dim, unbiased, keepdim)` and `var(dim, correction=...)`."""
+    if isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], bool):
+        dim, unbiased = None, dim[0]
+    return dim, (1.0 if unbiased else 0.0) if correction is None else float(correction)
+
+
+def _moments(x: Any, dims: Any, correction: float) -> tuple[Any, Any]:
+    """(variance, mean) without keepdim; the variance of complex numbers is that of their parts added."""
+    if x.dtype.is_complex:
+        parts = [_moments(part, dims, correction) for part in (prim.real(x), prim.imag(x))]
+        return parts[0][0] + parts[1][0], prim.complex(parts[0][1], parts[1][1])
+    count = float(count_of(x, dims))
+    middle = reduce_dims("sum", x, dims) / count
+    apart = x - spread(middle, x.shape, dims)
+    return reduce_dims("sum", apart * apart, dims) / max(0.0, count - correction), middle
+
+
+def _float_only(name: str, x: Any) -> None:
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise RuntimeError(f"{name} only support floating point and complex dtypes")
+
+
+def _slope(ct: Any, x: Any, middle: Any, dims: Any, correction: float) -> Any:
+    """Gradient of the variance: 2 (x - mean) / (n - correction)."""
+    count = float(count_of(x, dims))
+    apart = x - spread(middle, x.shape, dims)
+    # Dividing as a value: one element and correction 1 give 0 * inf, which is NaN as in PyTorch, not a ZeroDivisionError.
+    scaled = spread(ct * 2.0, x.shape, dims) / (count - correction)
+    return (build.complex_(scaled) if x.dtype.is_complex else scaled) * apart
+
+
+def _spread_family() -> None:
+    """var, std, var_mean, std_mean."""
+    signature = "(Tensor input, int[1]? dim=None, bool unbiased=True, bool keepdim=False, *, float? correction=None) -> "
+
+    def declare(name: str, root: bool, both: bool) -> None:
+        def body(x: Any, dim: Any, unbiased: bool, keepdim: bool, *, correction: float | None) -> Any:
+            _float_only(name, x)
+            dim, less = _correction(dim, unbiased, correction)
+            dims = dims_of(x, dim)
+            variance, middle = _moments(wide(x), dims, less)
+            found = prim.sqrt(variance) if root else variance
+            result = narrow(finish(found, x.shape, dims, keepdim), x.dtype.to_real())
+            if both:
+                return result, narrow(finish(middle, x.shape, dims, keepdim), x.dtype), middle, found
+            return result, middle, found
+
+        doc = f"{'Standard deviation' if root else 'Variance'} (along dims){' and mean' if both else ''}; the divisor is n - correction."
+        results = "(Tensor, Tensor)" if both else "Tensor"
+        declared = operator(name + signature + results, doc=doc, out=not both)(body)
+
+        def rule(cts: Any, outs: Any, x: Any, dim: Any, unbiased: bool, keepdim: bool, *, correction: float | None) -> Any:
+            dim, less = _correction(dim, unbiased, correction)
+            dims, dtype = dims_of(x, dim), x.dtype
+            middle, found = outs[-2:]
+            x = wide(x)
+            ct, ct_mean = cts if both else (cts, None)
+            total = None
+            if ct is not None:
+                ct = build.reshape(wide(ct), found.shape)
+                if root:
+                    ct = build.select(build.eq(found, 0.0), 0.0, ct / (found * 2.0))
+                total = _slope(ct, x, middle, dims, less)
+            if ct_mean is not None:
+                share = spread(wide(ct_mean), x.shape, dims) / float(count_of(x, dims))
+                total = share if total is None else total + share
+            return narrow(total, dtype)
+
+        declared.gradient(rule)
+
+    for name, root, both in (("var", False, False), ("std", True, False), ("var_mean", False, True), ("std_mean", True, True)):
+        declare(name, root, both)
+
+
+_spread_family()
+
+# ***** norms *****
+
+
+def powers(x: Any, ord: float, dims: Any) -> Any:
+    """The norm over dims that vanish, for real or complex float x."""
+    if ord == 2 and not x.dtype.is_complex:
+        return prim.sqrt(reduce_dims("sum", x * x, dims)) if dims else prim.abs(x)
+    size = prim.abs(x)
+    if ord == INF:
+        return reduce_dims("amax", size, dims)
+    if ord == -INF:
+        return reduce_dims("amin", size, dims)
+    if ord == 0:
+        return reduce_dims("sum", build.convert(build.ne(size, 0.0), size.dtype), dims)
+    if ord == 1:
+        return reduce_dims("sum", size, dims)
+    if ord == 2:
+        re, im = prim.real(x), prim.imag(x)
+        return prim.sqrt(reduce_dims("sum", re * re + im * im, dims))
+    total = reduce_dims("sum", prim.pow(size, build.full_like(size, ord)), dims)
+    return prim.pow(total, build.full_like(total, 1.0 / ord))
+
+
+def _norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any) -> Any:
+    """ct times the derivative of the norm; 0 where the norm is 0 (norms of order >= 1 have a corner there)."""
+    norm, ct = spread(norm, x.shape, dims), spread(ct, x.shape, dims)
+    wrap_ = build.complex_ if x.dtype.is_complex else (lambda v: v)
+    if ord == 0:
+        return build.zeros_like(x)
+    if ord == 1:
+        return prim.sign(x) * wrap_(ct)
+    if ord == 2:
+        return build.select(build.eq(norm, 0.0), 0, x * wrap_(ct / norm))
+    size = prim.abs(x)
+    if ord in (INF, -INF):
+        hit = prim.eq(size, norm) | (isnan(size) & isnan(norm))
+        hits = spread(reduce_dims("sum", build.convert(hit, size.dtype), dims), x.shape, dims)
+        return prim.sign(x) * wrap_(build.select(hit, ct / hits, 0.0))
+    if ord < 1:
+        ratio = prim.pow(size, build.full_like(size, ord - 1.0))
+        ratio = build.select(build.eq(size, 0.0), 0.0, ratio)
+        return prim.sign(x) * wrap_(ratio * (ct * prim.pow(norm, build.full_like(norm, 1.0 - ord))))
+    if ord < 2:
+        ratio = prim.sign(x) * wrap_(prim.pow(size, build.full_like(size, ord - 1.0)))
+    else:
+        ratio = x * wrap_(prim.pow(size, build.full_like(size, ord - 2.0)))
+    scale = build.select(build.eq(norm, 0.0), 0.0, ct / prim.pow(norm, build.full_like(norm, ord - 1.0)))
+    return ratio * wrap_(scale)
+
+
+def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None = None) -> Any:
+    """(sum |x|^ord)^(1/ord) over all elements or dims, in the dtype of the real parts."""
+    _float_only("linalg.vector_norm: Expected a floating point or complex tensor as input;", x) if dtype is None else None
+    ord = float(ord)
+    given = build.convert(x, dtype) if dtype is not None else x
+    dims = dims_of(x, dim)
+    if numel(x.shape) == 0 and (ord < 0 or ord == INF) and any(x.shape[d] == 0 for d in dims):
+        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity")
+    norm = powers(wide(given), ord, dims)
+    return narrow(finish(norm, x.shape, dims, keepdim), given.dtype.to_real()), norm
+
+
+vector_norm = operator(
+    "vector_norm(Tensor x, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", name="linalg_vector_norm",
+    spaces=("linalg",), method=False, static=("ord",), out=True,
+)(vector_norm_body)  # fmt: skip
+
+
+@vector_norm.gradient
+def _(ct: Any, outs: Any, x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
+    dims, given = dims_of(x, dim), x.dtype
+    x = wide(build.convert(x, dtype) if dtype is not None else x)
+    return narrow(_norm_slope(x, outs[1], float(ord), dims, wide(ct)), given)
+
+
+@operator("dist(Tensor input, Tensor other, Scalar p=2) -> Tensor", promote="same", promote_over=("input", "other"), static=("p",),
+          like="contiguous")  # fmt: skip
+def dist(x: Any, y: Any, p: Any) -> Any:
+    """The p-norm of input - other."""
+    gap = x - y
+    norm = powers(gap, float(p), dims_of(gap, None))
+    return norm
+
+
+@dist.gradient
+def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
+    gap = x - y
+    slope = _norm_slope(gap, out, float(p), dims_of(gap, None), ct)
+    return slope, -slope
+
+
+# ***** log of a sum of exponentials *****
+
+
+def log_sum_exp(x: Any, dims: Any) -> Any:
+    """log(sum(exp(x))) over dims that vanish, through the greatest."""
+    if numel(x.shape) == 0:
+        return prim.log(reduce_dims("sum", prim.exp(x), dims))
+    top = reduce_dims("amax", prim.real(x) if x.dtype.is_complex else x, dims)
+    top = build.select(build.eq(prim.abs(top), INF), 0.0, top)
+    top = build.complex_(top) if x.dtype.is_complex else top
+    return prim.log(reduce_dims("sum", prim.exp(x - spread(top, x.shape, dims)), dims)) + top
+
+
+@operator("logsumexp(Tensor input, int[1] dim, bool keepdim=False) -> Tensor", out=True, aliases=("special.logsumexp",))
+def logsumexp(x: Any, dim: Any, keepdim: bool) -> Any:
+    """log(sum(exp(x))) along dims, without overflow."""
+    dims = dims_of(x, dim)
+    value = as_float(x)
+    result = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else value.dtype
+    return narrow(finish(log_sum_exp(value, dims), x.shape, dims, keepdim), result)
+
+
+@logsumexp.gradient
+def _(ct: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
+    dims, value = dims_of(x, dim), as_float(x)
+    share = prim.exp(value - spread(wide(out), x.shape, dims))
+    return narrow(spread(wide(ct), x.shape, dims) * build.conj(share), x.dtype)
+
+
+# ***** scans *****
+
+
+def _scan(name: str, doc: str, primitive: str) -> None:
+    def body(x: Any, dim: int, *, dtype: DType | None) -> Any:
+        dim, result = wrap(dim, x), count_dtype(x, dtype)
+        x = build.convert(x, result)
+        if not x.shape:
+            return x
+        # A long running sum loses digits: it is kept twice as wide as the data, as in PyTorch.
+        return narrow(getattr(prim, primitive)(build.convert(x, accumulator(result)), dim=dim, reverse=False), result)
+
+    operator(f"{name}(Tensor input, int dim, *, dtype? dtype=None) -> Tensor", inplace=True, inplace_spaces=(), out=True, doc=doc)(body)
+
+
+_scan("cumsum", "Running sum along dim.", "cumsum")
+_scan("cumprod", "Running product along dim.", "cumprod")
+
+
+def _running_extreme(name: str, doc: str) -> None:
+    def body(x: Any, dim: int) -> Any:
+        refuse(x, name, "c")
+        dim = wrap(dim, x)
+        if not x.shape:
+            return x, build.full((), 0, INT64)
+        values, indices = getattr(prim, name)(wide(x), dim=dim)
+        return narrow(values, x.dtype), indices
+
+    operator(f"{name}(Tensor input, int dim) -> (Tensor values, Tensor indices)", out=True, doc=doc)(body)
+
+
+_running_extreme("cummax", "Running maximum along dim, and where it is (the last among equals).")
+_running_extreme("cummin", "Running minimum along dim, and where it is (the last among equals).")
+
+
+@operator("logcumsumexp(Tensor input, int dim) -> Tensor", out=True)
+def logcumsumexp(x: Any, dim: int) -> Any:
+    """log of the running sum of exponentials along dim."""
+    refuse(x, "logcumsumexp", "bui")
+    dim, dtype = wrap(dim, x), x.dtype
+    if not x.shape:
+        return x
+    x = wide(x)
+    reach = 1
+    while reach < x.shape[dim]:  # log2(size) steps, each joining spans twice as long: no sum ever leaves the range
+        size = x.shape[dim]
+        earlier, here = take_slice(x, dim, 0, size - reach), take_slice(x, dim, reach, size)
+        x = prim.cat(take_slice(x, dim, 0, reach), _log_add(here, earlier), dim=dim)
+        reach *= 2
+    return narrow(x, dtype)
+
+
+def _log_add(a: Any, b: Any) -> Any:
+    if a.dtype.is_complex:
+        swap = prim.real(a) < prim.real(b)
+        great, small = build.select(swap, b, a), build.select(swap, a, b)
+        return great + prim.log1p(prim.exp(small - great))
+    great, small = prim.maximum(a, b), prim.minimum(a, b)
+    equal = prim.eq(great, small)
+    step = prim.log1p(prim.exp(build.select(equal, 0.0, small - great)))
+    return build.select(build.eq(great, -INF), great, great + step)
+
+
+@operator("diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor", out=True, node="SubBackward0")
+def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
+    """Differences of neighbours along dim, n times over; `prepend` and `append` are joined on first."""
+    if not x.shape:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    dim = wrap(dim, x)
+    if n == 0:
+        return x
+    ends = []
+    for end in (prepend, x, append):
+        if end is None:
+            continue
+        if not end.shape:
+            end = build.broadcast_to(end, tuple(1 if d == dim else s for d, s in enumerate(x.shape)))
+        ends.append(build.convert(end, x.dtype))
+    joined = prim.cat(*ends, dim=dim) if len(ends) > 1 else x
+    for _ in range(min(n, joined.shape[dim])):
+        size = joined.shape[dim]
+        later, earlier = take_slice(joined, dim, 1, size), take_slice(joined, dim, 0, size - 1)
+        joined = _difference(later, earlier)
+    return joined
+
+
+def _difference(later: Any, earlier: Any) -> Any:
+    if later.dtype is BOOL:
+        return prim.bitwise_xor(later, earlier)
+    return narrow(wide(later) - wide(earlier), later.dtype)
+
+
