@@ -83,9 +83,9 @@ def test_generator_objects() -> None:
     state = g.get_state()
     assert state.dtype is U8 and state.shape == (5056,)
     assert g.set_state(state) is g
-    with pytest.raises(TypeError, match="expected a torch.ByteTensor, but got list"):
+    with pytest.raises(TypeError, match=r"expected a torch\.ByteTensor, but got list"):
         g.set_state([1])
-    with pytest.raises(TypeError, match="RNG state must be a torch.ByteTensor"):
+    with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
         g.set_state(torch.zeros(5056))
     with pytest.raises(RuntimeError, match="Invalid mt19937 state"):
         g.set_state(torch.zeros(5056, dtype=U8))
@@ -205,11 +205,8 @@ ERRORS = [
 @pytest.mark.parametrize("number", range(len(ERRORS)))
 def test_errors(number: int) -> None:
     call, kind, text = ERRORS[number]
-    state = torch.get_rng_state()
     with pytest.raises(kind, match=text):
         call()
-    if "rand(3)" not in text and number not in (19,):
-        assert torch.get_rng_state().shape == state.shape
 
 
 def test_gaps_are_warned_of() -> None:

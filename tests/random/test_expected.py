@@ -91,8 +91,6 @@ def test_dropouts_live(name: str, dtype: str) -> None:
             y.backward(t.ones(shape, dtype=y.dtype))
             results.append((content(t, y.detach()), content(t, x.grad)))
         if "alpha" in name:  # three roundings, which kernels may fuse differently
-            a, b = (t.tensor(0) for t in (torch, rushlight))
-            del a, b
             assert results[0][0][:2] == results[1][0][:2]
         else:
             assert results[0] == results[1], p

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
-    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters",
 ]  # fmt: skip
 
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
@@ -253,16 +253,14 @@ def _draw(run: Any, generator: Generator | None, *args: Any) -> Any:
         return run(g._address if g._ready else g._make_ready(), *args)
 
 
-def default_draw(kernel: str, dtype: DType, n: int, a: float, b: float) -> Callable[[int], None]:
-    """The function of an address that fills n elements there from the default generator; `a`, `b` are the kernel's parameters."""
+def default_draw(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callable[[int], None]:
+    """The function of an address that fills n elements there from the default generator."""
     g, run = default_generator, _kernel(kernel, _KINDS[dtype.name])
-    if not g._ready:
-        g._make_ready()
-    address = g._address
+    address = g._address if g._ready else g._make_ready()
 
     def draw(ptr: int) -> None:
         with g._lock:
-            run(address, ptr, n, a, b)
+            run(address, ptr, n, *parameters)
 
     return draw
 
@@ -331,11 +329,15 @@ def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DT
 
 def fill_integers(generator: Generator | None, ptr: int, n: int, dtype: DType, low: int, high: int) -> None:
     """Integers from [low, high), cast to the dtype; ranges of 2**28 and more take 64 random bits each, 2**64 all of them."""
+    _draw(_kernel("integers", _KINDS[dtype.name]), generator, ptr, n, *integer_parameters(low, high))
+
+
+def integer_parameters(low: int, high: int) -> tuple[int, int, int]:
+    """What the kernel for integers from [low, high) is given: range, base, and how a word is drawn."""
     span = high - low
-    wide = 2 if span >= 2**64 else int(span >= 2**28)
-    # the full range starts from 0: its base is part of the 64 bits
-    base = 0 if wide == 2 else low
-    _draw(_kernel("integers", _KINDS[dtype.name]), generator, ptr, n, _signed(span), _signed(base), wide)
+    if span >= 2**64:
+        return 0, 0, 2  # all 64 bits; the base is part of them
+    return _signed(span), low, int(span >= 2**28)
 
 
 def fill_random(generator: Generator | None, ptr: int, n: int, dtype: DType) -> None:

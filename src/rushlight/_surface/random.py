@@ -107,18 +107,18 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
         made = full(*size)
         spec = made._spec
         if spec.numel and all(type(n) is int for n in size) and spec.dtype.is_floating_point:
-            plans[size] = quick(kernel, spec)
+            plans[size] = quick(kernel, spec, 0.0, 1.0)
         return made
 
     factory.__doc__ = doc
     composite(name, overridable=False)(_named(factory, name))
 
 
-def quick(kernel: str, spec: Spec) -> Callable[[], Tensor]:
-    """A plan that makes a tensor of this spec filled with standard numbers from the default generator."""
+def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[[], Tensor]:
+    """A plan that makes a tensor of this spec filled from the default generator."""
     if kernel == "normal" and spec.numel < 16:
         kernel = "normal_serial"
-    draw = streams.default_draw(kernel, spec.dtype, spec.numel, 0.0, 1.0)
+    draw = streams.default_draw(kernel, spec.dtype, spec.numel, *parameters)
     alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
 
     def plan() -> Tensor:
@@ -202,18 +202,37 @@ def _bounds(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[i
 
 
 
+_RANDINTS = new_plan_table()
+
+
 @composite("randint", overridable=False)
-def randint(
-    *args: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **kwargs: Any,
-) -> Tensor:  # fmt: skip
-    """Integers from [low, high): `randint(low=0, high, size, *, generator=None, dtype=torch.int64, ...)`.
+def randint(*args: Any, **kwargs: Any) -> Tensor:
+    """Integers from [low, high): `randint(low=0, high, size, *, generator=None, out=None, dtype=torch.int64, ...)`.
 
     RuntimeError if low >= high or the dtype cannot hold the bounds.
 
         >>> torch.randint(10, (2,)).dtype
         torch.int64
     """
+    if kwargs or STATE.word & (INFERENCE | FUNCTION_MODE):
+        return _randint(args, **kwargs)
+    try:
+        plan = _RANDINTS.get(args)
+    except TypeError:  # a list as size
+        return _randint(args)
+    if plan is not None:
+        return plan()  # type: ignore[no-any-return]
+    made = _randint(args)
+    spec = made._spec
+    if spec.numel and all(type(a) is int for a in args[:-1]) and all(type(n) is int for n in args[-1]):
+        _RANDINTS[args] = quick("integers", spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2]))
+    return made
+
+
+def _randint(
+    args: tuple[Any, ...], generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False, **kwargs: Any,
+) -> Tensor:  # fmt: skip
     check_generator("randint", generator)
     low, high, rest = _bounds("randint", args, kwargs)
     size = kwargs.pop("size", rest[0] if rest else None)
