@@ -1,0 +1,343 @@
+"""`autograd.Function`: operations whose gradient the user writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import user_frame
+from rushlight._engine.autograd.engine import OPS
+from rushlight._engine.autograd.node import Node, Packed
+from rushlight._engine.inplace import bump, check_writable, last_change, rebase
+from rushlight._engine.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
+from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of
+from rushlight._engine.view import link_view
+from rushlight._types.spec import Spec
+
+__all__ = ["Function", "FunctionNode", "once_differentiable"]
+
+
+class FunctionNode(Node):
+    """The context (`ctx`) of one application of a Function, and its node in the graph."""
+
+    __slots__ = ("_cls", "_dirty", "_materialize", "_non_differentiable", "_released", "_saved", "_specs", "_to_save", "_wanted", "needs_input_grad")
+
+    needs_input_grad: tuple[bool, ...]
+    wants_none = True  # backward may be called with no gradient defined when grads are not materialised
+
+    def __init__(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
+        self._start(())
+        self._cls, self.needs_input_grad = cls, needs
+        self._dirty: tuple[Any, ...] = ()
+        self._non_differentiable: tuple[Any, ...] = ()
+        self._materialize, self._released = True, False
+        self._to_save: tuple[Any, ...] = ()
+        self._saved: list[Any] = []
+        self._specs: list[Spec | None] = []
+        self._wanted: list[int] = []
+
+    @property
+    def n_outputs(self) -> int:  # type: ignore[override]
+        return len(self._specs)
+
+    # ***** what forward may call *****
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors (or None) for backward; they come back as `saved_tensors`, checked for in-place changes."""
+        for item in tensors:
+            if item is not None and not isinstance(item, Tensor):
+                raise TypeError(f"save_for_backward can only save variables, but argument {tensors.index(item)} is of type {type(item).__name__}")
+        self._to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep tensors for forward mode."""
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Tensor) -> None:
+        """These inputs were changed in place."""
+        self._dirty = args
+
+    def mark_non_differentiable(self, *args: Tensor) -> None:
+        """These outputs have no gradient."""
+        self._non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether undefined gradients reach backward as zeros (the default) or as None."""
+        self._materialize = bool(value)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        if self._released:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved "
+                "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
+                "backward through the graph a second time or if you need to access saved tensors after calling backward."
+            )
+        if not self._saved and self._to_save:
+            return self._to_save
+        return tuple([self._restore(entry) for entry in self._saved])
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        return self.saved_tensors
+
+    def _restore(self, entry: Any) -> Any:
+        if entry is None:
+            return None
+        tensor, version, number = entry
+        if type(tensor) is Packed:
+            return tensor.unpack_hook(tensor.held)
+        if tensor._storage is not None and tensor._storage.version != version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[torch.{tensor.dtype.name} {list(tensor.shape)}], saved by {self.name()}, is at version {tensor._storage.version}; expected "
+                f"version {version} instead. Last changed at: {last_change(tensor._storage)}."
+            )
+        if number is None:
+            return tensor
+        out = make(tensor._storage, tensor._spec, tensor._ptr)
+        out._rg, out._node = True, self
+        if number:
+            meta_of(out).output_nr = number
+        return out
+
+    def _keep(self, outputs: Sequence[Any]) -> None:
+        """Take `_to_save` over into the graph."""
+        places = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o._node is self}
+        kept: list[Any] = []
+        for item in self._to_save:
+            if item is None:
+                kept.append(None)
+                continue
+            number = places.get(id(item))
+            held: Any = item if number is None else alias(item)
+            version = item._storage.version if item._storage is not None else 0
+            if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
+                pack, unpack = STATE.saved_hooks[-1]
+                held = Packed(pack(item), unpack)
+            kept.append((held, version, number))
+        self._saved, self._to_save = kept, ()
+
+    # ***** backward *****
+
+    def release(self) -> None:
+        self._saved, self._released = [], True
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        specs = self._specs
+        if self._materialize:
+            grads = [
+                _zeros(spec) if g is None and spec is not None and spec.dtype.is_floating_point | spec.dtype.is_complex else g
+                for g, spec in zip(grads, specs, strict=True)
+            ]
+        cls = self._cls
+        rule = cls.vjp if cls.backward is Function.backward and cls.vjp is not Function.vjp else cls.backward
+        found = rule(self, *grads)
+        found = list(found) if isinstance(found, (tuple, list)) else [found]
+        count = len(self.needs_input_grad)
+        if len(found) > count and all(g is None for g in found[count:]):
+            found = found[:count]
+        if len(found) != count:
+            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {count}, got {len(found)})")
+        return [self._check(found[i], place) for place, i in enumerate(self._wanted)]
+
+    def _check(self, grad: Any, place: int) -> Any:
+        if grad is None:
+            return None
+        if not isinstance(grad, Tensor):
+            raise TypeError(f"expected Variable or None (got {type(grad).__name__})")
+        spec: Spec = self._input_specs[place]
+        if grad._spec.shape != spec.shape:
+            if not _reducible(grad._spec.shape, spec.shape):
+                raise RuntimeError(
+                    f"Function {self.name()} returned an invalid gradient at index {place} - got {list(grad.shape)} but expected shape compatible with "
+                    f"{list(spec.shape)}"
+                )
+            grad = grad.sum_to_size(spec.shape)  # type: ignore[attr-defined]
+        return grad if grad._spec.dtype is spec.dtype else OPS["to_dtype"](grad, spec.dtype)
+
+    _input_specs: list[Spec]
+
+
+def _reducible(shape: Sequence[int], target: Sequence[int]) -> bool:
+    if len(target) > len(shape):
+        return False
+    return all(t in (1, s) for s, t in zip(shape[len(shape) - len(target) :], target, strict=True))
+
+
+def _zeros(spec: Spec) -> Tensor:
+    return OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=spec.device)  # type: ignore[no-any-return]
+
+
+_NODES: dict[type, type[FunctionNode]] = {}
+
+
+class Function:
+    """Base for operations with a gradient of their own.
+
+    >>> import rushlight as torch
+    >>> class Double(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         return grad * 2
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> Double.apply(x).sum().backward()
+    >>> x.grad
+    tensor([2., 2.])
+    """
+
+    generate_vmap_rule = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself.")
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs; `forward(ctx, *args)`, or `forward(*args)` together with `setup_context`."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Save what backward needs, when `forward` takes no ctx."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """One gradient (or None) per input of forward, from one per output."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
+        )
+
+    @staticmethod
+    def vjp(ctx: Any, *grad_outputs: Any) -> Any:
+        """Another name for `backward`."""
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangents of the outputs, for forward mode."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`, and record this application where an input requires a gradient."""
+        if kwargs:
+            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+        needs = tuple(isinstance(a, Tensor) and a._rg for a in args)
+        node = _node_class(cls)(cls, needs)
+        word = STATE.word
+        separate = cls.setup_context is not Function.setup_context
+        STATE.word = word & ~GRAD
+        try:
+            if separate:
+                output = cls.forward(*args)
+                cls.setup_context(node, args, output)
+            else:
+                output = cls.forward(node, *args)
+        finally:
+            STATE.word = word
+        outputs = output if isinstance(output, tuple) else (output,)
+        wrapped = _wrap(node, args, outputs, bool(word & GRAD) and any(needs))
+        return tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
+
+
+def _node_class(cls: type[Function]) -> type[FunctionNode]:
+    found = _NODES.get(cls)
+    if found is None:
+        found = _NODES[cls] = type(cls.__name__ + "Backward", (FunctionNode,), {})
+    return found
+
+
+def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], record: bool) -> list[Any]:
+    """The outputs as part of the graph."""
+    node._specs = [o._spec if isinstance(o, Tensor) else None for o in outputs]
+    dirty = {id(t) for t in node._dirty}
+    for item in node._dirty:
+        if not any(item is a for a in args):
+            raise RuntimeError("mark_dirty was called with a tensor that is not an input of forward")
+        check_writable(item, record)
+    if record:
+        node._wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg]
+        node._input_specs = [args[i]._spec for i in node._wanted]
+        node.edges = [edge_of(args[i]) for i in node._wanted]
+        if STATE.word & ANOMALY:
+            from rushlight._engine.autograd.anomaly import remember
+
+            remember(node)
+            node.place = user_frame()
+    plain = {id(t) for t in node._non_differentiable}
+    wrapped: list[Any] = []
+    for number, out in enumerate(outputs):
+        wrapped.append(_wrap_one(node, args, out, number, record, id(out) in dirty, id(out) in plain))
+    if record:
+        replaced = {id(o): w for o, w in zip(outputs, wrapped, strict=True)}
+        node._to_save = tuple([replaced.get(id(t), t) if t is not None else None for t in node._to_save])
+        node._keep(wrapped)
+    return wrapped
+
+
+def _wrap_one(node: FunctionNode, args: Sequence[Any], out: Any, number: int, record: bool, dirty: bool, plain: bool) -> Any:
+    if not isinstance(out, Tensor):
+        return out
+    is_input = any(out is a for a in args)
+    differentiable = record and not plain and (out._spec.dtype.is_floating_point or out._spec.dtype.is_complex)
+    if dirty:
+        if out._storage is not None:
+            bump(out._storage)
+        if differentiable:
+            rebase(out, node, None)
+            if number:
+                meta_of(out).output_nr = number
+        return out
+    if is_input:  # returned as it came: another tensor over the same memory, so that the input keeps its own history
+        view = make(out._storage, out._spec, out._ptr)
+        link_view(out, view, "custom")
+        out = view
+    if differentiable:
+        out._node, out._rg = node, True
+        if out._meta is not None and out._meta.base is not None:
+            out._meta.creation = "custom"
+        if number:
+            meta_of(out).output_nr = number
+    elif plain:
+        out._node, out._rg = None, False
+    return out
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a `backward` that cannot itself be differentiated: doing so raises."""
+
+    @functools.wraps(function)
+    def wrapped(ctx: Any, *grads: Any) -> Any:
+        before = STATE.word
+        STATE.word = before & ~GRAD
+        try:
+            outputs = function(ctx, *grads)
+        finally:
+            STATE.word = before
+        if not before & GRAD or not any(isinstance(g, Tensor) and g._rg for g in grads):
+            return outputs
+        found = outputs if isinstance(outputs, tuple) else (outputs,)
+        error = _Twice([g for g in grads if isinstance(g, Tensor) and g._rg])
+        for out in found:
+            if isinstance(out, Tensor):
+                out._node, out._rg = error, True
+        return outputs
+
+    return wrapped
+
+
+class _Twice(Node):
+    """Raises when the backward of a `once_differentiable` function is differentiated."""
+
+    __slots__ = ()
+
+    def __init__(self, grads: Sequence[Tensor]) -> None:
+        self._start([edge_of(g) for g in grads])
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
