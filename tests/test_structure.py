@@ -40,7 +40,8 @@ MODULES = {module_name(path): path for path in FILES}
 def room_of(module: str) -> str:
     """The room of a module of ours: the first folder, or `public` for what users import."""
     first = module.split(".")[1] if "." in module else ""
-    return first if first in LAYERS else "public" if not first.startswith("_") or first == "__main__" else first
+    users = not first.startswith("_") or first in ("__main__", "_C")  # `torch._C` is a name that programs do use
+    return "public" if users else first
 
 
 def label(path: Path) -> str:

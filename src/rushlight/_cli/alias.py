@@ -26,7 +26,8 @@ def missing(name: str) -> str:
 
 
 def _is_public(dotted: str) -> bool:
-    return not any(part.startswith("_") for part in dotted.split("."))
+    """Whether a name below the package is the users'; `_C` is one of PyTorch's that programs do use."""
+    return not any(part.startswith("_") and part != "_C" for part in dotted.split("."))
 
 
 class _Same(Loader):
