@@ -1,0 +1,44 @@
+"""Datasets, samplers, and the loader that makes batches of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_PLACES = {
+    "BatchSampler": "sampler",
+    "ChainDataset": "dataset",
+    "ConcatDataset": "dataset",
+    "DataLoader": "dataloader",
+    "Dataset": "dataset",
+    "IterableDataset": "dataset",
+    "RandomSampler": "sampler",
+    "Sampler": "sampler",
+    "SequentialSampler": "sampler",
+    "StackDataset": "dataset",
+    "Subset": "dataset",
+    "SubsetRandomSampler": "sampler",
+    "TensorDataset": "dataset",
+    "WeightedRandomSampler": "sampler",
+    "default_collate": "collate",
+    "default_convert": "collate",
+    "get_worker_info": "dataloader",
+    "random_split": "dataset",
+}
+_PAGES = ("collate", "dataloader", "dataset", "sampler")
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PAGES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"rushlight.utils.data has no {name!r} yet")
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES, *_PAGES})
