@@ -4,7 +4,7 @@
 """
 
 from .emitter import Emitter, supports
-from .lowerings import BOUNDS
+from .bounds import BOUNDS, Bound
 from .writer import Check, ModuleText, Val, mem_lanes, mem_type, reg_type
 
-__all__ = ["BOUNDS", "Check", "Emitter", "ModuleText", "Val", "mem_lanes", "mem_type", "reg_type", "supports"]
+__all__ = ["BOUNDS", "Bound", "Check", "Emitter", "ModuleText", "Val", "mem_lanes", "mem_type", "reg_type", "supports"]

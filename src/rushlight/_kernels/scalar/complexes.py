@@ -67,7 +67,12 @@ def modulus(z: Pair) -> Val:
         large, small = em.select(first, a, b), em.select(first, b, a)
         ratio = em.select(large.eq(0.0), em.const(type, 0.0), small / large)
         result = large * em.call("llvm.sqrt", em.fma(ratio, ratio, 1.0))
-    return em.select(a.eq(math.inf) | b.eq(math.inf), em.const(type, math.inf), result)
+    result = em.select(a.compare("uno", b), a + b, result)
+    return em.select(_endless(z), em.const(type, math.inf), result)
+
+
+def _endless(z: Pair) -> Val:
+    return z[0].abs().eq(math.inf) | z[1].abs().eq(math.inf)
 
 
 def sign(z: Pair) -> Pair:
@@ -117,6 +122,8 @@ def exp(z: Pair) -> Pair:
     x, y = z
     e = explog.exp(x)
     re, im = e * trig.cos(y), _times(e, trig.sin(y), y)
+    # C's rule for an infinite modulus without a direction
+    re = x.em.select(e.eq(math.inf) & re.is_nan(), e, re)
     vanishes = e.eq(0.0)  # then an infinite angle does not matter
     zero = x.em.const(x.type, 0.0)
     return x.em.select(vanishes, zero, re), x.em.select(vanishes, zero.copysign(im), im)
@@ -183,14 +190,18 @@ def pow(z: Pair, w: Pair) -> Pair:
 
 def sinh(z: Pair) -> Pair:
     x, y = z
-    return _times(trig.cos(y), hyper.sinh(x), x), _times(hyper.cosh(x), trig.sin(y), y)
+    re = _times(trig.cos(y), hyper.sinh(x), x)
+    re = x.em.select(x.abs().eq(math.inf) & re.is_nan(), x, re)
+    return re, _times(hyper.cosh(x), trig.sin(y), y)
 
 
 def cosh(z: Pair) -> Pair:
     x, y = z
     im = hyper.sinh(x) * trig.sin(y)
-    im = x.em.select(x.eq(0.0) | y.eq(0.0), x * y.copysign(x.em.const(x.type, 1.0).copysign(y)) * 0.0, im)
-    return hyper.cosh(x) * trig.cos(y), im
+    zero, one = x.em.const(x.type, 0.0), x.em.const(x.type, 1.0)
+    im = x.em.select(x.eq(0.0) | y.eq(0.0), zero.copysign(x) * one.copysign(y), im)
+    re = hyper.cosh(x) * trig.cos(y)
+    return x.em.select(x.abs().eq(math.inf) & re.is_nan(), x.abs(), re), im
 
 
 def tanh(z: Pair) -> Pair:
@@ -200,7 +211,8 @@ def tanh(z: Pair) -> Pair:
     beta = em.fma(t, t, 1.0)
     rho = em.call("llvm.sqrt", em.fma(s, s, 1.0))
     below = em.fma(beta * s, s, 1.0)
-    re, im = beta * rho * s / below, t / below
+    re = em.select(x.eq(0.0), x, beta * rho * s / below)
+    im = em.select(y.eq(0.0), y, t / below)
     far = x.abs().gt(20.0)
     # 4 sin y cos y exp(-2 |x|), all of it 0 for an infinite x
     decay = explog.exp(x.abs() * -2.0)
@@ -212,20 +224,31 @@ def tanh(z: Pair) -> Pair:
 def asin(z: Pair) -> Pair:
     x, y = z
     minus, plus = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
-    re = trig.atan2(x, minus[0] * plus[0] - minus[1] * plus[1])
-    return re, hyper.asinh(minus[0] * plus[1] - minus[1] * plus[0]).copysign(y)
+    re = trig.atan2(x, _select_endless(z, y.abs(), minus[0] * plus[0] - minus[1] * plus[1]))
+    return re, _infinite_if_endless(z, hyper.asinh(minus[0] * plus[1] - minus[1] * plus[0])).copysign(y)
 
 
 def acos(z: Pair) -> Pair:
     x, y = z
     minus, plus = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
-    return 2.0 * trig.atan2(minus[0], plus[0]), hyper.asinh(plus[0] * minus[1] - plus[1] * minus[0])
+    re = _select_endless(z, trig.atan2(y.abs(), x), 2.0 * trig.atan2(minus[0], plus[0]))
+    return re, _infinite_if_endless(z, hyper.asinh(plus[0] * minus[1] - plus[1] * minus[0])).copysign(-y)
 
 
 def acosh(z: Pair) -> Pair:
     x, y = z
     minus, plus = sqrt((x - 1.0, y)), sqrt((x + 1.0, y))
-    return hyper.asinh(minus[0] * plus[0] + minus[1] * plus[1]), 2.0 * trig.atan2(minus[1], plus[0])
+    im = _select_endless(z, trig.atan2(y, x), 2.0 * trig.atan2(minus[1], plus[0]))
+    return _infinite_if_endless(z, hyper.asinh(minus[0] * plus[0] + minus[1] * plus[1])), im
+
+
+def _select_endless(z: Pair, endless: Val, finite: Val) -> Val:
+    """At infinity only the direction is left of the inverse functions."""
+    return finite.em.select(_endless(z), endless, finite)
+
+
+def _infinite_if_endless(z: Pair, finite: Val) -> Val:
+    return _select_endless(z, finite.em.const(finite.type, math.inf), finite)
 
 
 def atanh(z: Pair) -> Pair:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from .writer import BITS, FLOATS, reg_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rushlight._types.dtype import DType
 
     from .writer import Val, Value
@@ -28,21 +30,22 @@ def to_int64(x: Val) -> Val:
     return x.em.select(inside, x, -(2.0**63)).to("i64")
 
 
-def _to_uint64(x: Val) -> Val:
-    """As compilers for x86 do it: values from 2**63 on are moved down and the top bit put back; negative ones wrap."""
-    high = x.ge(2.0**63)
-    moved = to_int64(x.em.select(high, x - 2.0**63, x))
-    return x.em.select(high, moved ^ -(2**63), moved)
+def _to_unsigned(x: Val, bits: int, convert: Callable[[Val], Val]) -> Val:
+    """As compilers for x86 do it: the upper half is moved down and its top bit put back; negative values wrap."""
+    middle = 2.0 ** (bits - 1)
+    high = x.ge(middle)
+    moved = convert(x.em.select(high, x - middle, x))
+    return x.em.select(high, moved ^ -(2 ** (bits - 1)), moved)
 
 
 def _float_to_int(x: Val, target: DType) -> Val:
     if target.name == "uint64":
-        return _to_uint64(x)
-    if target.itemsize < 4 and target.name != "uint8":
-        return to_int32(x).to(reg_type(target))
-    if target.name == "int32":
-        return to_int32(x)
-    return to_int64(x).to(reg_type(target)) if target.name != "int64" else to_int64(x)
+        return _to_unsigned(x, 64, to_int64)
+    if target.name == "uint32":
+        return _to_unsigned(x, 32, to_int32)
+    if target.name in ("int64", "uint8"):
+        return to_int64(x).to(reg_type(target))
+    return to_int32(x).to(reg_type(target))
 
 
 def bfloat16_bits(x: Val) -> Val:

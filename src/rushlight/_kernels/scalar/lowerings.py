@@ -1,4 +1,4 @@
-"""Which function lowers which primitive, by kind of dtype, and the error bound of each transcendental one."""
+"""Which function lowers which primitive, by kind of dtype."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import arith, complexes, erf, explog, gamma, hyper, power, trig
 from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
 
 __all__ = [
-    "BINARY", "BOOL_BINARY", "BOOL_UNARY", "BOUNDS", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY",
+    "BINARY", "BOOL_BINARY", "BOOL_UNARY", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY",
 ]  # fmt: skip
 
 UNARY: dict[str, Any] = {
@@ -17,4 +17,3 @@ UNARY: dict[str, Any] = {
 BINARY: dict[str, Any] = {**arith.FLOAT_BINARY, **trig.BINARY, **power.BINARY}
 COMPLEX_UNARY: dict[str, Any] = complexes.UNARY
 COMPLEX_BINARY: dict[str, Any] = complexes.BINARY
-BOUNDS: dict[str, tuple[float, float]] = {}
