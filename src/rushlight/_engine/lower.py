@@ -208,12 +208,26 @@ def differentiate(
         wide_cts = [None if c is None else _widen(call, c) for c in cts[:count]]
         one_out = wide[0] if len(wide) == 1 else tuple(wide)
         grads = gradient_rule(wide_cts[0] if count == 1 else tuple(wide_cts), one_out, *positional, **keywords)
-        found = list(grads) if isinstance(grads, (tuple, list)) else [grads]
+        found = _of_tensors(op, template, list(grads) if isinstance(grads, (tuple, list)) else [grads])
         found += [None] * (n - len(found))
         fitted = [None if g is None else _fit(g, spec) for g, spec in zip(found[:n], specs, strict=True)]
         return fitted + [None] * (len(inputs) - n)
 
     return differentiate_graph(graph, count, wrt, ct_mask, rule=rule, overwritten=overwritten)
+
+
+def _of_tensors(op: Operator, template: Sequence[Any], grads: list[Any]) -> list[Any]:
+    """A rule gives one cotangent for each declared tensor argument; drop those where a number, or nothing, was given."""
+    kept: list[Any] = []
+    at = 0
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        if argument.base != "Tensor":
+            continue
+        width = item.count if isinstance(item, Slot) and item.kind == "list" else 1
+        if isinstance(item, Slot) and item.kind in ("tensor", "list"):
+            kept += grads[at : at + width]
+        at += width
+    return kept
 
 
 def _widen(call: _Call, value: Value) -> Value:
