@@ -227,6 +227,14 @@ def _states(t: Any) -> Any:
     return out
 
 
+@case("activations")
+def _activations(t: Any) -> Any:
+    t.manual_seed(12)
+    x = t.randn(6, 50)
+    f = t.nn.functional
+    return [f.rrelu(x, 0.1, 0.4, True), f.rrelu(x.double(), 0.1, 0.4, True), f.gumbel_softmax(x, hard=True), t.rand(2)]
+
+
 def tensors(result: Any) -> Iterator[Any]:
     """The tensors of a case's result."""
     if isinstance(result, (list, tuple)):

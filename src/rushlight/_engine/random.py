@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
-    "fill_exponential", "fill_geometric", "fill_integers", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
+    "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
     "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters",
 ]  # fmt: skip
 
@@ -376,6 +376,11 @@ def fill_multinomial(
 def fill_poisson(generator: Generator | None, ptr: int, n: int, dtype: DType, rates_ptr: int) -> bool:
     """Poisson counts for n rates held as float64.  False, and nothing is drawn, if a rate is negative or NaN."""
     return not _draw(_kernel("poisson", _KINDS[dtype.name]), generator, ptr, n, rates_ptr)
+
+
+def fill_leaks(generator: Generator | None, ptr: int, n: int, dtype: DType, x_ptr: int, low: float, high: float) -> None:
+    """Slopes for n float32 or float64 numbers: uniform in [low, high) for those <= 0, else 1.  Only the former draw."""
+    _draw(_kernel("leaks", _KINDS[dtype.name]), generator, ptr, n, x_ptr, float(low), float(high))
 
 
 # ***** order *****

@@ -497,13 +497,15 @@ def _random_between(x: Tensor, low: int, high: int | None, generator: Generator 
 # ***** the dropout family *****
 
 
+def to_f32(value: float) -> float:
+    """The nearest float32."""
+    narrow: float = struct.unpack("f", struct.pack("f", value))[0]
+    return narrow
+
+
 def _scaled(dtype: DType, keep: float) -> float:
     """1 / keep as the dtype divides: float16 and bfloat16 in float32."""
-    if dtype is FLOAT64:
-        return 1.0 / keep
-    narrow: float = struct.unpack("f", struct.pack("f", keep))[0]
-    quotient: float = struct.unpack("f", struct.pack("f", 1.0 / narrow))[0]
-    return quotient
+    return 1.0 / keep if dtype is FLOAT64 else to_f32(1.0 / to_f32(keep))
 
 
 def _noise(input: Tensor, keep: float, feature: bool, value: float) -> Tensor:

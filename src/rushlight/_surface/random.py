@@ -23,7 +23,7 @@ from rushlight._engine.sampling import (
 )
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
-from rushlight._surface.registry import composite
+from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec
@@ -572,3 +572,66 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Tensor, Te
     scale = 0.0 if p == 1 else 1.0 / (1 - p)
     return input * mask * scale, mask
 
+
+# ***** activations that draw *****
+
+
+@composite("gumbel_softmax", spaces=("nn.functional",), overridable=False)
+@overridable
+def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A sample of the Gumbel-softmax distribution along `dim`; with `hard` one-hot, with the gradient of the soft sample."""
+    noise: Any = METHODS["exponential_"](empty_spec(Spec.of(logits.dtype, logits.device, logits.shape)))
+    soft = ((logits - noise.log()) / tau).softmax(dim)
+    if not hard:
+        return soft  # type: ignore[no-any-return]
+    index = soft.max(dim, keepdim=True)[1]
+    one_hot = zeros_spec(soft._spec).scatter_(dim, index, 1.0)  # type: ignore[attr-defined]
+    return one_hot - soft.detach() + soft  # type: ignore[no-any-return]
+
+
+def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Generator | None) -> Any:
+    """The slopes as a tensor, or the mean slope."""
+    if not training:
+        return (lower + upper) / 2
+    dtype = input._spec.dtype
+    if dtype not in (FLOAT32, FLOAT64):
+        raise NotImplementedError(f"rushlight has no rrelu in training for {dtype!r} yet")
+    slopes = empty_spec(Spec.of(dtype, input._spec.device, input._spec.shape))
+    if slopes._storage is not None and slopes._spec.numel:
+        values = input.detach().contiguous()
+        if dtype is FLOAT32:  # the bounds have the dtype of the tensor, the uniform between them is float64
+            lower, upper = sampling.to_f32(lower), sampling.to_f32(upper)
+        streams.fill_leaks(generator, slopes._ptr, slopes._spec.numel, dtype, values._ptr, lower, upper)
+    return slopes
+
+
+def _apply_slopes(input: Any, slopes: Any, inplace: bool) -> Tensor:
+    if isinstance(slopes, Tensor):
+        return input.mul_(slopes) if inplace else input * slopes  # type: ignore[no-any-return]
+    leaky = SPACES["nn.functional"]["leaky_relu"](input, slopes)
+    return input.copy_(leaky) if inplace else leaky  # type: ignore[no-any-return]
+
+
+@composite("rrelu", spaces=("nn.functional",), overridable=False)
+@overridable
+def functional_rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
+    """Leaky rectifier whose slope is drawn from [lower, upper) for each element <= 0; the mean slope unless `training`."""
+    return _apply_slopes(input, _rrelu(input, lower, upper, training, None), inplace)
+
+
+@composite("rrelu", overridable=False)
+@overridable
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, generator: Generator | None = None
+) -> Tensor:
+    """`torch.nn.functional.rrelu` with a generator."""
+    return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), False)
+
+
+@composite("rrelu_", spaces=("torch", "nn.functional"), overridable=False)
+@overridable
+def rrelu_(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, generator: Generator | None = None
+) -> Tensor:
+    """In-place form of `rrelu`."""
+    return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), True)

@@ -603,6 +603,25 @@ def _poisson(kind: str) -> NativeFunction:
     return poisson
 
 
+def _leaks(kind: str) -> NativeFunction:
+    """`leaks(state, out, n, x, low, high)`: a float64 uniform of [low, high) where x <= 0 (drawn there only), 1 elsewhere.
+
+    These are the slopes of the randomised leaky rectifier.
+    """
+    P = f64 if kind == "f64" else f32
+
+    @native("void(ptr, ptr, i64, ptr, f64, f64)", name=f"rl_leaks_{kind}")
+    def leaks(state, out, n, x, low, high):
+        take(state, state, 0)  # makes sure that the state is seeded
+        for i in range(n):
+            if load(P, x, i) <= P(0.0):
+                store(P, out, i, P(draw_unit(state) * (high - low) + low))
+            else:
+                store(P, out, i, P(1.0))
+
+    return leaks
+
+
 # ***** the table *****
 
 _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
@@ -620,6 +639,7 @@ _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
     "permutation": _permutation,
     "multinomial": _multinomial,
     "poisson": _poisson,
+    "leaks": _leaks,
 }
 _made: dict[tuple[str, str], NativeFunction] = {}
 _bound: dict[tuple[str, str], Callable[..., Any]] = {}
