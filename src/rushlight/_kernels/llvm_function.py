@@ -524,11 +524,12 @@ class Printer:
         return self.scalar(text, "i1", self.here())
 
     def scatter(self, s: Store, value: Value, lanes: Lanes, mask: Val | None) -> None:
-        if s.combine:
-            raise AssertionError("lanes that store to scattered places cannot combine with what is there")
         here, dtype, w = self.here(), s.buffer.dtype, lanes.width
         em = self.emitter(w)
         pointers = self.pointers(s.buffer, s.ix)
+        if s.combine:  # the schedule sees to it that lanes do not meet at one place
+            old = self.gather_at(pointers, dtype, w, mask, here)
+            value = self.write(here, lambda: em.op(s.combine or "", [old, value], [dtype, dtype], dtype))
         raw = value
         if dtype.kind == "b":
             raw = self.write(here, lambda: em.to_memory(value, dtype))
@@ -855,9 +856,10 @@ class Printer:
     def gather(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
         """One element per lane from anywhere."""
         assert self.lanes is not None
-        w, dtype = self.lanes.width, buffer.dtype
+        return self.gather_at(self.pointers(buffer, ix), buffer.dtype, self.lanes.width, mask, depth)
+
+    def gather_at(self, pointers: str, dtype: DType, w: int, mask: Val | None, depth: int) -> Value:
         em, t = self.emitter(w), mem_type(dtype)
-        pointers = self.pointers(buffer, ix)
         mangled = _vector_name(w, t)
         m = str(mask) if mask is not None else str(em.const("i1", True))
         self.module.declarations[f"@ga.{mangled}"] = (
