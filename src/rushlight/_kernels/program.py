@@ -162,17 +162,29 @@ def traffic(kernel: Kernel) -> tuple[int, int]:
 
 def compile_graph(
     graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None = None, *,
-    target: Target, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
+    target: Target | None = None, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
 ) -> Program:  # fmt: skip
-    """The program that computes `graph`.
+    """The program that computes `graph`, for `target` (default: the machine that the loaded backend runs on).
 
     `layouts` gives each tensor input's strides in elements, None for a scalar input.  `out_strides` does the same for outputs
     (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
     `overlaps[output]` names further inputs that may share that memory.  NotImplementedError names a primitive without a lowering.
     """
     graph = decomposed(graph)
+    target = target or default_target.value
+    if target is None:
+        raise RuntimeError("compile_graph needs a target: no backend has named the machine it runs on")
     schedule = Schedule(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target).run()
     return Assembler(schedule).program()
+
+
+class _Default:
+    """The machine to generate for where none is named; set by the backend that runs programs."""
+
+    value: Target | None = None
+
+
+default_target = _Default()
 
 
 def decomposed(graph: Graph) -> Graph:

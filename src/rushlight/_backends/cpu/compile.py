@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rushlight._base.log import enabled, log
 from rushlight._backends.cpu import jit
@@ -22,10 +22,7 @@ from rushlight._backends.cpu.stubs import load_kernel
 from rushlight._backends.cpu.target import host_target
 from rushlight._kernels import program as _program
 from rushlight._kernels.nest import Target
-from rushlight._kernels.program import ExternStep, KernelStep, Program
-
-if TYPE_CHECKING:
-    from rushlight._graph.core import Graph
+from rushlight._kernels.program import ExternStep, KernelStep, Program, compile_graph
 
 __all__ = ["Executable", "build", "compile_graph", "host"]
 
@@ -41,14 +38,6 @@ def host() -> Target:
         fma = t.arch != "x86_64" or (t.vector_bytes > 16 and t.has("fma"))
         _TARGET.append(Target(t.vector_bytes, t.l2_bytes, t.l3_bytes, fma))
     return _TARGET[0]
-
-
-def compile_graph(
-    graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None = None, *,
-    target: Target | None = None, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
-) -> Program:  # fmt: skip
-    """`rushlight._kernels.program.compile_graph`, for this machine unless another is given."""
-    return _program.compile_graph(graph, layouts, out_strides, target=target or host(), aliases=aliases, overlaps=overlaps)
 
 
 def generator_digest() -> bytes:
@@ -169,3 +158,6 @@ def _closure(program: Program, calls: Sequence[tuple[Callable[..., Any], int, Se
 def build(program: Program) -> Executable:
     """The program as a callable; compiles the kernels that are not known yet."""
     return Executable(program)
+
+
+_program.default_target.value = host()
