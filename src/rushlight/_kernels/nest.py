@@ -32,6 +32,12 @@ class Target:
     def __init__(self, vector_bytes: int, l2_bytes: int, l3_bytes: int, fma: bool) -> None:
         self.vector_bytes, self.l2_bytes, self.l3_bytes, self.fma = vector_bytes, l2_bytes, l3_bytes, fma
 
+    @staticmethod
+    def of(machine: Any) -> Target:
+        """From a backend's description of a machine (`arch`, `has(flag)`, `vector_bytes`, `l2_bytes`, `l3_bytes`)."""
+        fma = machine.arch != "x86_64" or (machine.vector_bytes > 16 and machine.has("fma"))
+        return Target(machine.vector_bytes, machine.l2_bytes, machine.l3_bytes, fma)
+
 
 class Facts:
     """What a set of expressions uses: index expressions, memory accesses, and how costly an element is."""

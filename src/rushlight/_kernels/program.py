@@ -162,9 +162,10 @@ def traffic(kernel: Kernel) -> tuple[int, int]:
 
 def compile_graph(
     graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None = None, *,
-    target: Target | None = None, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
+    target: Any = None, aliases: Mapping[int, int] | None = None, overlaps: Mapping[int, Sequence[int]] | None = None,
 ) -> Program:  # fmt: skip
-    """The program that computes `graph`, for `target` (default: the machine that the loaded backend runs on).
+    """The program that computes `graph`, for `target` (a `Target` or a machine's description; default: the machine of the
+    loaded backend).
 
     `layouts` gives each tensor input's strides in elements, None for a scalar input.  `out_strides` does the same for outputs
     (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
@@ -174,6 +175,8 @@ def compile_graph(
     target = target or default_target.value
     if target is None:
         raise RuntimeError("compile_graph needs a target: no backend has named the machine it runs on")
+    if not isinstance(target, Target):
+        target = Target.of(target)
     schedule = Schedule(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target).run()
     return Assembler(schedule).program()
 

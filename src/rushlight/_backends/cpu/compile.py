@@ -34,9 +34,7 @@ _GENERATOR: list[bytes] = []
 def host() -> Target:
     """This machine, as the generator sees it."""
     if not _TARGET:
-        t = host_target()
-        fma = t.arch != "x86_64" or (t.vector_bytes > 16 and t.has("fma"))
-        _TARGET.append(Target(t.vector_bytes, t.l2_bytes, t.l3_bytes, fma))
+        _TARGET.append(Target.of(host_target()))
     return _TARGET[0]
 
 
