@@ -133,24 +133,28 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Dims from outermost to innermost in memory; equal strides keep their order.  Size-1 dims stay where they stand."""
-    order = list(range(len(shape)))
-    for i in range(1, len(order)):  # insertion sort, because size-1 and broadcast dims compare as equal to anything
-        j = i
-        while j > 0:
-            inner, outer = order[j], order[j - 1]
-            a, b = strides[outer], strides[inner]
-            if shape[inner] == 1 or shape[outer] == 1 or a == 0 or b == 0 or a > b or (a == b and shape[outer] >= shape[inner]):
+    """Dims from outermost to innermost in memory.  Expanded dims (stride 0) stay where they stand; of equal strides the greater
+    size is outside, and equal dims keep their order."""
+    order = list(reversed(range(len(shape))))  # innermost first
+    for i in range(1, len(order)):  # insertion sort that looks past what it cannot compare
+        at = i
+        for j in range(i - 1, -1, -1):
+            inner, outer = order[j], order[at]
+            a, b = strides[inner], strides[outer]
+            if a == 0 or b == 0 or (a == b and shape[inner] <= shape[outer]):
+                continue
+            if a < b:
                 break
-            order[j - 1], order[j] = inner, outer
-            j -= 1
-    return order
+            order[j], order[at], at = outer, inner, j
+    return order[::-1]
 
 
 def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
     """Strides of a fresh result shaped like an operand ("preserve format"): the same if dense, else dense in the same order."""
     if is_contiguous(shape, strides):
         return contiguous_strides(shape)
+    if len(shape) == 4 and is_channels_last(shape, strides):
+        return channels_last_strides(shape)
     if is_dense(shape, strides):
         return tuple(strides)
     return dense_strides(shape, memory_order(shape, strides))

@@ -129,9 +129,9 @@ def result_type(tensors: list[tuple[DType, int]], numbers: list[DType]) -> DType
 
 def _lift(strong: DType, weak: DType) -> DType:
     """`weak` has the higher category; a complex result keeps the strong float's precision."""
-    if weak.is_complex and strong.is_floating_point:
-        return promote(strong, COMPLEX64) if strong is FLOAT64 else COMPLEX64
-    return weak
+    if strong is BOOL:
+        return promote(strong, weak)
+    return strong.to_complex() if weak.is_complex and strong.is_floating_point else weak
 
 
 def can_cast(source: DType, target: DType) -> bool:

@@ -1,0 +1,92 @@
+"""Promotion against PyTorch's own tables, stored in data/promotion.json (and against PyTorch itself where it is installed)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rushlight._types.dtype import BY_NAME, DTYPES, FLOAT32, FLOAT64, INT64
+from rushlight._types.promotion import can_cast, default_dtype, number_dtype, promote, result_type, set_default_dtype
+
+TABLE = json.loads((Path(__file__).parent.parent / "data" / "promotion.json").read_text())
+NUMBERS = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
+
+
+@pytest.fixture
+def default() -> Iterator[None]:
+    yield
+    set_default_dtype(FLOAT32)
+
+
+def found(function) -> str | None:
+    """The name of a dtype, or None where the promotion is refused."""
+    try:
+        return function().name
+    except RuntimeError:
+        return None
+
+
+def ours(name: str | None) -> str | None:
+    """We have no complex32: float16 joins complex numbers as complex64."""
+    return "complex64" if name == "complex32" else name
+
+
+def operands(key: str):
+    """`float32[1] int` as ([(dtype, ndim)...], [number dtypes...])."""
+    tensors, numbers = [], []
+    for word in key.split():
+        if word in NUMBERS:
+            numbers.append(number_dtype(NUMBERS[word]))
+        else:
+            tensors.append((BY_NAME[word[:-3]], int(word[-2])))
+    return tensors, numbers
+
+
+def test_promote_types() -> None:
+    assert len(TABLE["promote_types"]) == len(DTYPES) ** 2
+    for key, want in TABLE["promote_types"].items():
+        a, b = (BY_NAME[n] for n in key.split())
+        assert found(lambda a=a, b=b: promote(a, b)) == ours(want), key
+
+
+def test_can_cast() -> None:
+    for key, want in TABLE["can_cast"].items():
+        a, b = (BY_NAME[n] for n in key.split())
+        assert can_cast(a, b) == want, key
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_result_type(name: str, default: None) -> None:
+    set_default_dtype(BY_NAME[name])
+    for key, want in TABLE["result_type"][name].items():
+        tensors, numbers = operands(key)
+        assert found(lambda t=tensors, n=numbers: result_type(t, n)) == ours(want), key
+
+
+def test_default_dtype(default: None) -> None:
+    assert default_dtype() is FLOAT32 and number_dtype(1.0) is FLOAT32 and number_dtype(1) is INT64
+    set_default_dtype(FLOAT64)
+    assert number_dtype(1.0) is FLOAT64 and number_dtype(1j).name == "complex128"
+    with pytest.raises(TypeError, match="only floating-point"):
+        set_default_dtype(INT64)
+    with pytest.raises(TypeError, match="invalid dtype object"):
+        set_default_dtype("float64")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="at least one"):
+        result_type([], [])
+    with pytest.raises(TypeError, match="expected a number, got str"):
+        number_dtype("1")
+
+
+@pytest.mark.oracle
+def test_the_stored_table_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    for key, want in TABLE["promote_types"].items():
+        a, b = (getattr(torch, n) for n in key.split())
+        try:
+            got = str(torch.promote_types(a, b)).removeprefix("torch.")
+        except RuntimeError:
+            got = None
+        assert got == want, key

@@ -1,0 +1,61 @@
+"""Specs are interned; dtypes and devices are what PyTorch's are."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+
+import pytest
+
+from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.dtype import BFLOAT16, COMPLEX64, DTYPES, FLOAT16, FLOAT32, INT64, from_numpy_name
+from rushlight._types.spec import Spec
+
+
+def test_equal_specs_are_one_object() -> None:
+    a = Spec.of(FLOAT32, CPU, (2, 3))
+    assert a is Spec.of(FLOAT32, CPU, [2, 3], (3, 1)) and a is not Spec.of(FLOAT32, META, (2, 3))
+    assert (a.numel, a.ndim, a.nbytes, a.contiguous, a.strides) == (6, 2, 24, True, (3, 1))
+    assert not Spec.of(FLOAT32, CPU, (2, 3), (1, 2)).contiguous
+
+
+def test_specs_are_forgotten_when_nobody_holds_them() -> None:
+    from rushlight._types import spec
+
+    held = Spec.of(INT64, CPU, (7, 7, 7, 7))
+    gc.collect()
+    before = len(spec._TABLE)
+    del held
+    gc.collect()
+    assert len(spec._TABLE) < before
+
+
+def test_dtypes() -> None:
+    for dtype in DTYPES:
+        assert pickle.loads(pickle.dumps(dtype)) is dtype and copy.deepcopy(dtype) is dtype and copy.copy(dtype) is dtype
+        assert repr(dtype) == f"torch.{dtype.name}"
+        if dtype.numpy_name:
+            assert from_numpy_name(dtype.name) is dtype
+    assert BFLOAT16.numpy_name is None
+    assert FLOAT16.to_complex() is COMPLEX64 and COMPLEX64.to_real() is FLOAT32 and FLOAT32.to_real() is FLOAT32
+    with pytest.raises(TypeError, match=r"numpy\.object"):
+        from_numpy_name("object")
+    with pytest.raises(RuntimeError, match="no complex dtype"):
+        INT64.to_complex()
+
+
+def test_devices() -> None:
+    assert repr(Device("cuda:1")) == "device(type='cuda', index=1)" and str(Device("cuda", 1)) == "cuda:1"
+    assert as_device("cpu") is CPU and as_device(None) is CPU and as_device("cpu:0") is CPU and as_device(Device("meta")) is META
+    assert Device("cpu") == CPU and hash(Device("cpu")) == hash(CPU) and Device(CPU) == CPU
+    assert pickle.loads(pickle.dumps(Device("cuda:1"))) == Device("cuda", 1)
+    with pytest.raises(RuntimeError, match="has only: cpu, meta"):
+        as_device("cuda")
+    for bad in ("gpu", "cuda:", "cuda:x"):
+        with pytest.raises(RuntimeError):
+            Device(bad)
+    with pytest.raises(RuntimeError, match="must not include an index"):
+        Device("cuda:1", 1)
+    with pytest.raises(TypeError):
+        Device(3)  # type: ignore[arg-type]
