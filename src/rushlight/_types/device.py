@@ -21,7 +21,7 @@ class Device:
     type: str
     index: int | None
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:  # noqa: A002 (PyTorch's name)
+    def __init__(self, type: str | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
             self.type, self.index = type.type, type.index
             return

@@ -18,7 +18,6 @@ from rushlight._types.dtype import (
     INT16,
     INT32,
     INT64,
-    UINT8,
     UINT16,
     UINT32,
     UINT64,
