@@ -482,7 +482,7 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
         bump(x._storage)
     node = recipe.cls.__new__(recipe.cls)
     node.info, node.edges, node.seq = recipe, edges, next_sequence()
-    node.pre_hooks = node.post_hooks = node.tensor_hooks = node.retain = node.place = None
+    node.extra = None
     saved: list[Any] = []
     versions: list[Any] = []
     for kind, number in recipe.sources:

@@ -7,8 +7,8 @@ from typing import Any
 from rushlight._engine.call import Caller, InplaceCaller
 from rushlight._engine.creation import to_array
 from rushlight._engine.inplace import check_writable
-from rushlight._engine.memory import empty_spec, read_element
-from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.memory import empty_spec, read_element, reader_of
+from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._ops.table import OPERATORS
@@ -184,13 +184,20 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
 # ***** to Python and NumPy *****
 
 
+_ITEMS = new_plan_table()
+
+
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
+    reader = _ITEMS.get(x._spec)
+    if reader is not None:
+        return reader(x._ptr)
     spec = x._spec
     if spec.numel != 1:
         raise RuntimeError(f"a Tensor with {spec.numel} elements cannot be converted to Scalar")
     if x._storage is None:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    _ITEMS[spec] = reader_of(spec.dtype)
     return read_element(x)
 
 

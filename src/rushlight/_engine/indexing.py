@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
+from rushlight._engine.state import STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL, INT64, UINT8
 
@@ -17,6 +18,7 @@ __all__ = ["NONZERO", "get_item", "set_item", "split_index"]
 _ALL = ("s", None, None, 1)
 # The data-dependent part: mask -> one int64 tensor per dim.  Set by whoever provides `nonzero`.
 NONZERO: list[Any] = [None]
+MASKED: list[Any] = [None]
 
 
 def _too_many(ndim: int) -> IndexError:
@@ -135,24 +137,63 @@ def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
 _VIEWS: list[Any] = []
 
 
-def basic_view(x: Tensor, items: tuple[Any, ...]) -> Tensor:
-    """The view that the basic part of an index takes."""
+def _view_caller() -> Any:
     if not _VIEWS:
         _VIEWS.append(convert.caller("basic_index"))
-    plan, inputs = _VIEWS[0].prepare((x, items), {})
+    return _VIEWS[0]
+
+
+def basic_view(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    """The view that the basic part of an index takes."""
+    plan, inputs = _view_caller().prepare((x, items), {})
     return plan(*inputs)  # type: ignore[no-any-return]
+
+
+_FAST = new_plan_table()
+
+
+def _index_key(index: Any) -> Any:
+    """A hashable form of an index made of ints, slices and None; None where it holds anything else."""
+    kind = type(index)
+    if kind is int:
+        return index
+    if kind is slice:
+        start, stop, step = index.start, index.stop, index.step
+        for bound in (start, stop, step):
+            if bound is not None and type(bound) is not int:
+                return None
+        return (start, stop, step)
+    if kind is not tuple:
+        return "n" if index is None else "e" if index is Ellipsis else None
+    key = []
+    for item in index:
+        if type(item) is int:
+            key.append(item)
+        else:
+            part = _index_key(item) if type(item) is not tuple else None
+            if part is None:
+                return None
+            key.append((part,))
+    return ("t", *key)
 
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
+    key = _index_key(index)
+    if key is not None:
+        signature = (x._spec, x._rg, STATE.word, key)
+        plan = _FAST.get(signature)
+        if plan is None:
+            if type(index) is int and not x._spec.ndim:
+                raise IndexError(
+                    "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+                )
+            plan, _ = _view_caller().prepare((x, split_index(x, index)[0]), {})
+            _FAST[signature] = plan
+        return plan(x)  # type: ignore[no-any-return]
     spec = x._spec
-    if type(index) is int and spec.ndim:
-        size = spec.shape[0]
-        if not -size <= index < size:
-            raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
-        return basic_view(x, (("i", index + size if index < 0 else index), *[_ALL] * (spec.ndim - 1)))
-    if spec.ndim == 0 and type(index) is int:
-        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number")
+    if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
+        return MASKED[0](x, index)  # type: ignore[no-any-return]
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)

@@ -75,11 +75,15 @@ def _native_reader(dtype: DType) -> Any:
 
 def read_element(x: Tensor) -> Any:
     """The first element as a Python number."""
-    dtype = x._spec.dtype
+    return reader_of(x._spec.dtype)(x._ptr)
+
+
+def reader_of(dtype: DType) -> Any:
+    """A function from an address to a Python number."""
     reader = _READERS.get(dtype)
     if reader is None:
         reader = _READERS[dtype] = _make_reader(dtype)
-    return reader(x._ptr)
+    return reader
 
 
 def _make_reader(dtype: DType) -> Any:

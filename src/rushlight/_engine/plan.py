@@ -29,6 +29,7 @@ def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
     """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
     compile_graph = require("rushlight._kernels.program").compile_graph
     build = require("rushlight._backends.cpu.compile").build
+    options["target"] = require("rushlight._backends.cpu.target").host_target()
     layouts = [None if s is None else s.strides for s in in_specs]
     program = compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
     if enabled("schedule"):
@@ -74,7 +75,7 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int,
 class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
-    __slots__ = ("_mask", "_plans", "_residual", "cls", "forward", "n_results", "out_specs", "outputs", "sources", "wrt")
+    __slots__ = ("_fast", "_in_order", "_mask", "_plans", "_residual", "cls", "forward", "n_results", "out_specs", "outputs", "sources", "wrt")
 
     def __init__(self, name: str, found: Backward, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
         self.cls = node_class(name)
@@ -83,12 +84,22 @@ class Recipe:
         self.out_specs = [Spec.of(v.dtype, device, v.shape) for v in found.forward.outputs]
         self._plans = graph_caller(found.graph, name)
         self._residual: Any = None
+        self._fast: dict[Any, Any] = {}
+        self._in_order = self.outputs == list(range(len(self.outputs)))
 
     def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
         """Gradients for the edges, from saved values and the results' gradients."""
         if self.n_results == 1 and len(grads) == 1:
-            made = self._plans(*saved, grads[0])
-            return [None if o is None else made[o] for o in self.outputs]
+            grad: Any = grads[0]
+            key = (grad._spec, STATE.word)
+            plan = self._fast.get(key)
+            if plan is None:
+                if STATE.word & GRAD:  # create_graph: what is recorded depends on more than specs
+                    made = self._plans(*saved, grad)
+                    return [None if o is None else made[o] for o in self.outputs]
+                plan = self._fast[key] = self._plans.prepare(*saved, grad)
+            made = plan(*saved, grad)
+            return made if self._in_order else [None if o is None else made[o] for o in self.outputs]  # type: ignore[return-value]
         results = grads[: self.n_results]
         found: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
@@ -126,7 +137,7 @@ class Recipe:
         return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(found, more, strict=True)]
 
 
-def graph_caller(graph: Graph, name: str) -> Callable[..., Any]:
+def graph_caller(graph: Graph, name: str) -> Any:
     """A function that runs `graph` on tensors and Python numbers, recording a node where gradients are wanted.
 
     Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.
@@ -136,7 +147,12 @@ def graph_caller(graph: Graph, name: str) -> Callable[..., Any]:
     if not graph.nodes:
         where = {id(v): i for i, v in enumerate(graph.inputs)}
         picks = [where[id(v)] for v in graph.outputs]
-        return lambda *inputs: tuple([inputs[i] for i in picks])
+
+        def choose(*inputs: Any) -> tuple[Any, ...]:
+            return tuple([inputs[i] for i in picks])
+
+        choose.prepare = lambda *inputs: choose  # type: ignore[attr-defined]
+        return choose
 
     def call(*inputs: Any) -> Any:
         signature: list[Any] = [state.word]
@@ -152,6 +168,7 @@ def graph_caller(graph: Graph, name: str) -> Callable[..., Any]:
             plan = plans[key] = _graph_plan(graph, name, inputs)
         return plan(*inputs)
 
+    call.prepare = lambda *inputs: _graph_plan(graph, name, inputs)  # type: ignore[attr-defined]
     return call
 
 
@@ -286,43 +303,84 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
 
 def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_results: int, recipe: Recipe) -> Callable[..., Any]:
     """A plan that records a node."""
-    cls = recipe.cls
-    wrt, sources = recipe.wrt, recipe.sources
-    watched = STATE.word & (ANOMALY | SAVED_HOOKS)
+    if n_results > 1 or len(recipe.forward.outputs) > 1:
+        return _recording_many(run, n_results, recipe)
+    if STATE.word & (ANOMALY | SAVED_HOOKS) or not all(kind == "input" and in_specs[i] is not None for kind, i in recipe.sources):
+        return _recording_any(run, recipe)
+    cls, wrt = recipe.cls, recipe.wrt
+    picks = [i for _, i in recipe.sources]
     new_node = cls.__new__
-    from_inputs = all(kind == "input" and in_specs[i] is not None for kind, i in sources)
-    picks = [i for _, i in sources]
-    single = n_results == 1 and len(recipe.forward.outputs) == 1
 
-    def record(inputs: Sequence[Any], made: Any) -> Any:
+    if len(wrt) == 1 and len(picks) <= 1:
+        source, pick = wrt[0], picks[0] if picks else -1
+
+        def plan_one(*inputs: Any) -> Tensor:  # one gradient, at most one saved tensor: most calls
+            out: Tensor = run(*inputs)
+            x = inputs[source]
+            edge = x._node
+            node = new_node(cls)
+            node.info = recipe
+            node.edges = (edge if edge is not None and x._meta is None else edge_of(x),)
+            node.seq = next_sequence()
+            node.extra = None
+            if pick >= 0:
+                held = inputs[pick]
+                node.saved = (held,)
+                node.versions = (held._storage.version if held._storage is not None else 0,)
+            else:
+                node.saved = node.versions = ()
+            out._node = node
+            out._rg = True
+            return out
+
+        return plan_one
+
+    def plan(*inputs: Any) -> Tensor:
+        out: Tensor = run(*inputs)
         node = new_node(cls)
         node.info = recipe
         node.edges = [edge_of(inputs[i]) for i in wrt]
         node.seq = next_sequence()
-        node.pre_hooks = node.post_hooks = node.tensor_hooks = node.retain = node.place = None
-        if from_inputs:
-            node.saved = saved = [inputs[i] for i in picks]
-            node.versions = [t._storage.version if t._storage is not None else 0 for t in saved]
-        else:
-            _save(node, recipe, inputs, made)
-        if watched:
-            _watch(node)
-        return node
+        node.extra = None
+        node.saved = saved = [inputs[i] for i in picks]
+        node.versions = [t._storage.version if t._storage is not None else 0 for t in saved]
+        out._node = node
+        out._rg = True
+        return out
 
-    if single:
+    return plan
 
-        def plan(*inputs: Any) -> Tensor:
-            out: Tensor = run(*inputs)
-            out._node = record(inputs, (out,))
-            out._rg = True
-            return out
 
-        return plan
+def record(recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any:
+    """A node for one call, whatever it saves."""
+    node = recipe.cls.__new__(recipe.cls)
+    node.info = recipe
+    node.edges = [edge_of(inputs[i]) for i in recipe.wrt]
+    node.seq = next_sequence()
+    node.extra = None
+    _save(node, recipe, inputs, made)
+    if STATE.word & (ANOMALY | SAVED_HOOKS):
+        _watch(node)
+    return node
 
-    def plan_many(*inputs: Any) -> Any:
+
+def _recording_any(run: Callable[..., Any], recipe: Recipe) -> Callable[..., Any]:
+    def plan(*inputs: Any) -> Tensor:
+        out: Tensor = run(*inputs)
+        out._node = record(recipe, inputs, (out,))
+        out._rg = True
+        return out
+
+    return plan
+
+
+def _recording_many(run: Callable[..., Any], n_results: int, recipe: Recipe) -> Callable[..., Any]:
+    """Several results, or results and residuals."""
+
+    def plan(*inputs: Any) -> Any:
         made = run(*inputs)
         made = made if type(made) is tuple else (made,)
-        node = record(inputs, made)
+        node = record(recipe, inputs, made)
         for number, out in enumerate(made[:n_results]):
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
                 out._node, out._rg = node, True
@@ -331,7 +389,7 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
                     out._meta.output_nr = number
         return made[0] if n_results == 1 else made[:n_results]
 
-    return plan_many
+    return plan
 
 
 def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> None:
@@ -354,7 +412,7 @@ def _watch(node: Node) -> None:
         from rushlight._engine.autograd.anomaly import remember
 
         remember(node)
-        node.place = user_frame()
+        node.more().place = user_frame()
     if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
         pack, unpack = STATE.saved_hooks[-1]
         for i, item in enumerate(node.saved):  # type: ignore[attr-defined]

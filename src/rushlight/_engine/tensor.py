@@ -253,15 +253,13 @@ def edge_of(tensor: Tensor) -> Any:
 
 
 def accumulator_of(tensor: Tensor) -> Any:
-    """The node that adds to `.grad` of a leaf; one for the leaf's life while anything holds it."""
+    """The node that adds to `.grad` of a leaf."""
     meta = tensor._meta
     if meta is None:
         meta = tensor._meta = AutogradMeta()
-    held = meta.accumulator
-    node = held() if held is not None else None
+    node = meta.accumulator
     if node is None:
-        node = make_accumulator[0](tensor)
-        meta.accumulator = weakref.ref(node)
+        node = meta.accumulator = make_accumulator[0](tensor)
     return node
 
 

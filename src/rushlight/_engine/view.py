@@ -135,7 +135,7 @@ def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
     node = recipe.cls.__new__(recipe.cls)
     node.info, node.saved, node.versions = recipe, [], []
     node.edges, node.seq = [edge_of(x)], next_sequence()
-    node.pre_hooks = node.post_hooks = node.tensor_hooks = node.retain = node.place = None
+    node.extra = None
     for number, out in enumerate(outs):
         out._node, out._rg = node, True
         if number:

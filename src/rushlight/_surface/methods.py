@@ -506,9 +506,10 @@ def retain_grad(self: Tensor) -> None:
     if meta.retains:
         return
     meta.retains = True
-    if node.retain is None:
-        node.retain = {}
-    node.retain[meta.output_nr] = weakref.ref(self)
+    extra = node.more()
+    if extra.retain is None:
+        extra.retain = {}
+    extra.retain[meta.output_nr] = weakref.ref(self)
 
 
 @method
@@ -524,9 +525,10 @@ def register_hook(self: Tensor, hook: Any) -> Any:
             meta.hooks = OrderedDict()
         target = meta.hooks
     else:
-        if self._node.tensor_hooks is None:
-            self._node.tensor_hooks = {}
-        target = self._node.tensor_hooks.setdefault(meta.output_nr, OrderedDict())
+        extra = self._node.more()
+        if extra.tensor_hooks is None:
+            extra.tensor_hooks = {}
+        target = extra.tensor_hooks.setdefault(meta.output_nr, OrderedDict())
     handle = RemovableHandle(target)
     target[handle.id] = hook
     return handle

@@ -61,8 +61,9 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
             if isinstance(grad, Tensor) and _has_nan(grad):
                 _report(node)
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
-    if node.post_hooks is not None:
-        for hook in list(node.post_hooks.values()):
+    hooks = node.extra.post_hooks if node.extra is not None else None
+    if hooks is not None:
+        for hook in list(hooks.values()):
             replaced = hook(tuple(found), given)
             if replaced is not None:
                 found = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]

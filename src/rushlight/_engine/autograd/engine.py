@@ -106,12 +106,10 @@ class _Task:
         node, number = edge if type(edge) is tuple else (edge, 0)
         buffer = self.buffers.get(node)
         if buffer is None:
-            buffer = self.buffers[node] = [None] * node.n_outputs
+            buffer = self.buffers[node] = [None] * max(node.n_outputs, number + 1)
         elif number >= len(buffer):
             buffer.extend([None] * (number + 1 - len(buffer)))
-        held = buffer[number] if number < len(buffer) else None
-        if number >= len(buffer):
-            buffer.extend([None] * (number + 1 - len(buffer)))
+        held = buffer[number]
         buffer[number] = grad if held is None else OPS["add"](held, grad)
         return node
 
@@ -175,8 +173,9 @@ def _loop(task: _Task, heap: list[Any]) -> None:
         grads = buffers.pop(node, None)
         if grads is None:
             grads = [None] * node.n_outputs
-        if node.tensor_hooks is not None or node.retain is not None:
-            _run_tensor_hooks(node, grads)
+        extra = node.extra
+        if extra is not None and (extra.tensor_hooks is not None or extra.retain is not None):
+            _run_tensor_hooks(extra, grads)
         if captures and node in captures:
             _store(task, captures[node], grads)
         if needed is not None and (node not in needed or (node in captures and type(node) is AccumulateGrad)):
@@ -204,30 +203,34 @@ def _loop(task: _Task, heap: list[Any]) -> None:
 
 
 def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-    if all(g is None for g in grads) and type(node) is not AccumulateGrad and not getattr(node, "wants_none", False):
-        return ()
-    if node.pre_hooks is not None:
-        for hook in list(node.pre_hooks.values()):
+    for grad in grads:
+        if grad is not None:
+            break
+    else:
+        if not getattr(node, "wants_none", False):
+            return ()
+    extra = node.extra
+    if extra is None and not STATE.word & ANOMALY:
+        return node.apply(grads)  # type: ignore[no-any-return]
+    if extra is not None and extra.pre_hooks is not None:
+        for hook in list(extra.pre_hooks.values()):
             replaced = hook(tuple(grads))
             if replaced is not None:
                 grads = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
-    word = STATE.word
-    if word & ANOMALY or node.post_hooks is not None:
-        from rushlight._engine.autograd.anomaly import run_watched
+    from rushlight._engine.autograd.anomaly import run_watched
 
-        return run_watched(node, grads)
-    return node.apply(grads)  # type: ignore[no-any-return]
+    return run_watched(node, grads)
 
 
-def _run_tensor_hooks(node: Any, grads: list[Tensor | None]) -> None:
-    for number, hooks in sorted((node.tensor_hooks or {}).items()):
+def _run_tensor_hooks(extra: Any, grads: list[Tensor | None]) -> None:
+    for number, hooks in sorted((extra.tensor_hooks or {}).items()):
         for hook in list(hooks.values()):
             held = grads[number] if number < len(grads) else None
             if held is not None:
                 replaced = hook(held)
                 if replaced is not None:
                     grads[number] = replaced
-    for number, retained in (node.retain or {}).items():
+    for number, retained in (extra.retain or {}).items():
         tensor = retained()
         grad = grads[number] if number < len(grads) else None
         if tensor is not None and grad is not None:

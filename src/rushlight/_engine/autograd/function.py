@@ -268,7 +268,7 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
             from rushlight._engine.autograd.anomaly import remember
 
             remember(node)
-            node.place = user_frame()
+            node.more().place = user_frame()
     plain = {id(t) for t in node._non_differentiable}
     wrapped: list[Any] = []
     for number, out in enumerate(outputs):

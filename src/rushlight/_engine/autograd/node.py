@@ -7,6 +7,7 @@ a node (its first output), or (node, output number).
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import count
@@ -27,18 +28,37 @@ def split_edge(edge: Any) -> tuple[Any, int]:
     return edge if type(edge) is tuple else (edge, 0)
 
 
+class Extra:
+    """What few nodes have: hooks, tensors that retain their gradient, the user's line in anomaly mode."""
+
+    __slots__ = ("place", "post_hooks", "pre_hooks", "retain", "tensor_hooks")
+
+    def __init__(self) -> None:
+        self.pre_hooks: Any = None
+        self.post_hooks: Any = None
+        self.tensor_hooks: Any = None
+        self.retain: Any = None
+        self.place: Any = None
+
+
 class Node:
     """Base of all nodes: edges, sequence number, hooks.  Subclasses define `apply`."""
 
-    __slots__ = ("__dict__", "__weakref__", "edges", "place", "post_hooks", "pre_hooks", "retain", "seq", "tensor_hooks")
+    __slots__ = ("__dict__", "__weakref__", "edges", "extra", "seq")
 
     edges: Sequence[Any]
+    extra: Extra | None
     seq: int
     n_outputs = 1
 
     def _start(self, edges: Sequence[Any]) -> None:
-        self.edges, self.seq = edges, next_sequence()
-        self.pre_hooks = self.post_hooks = self.tensor_hooks = self.retain = self.place = None
+        self.edges, self.seq, self.extra = edges, next_sequence(), None
+
+    def more(self) -> Extra:
+        """The node's `Extra`, made when first needed."""
+        if self.extra is None:
+            self.extra = Extra()
+        return self.extra
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """Gradients of the inputs from those of the outputs."""
@@ -78,20 +98,22 @@ class Node:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""
         from rushlight._base.handles import RemovableHandle
 
-        if self.post_hooks is None:
-            self.post_hooks = OrderedDict()
-        handle = RemovableHandle(self.post_hooks)
-        self.post_hooks[handle.id] = hook
+        extra = self.more()
+        if extra.post_hooks is None:
+            extra.post_hooks = OrderedDict()
+        handle = RemovableHandle(extra.post_hooks)
+        extra.post_hooks[handle.id] = hook
         return handle
 
     def register_prehook(self, hook: Any) -> Any:
         """`hook(grad_outputs)` runs before the node and may replace them."""
         from rushlight._base.handles import RemovableHandle
 
-        if self.pre_hooks is None:
-            self.pre_hooks = OrderedDict()
-        handle = RemovableHandle(self.pre_hooks)
-        self.pre_hooks[handle.id] = hook
+        extra = self.more()
+        if extra.pre_hooks is None:
+            extra.pre_hooks = OrderedDict()
+        handle = RemovableHandle(extra.pre_hooks)
+        extra.pre_hooks[handle.id] = hook
         return handle
 
 
@@ -154,7 +176,7 @@ class OpNode(Node):
     def _changed(self, item: Tensor, version: int) -> None:
         from rushlight._engine.inplace import last_change
 
-        place = describe_place(self.place) if self.place else "switch on torch.autograd.set_detect_anomaly(True) to see where it was saved"
+        place = describe_place(self.extra.place) if self.extra and self.extra.place else "switch on torch.autograd.set_detect_anomaly(True) to see where it was saved"
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"[torch.{item.dtype.name} {list(item.shape)}], which is saved for {self.name()}, is at version {item._storage.version}; "
@@ -187,21 +209,25 @@ def node_class(name: str) -> type[OpNode]:
 
 
 class AccumulateGrad(Node):
-    """Adds what arrives to `.grad` of a leaf."""
+    """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone needs no gradient."""
 
-    __slots__ = ("variable",)
+    __slots__ = ("_variable",)
 
     def __init__(self, variable: Tensor) -> None:
-        self._start(())
-        self.seq = LAST
-        self.variable = variable
+        self.edges, self.extra, self.seq = (), None, LAST
+        self._variable = weakref.ref(variable)
+
+    @property
+    def variable(self) -> Tensor | None:
+        return self._variable()
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         from rushlight._engine.autograd.engine import accumulate_into
 
         grad = grads.pop()
-        if grad is not None:
-            accumulate_into(self.variable, grad)
+        variable = self._variable()
+        if grad is not None and variable is not None:
+            accumulate_into(variable, grad)
         return ()
 
 

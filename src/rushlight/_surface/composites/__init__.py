@@ -6,7 +6,7 @@ from importlib import import_module
 
 __all__ = ["TOPICS", "register_composites"]
 
-TOPICS = ("shapes",)
+TOPICS = ("selecting", "shapes")
 
 
 def register_composites() -> None:

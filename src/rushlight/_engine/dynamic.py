@@ -1,0 +1,102 @@
+"""Operators whose result's shape depends on the data: they run in two steps, with a size read back in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import require
+from rushlight._engine import convert, indexing
+from rushlight._engine.memory import empty_spec
+from rushlight._engine.state import GRAD, STATE
+from rushlight._engine.tensor import Tensor, make
+from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.layout import broadcast_shapes
+from rushlight._types.spec import Spec
+
+__all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple"]
+
+_BOUND: dict[str, Any] = {}
+
+
+def _native(name: str, size: int = 0) -> Any:
+    key = f"{name}{size or ''}"
+    found = _BOUND.get(key)
+    if found is None:
+        page = require("rushlight._backends.cpu.selecting")
+        function = page.compactors[size] if size else getattr(page, name)
+        found = _BOUND[key] = require("rushlight._backends.cpu.stubs").bind(function, nogil=True)
+    return found
+
+
+def _as_mask(x: Tensor) -> Tensor:
+    """Contiguous bool: what is not zero."""
+    if x._spec.device.type == "meta":
+        raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")
+    before = STATE.word
+    STATE.word = before & ~GRAD
+    try:
+        mask = x if x._spec.dtype is BOOL else convert.call("ne", x, 0)
+        return convert.contiguous(mask)
+    finally:
+        STATE.word = before
+
+
+def nonzero_places(x: Tensor) -> Tensor:
+    """Flat places (row-major) of what is not zero, int64."""
+    mask = _as_mask(x)
+    n = mask._spec.numel
+    count = _native("count_true")(mask._ptr, n) if n else 0
+    made = empty_spec(Spec.of(INT64, x._spec.device, (count + 1,)))
+    if n:
+        _native("list_true")(mask._ptr, n, made._ptr)
+    return make(made._storage, Spec.of(INT64, x._spec.device, (count,)), made._ptr)
+
+
+def nonzero(x: Tensor) -> Tensor:
+    """Coordinates of what is not zero: (count, ndim) int64, in row-major order."""
+    places = nonzero_places(x)
+    count, ndim = places._spec.numel, x._spec.ndim
+    if ndim == 1:
+        return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1)), places._ptr)
+    made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim)))
+    if count and ndim:
+        from rushlight._engine.creation import tensor
+
+        sizes = tensor(list(x._spec.shape), dtype=INT64)
+        _native("unravel")(places._ptr, count, sizes._ptr, ndim, made._ptr)
+    return made
+
+
+def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
+    """One int64 tensor of coordinates per dim (a 0-dim tensor counts as one dim)."""
+    if x._spec.ndim == 1:
+        return (nonzero_places(x),)
+    if x._spec.ndim == 0:
+        return (nonzero_places(x),)
+    return tuple(nonzero(x).unbind(1))  # type: ignore[attr-defined]
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask is set, in row-major order, as one dim; both are broadcast."""
+    if mask._spec.dtype is not BOOL:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    shape = broadcast_shapes(x._spec.shape, mask._spec.shape)
+    if tuple(x._spec.shape) != shape:
+        x = x.expand(shape)  # type: ignore[attr-defined]
+    if tuple(mask._spec.shape) != shape:
+        mask = mask.expand(shape)  # type: ignore[attr-defined]
+    size = x._spec.dtype.itemsize
+    if (STATE.word & GRAD and x._rg) or size > 8:
+        flat = convert.call("clone_contiguous", x) if not x._spec.contiguous else x
+        return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))  # type: ignore[attr-defined, no-any-return]
+    dense, source = _as_mask(mask), convert.contiguous(x)
+    n = dense._spec.numel
+    count = _native("count_true")(dense._ptr, n) if n else 0
+    made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count + 1,)))
+    if n:
+        _native("compact", size)(source._ptr, dense._ptr, n, made._ptr)
+    return make(made._storage, Spec.of(x._spec.dtype, x._spec.device, (count,)), made._ptr)
+
+
+indexing.NONZERO[0] = nonzero_tuple
+indexing.MASKED[0] = masked_select

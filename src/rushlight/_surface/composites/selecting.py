@@ -1,0 +1,109 @@
+"""Operators that choose by value: `max`, `min`, `nonzero`, `masked_select`, `where` in its three forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine import convert, dynamic
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import composite
+
+__all__: list[str] = []
+
+
+def _extreme(name: str) -> None:
+    both, along, whole = ("maximum", "max_dim", "amax") if name == "max" else ("minimum", "min_dim", "amin")
+
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+        if "axis" in kwargs:
+            kwargs["dim"] = kwargs.pop("axis")
+        other = kwargs.get("other", args[0] if args else None)
+        if isinstance(other, Tensor) and "dim" not in kwargs:
+            return torch_call(both, input, *args, **kwargs)
+        if args or "dim" in kwargs:
+            return torch_call(along, input, *args, **kwargs)
+        out = kwargs.pop("out", None)
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        if not input._spec.numel:
+            raise RuntimeError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+            )
+        found = torch_call(name + "_all", input)
+        return found if out is None else out.copy_(found)
+
+    function.__doc__ = (
+        f"`{name}(input)`: the {whole[1:]}imum of all; `{name}(input, dim, keepdim=False)`: (values, indices) along a dim; `{name}(input, other)`: "
+        "of two tensors, element by element."
+    )
+    composite(name, method=True)(function)
+
+
+def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A table operator's function, with `out=` and overrides."""
+    from rushlight._surface.registry import function_of
+
+    return function_of(name)(*args, **kwargs)
+
+
+_extreme("max")
+_extreme("min")
+
+
+@composite("nonzero", method=True)
+def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:  # noqa: A002
+    """Coordinates of what is not zero: (count, ndim), or one tensor per dim with `as_tuple`."""
+    if as_tuple:
+        return dynamic.nonzero_tuple(input)
+    found = dynamic.nonzero(input)
+    if out is None:
+        return found
+    out.resize_(found.shape)  # type: ignore[attr-defined]
+    return out.copy_(found)  # type: ignore[attr-defined]
+
+
+@composite("argwhere", method=True)
+def argwhere(input: Tensor) -> Tensor:  # noqa: A002
+    """`nonzero` as one tensor."""
+    return dynamic.nonzero(input)
+
+
+@composite("masked_select", method=True)
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: A002
+    """The elements where `mask` is set, as one dim."""
+    found = dynamic.masked_select(input, mask)
+    if out is None:
+        return found
+    out.resize_(found.shape)  # type: ignore[attr-defined]
+    return out.copy_(found)  # type: ignore[attr-defined, no-any-return]
+
+
+@composite("where", method="_where_function")
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:  # noqa: A002
+    """`input` where the condition holds, else `other`; with the condition alone, the coordinates where it holds."""
+    if input is None and other is None:
+        return dynamic.nonzero_tuple(condition)
+    return torch_call("where", condition, input, other, **({} if out is None else {"out": out}))
+
+
+def _method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """`torch.where(condition, self, other)`."""
+    return where(condition, self, other)  # type: ignore[no-any-return]
+
+
+Tensor.where = _method  # type: ignore[attr-defined]
+
+
+@composite("equal", method=True)
+def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002
+    """Whether shapes and all elements are equal."""
+    if input._spec.shape != other._spec.shape:
+        return False
+    return bool(convert.item(convert.call("all", convert.call("eq", input, other)))) if input._spec.numel else True
+
+
+@composite("allclose", method=True)
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:  # noqa: A002
+    """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
+    close = torch_call("isclose", input, other, rtol, atol, equal_nan)
+    return bool(convert.item(convert.call("all", close))) if close.numel() else True
