@@ -58,7 +58,7 @@ CASES = cases()
 def random(shape: tuple[int, ...], dtype: DType, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     if dtype.is_complex:
-        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype.name)
+        return np.asarray(rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype.name)
     return np.asarray(rng.normal(size=shape)).astype(holder(dtype))
 
 

@@ -149,7 +149,7 @@ Primitive(
 
 def _sign_reference(x: Any) -> Any:
     if x.dtype.kind != "c":
-        return np.sign(x)
+        return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
     size = np.abs(x)
     return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
 
@@ -170,7 +170,7 @@ def _sign_spec(x: Any) -> Aval:
 
 
 Primitive(
-    "sign", "-1, 0 or 1 (NaN stays NaN); x / |x| for complex x.", family="pointwise", spec=_sign_spec, lower=("scalar", "sign"),
+    "sign", "-1, 0 or 1, and 0 for NaN; x / |x| for complex x.", family="pointwise", spec=_sign_spec, lower=("scalar", "sign"),
     reference=_sign_reference, samples=pointwise_samples(ANY), batch=lambda batched, x: prim.sign(x),
     vjp=lambda ct, out, x: (_sign_change(ct, out, x),), jvp=lambda tangents, out, x: _sign_change(tangents[0], out, x),
 )  # fmt: skip
