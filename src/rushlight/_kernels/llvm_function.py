@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
-from rushlight._kernels.loops import BLOCK, Buffer, Item, Kernel, Loop, Reduce, Scan, Section, Store, X, blocked, number_slot
+from rushlight._kernels.loops import BLOCK, Buffer, Item, Kernel, Loop, Reduce, Scan, Section, Store, Tile, X, blocked, number_slot
 from rushlight._kernels.scalar import Emitter, ModuleText, Val, mem_type, reg_type
 from rushlight._types.dtype import BOOL, INT64, DType
 
@@ -61,6 +61,8 @@ class Printer:
         self.section: Section | None = None
         self.bounds: tuple[str, str] = ("", "")
         self.labels = 0
+        self.tiles: dict[X, tuple[str, str]] = {}
+        self.allocas: list[str] = []
         self.word = {b: i for i, b in reversed(list(enumerate((*kernel.outputs, *kernel.inputs))))}
 
     # ***** the function *****
@@ -73,7 +75,7 @@ class Printer:
             piece = self.put_section(section, piece, i, sections)
         head = f'define i32 @{self.name}(ptr noundef %bufs, ptr noundef %ints, i64 noundef %piece) nounwind '
         head += f'"prefer-vector-width"="{self.bits}" "min-legal-vector-width"="{self.bits}" {{\nentry:'
-        function = "\n".join([head, *self.scopes[0].lines, "  br label %section0", *sections, "}"])
+        function = "\n".join([head, *self.allocas, *self.scopes[0].lines, "  br label %section0", *sections, "}"])
         return "\n".join(["declare i32 @rl_fail(ptr, i64, i64, i64, i64, i64)", str(self.module), function, ""])
 
     def put_section(self, section: Section, piece: str, number: int, lines: list[str]) -> str:
@@ -311,6 +313,63 @@ class Printer:
     def nested(self, body: Sequence[Any]) -> list[str]:
         self.statements(body)
         return []
+
+    # ***** square tiles *****
+
+    def s_Tile(self, s: Tile) -> None:
+        assert self.section is not None
+        width = self.section.width
+        lo, hi = self.range_of(s.across)
+        left, right = self.range_of(s.lane)
+        bottom, middle = self.main_end(lo, hi, width), self.main_end(left, right, width)
+
+        def block(iv: str, _: list[str]) -> list[str]:
+            end = self.smaller(self.scalar(f"add i64 {iv}, {4 * width}", "i64", self.here()), bottom)
+            return self.over_lanes(s.lane, left, middle, width, False, (), lambda c: self.tiles_down(s, iv, end, width))
+
+        self.loop(None, lo, bottom, str(4 * width), (), block)
+        self.loop(s.across, lo, bottom, "1", (), lambda iv, c: self.edge(s, middle, right, width))
+        self.loop(s.across, bottom, hi, "1", (), lambda iv, c: self.edge(s, left, right, width))
+
+    def edge(self, s: Tile, left: str, right: str, width: int) -> list[str]:
+        """What does not fill a tile, with plain masked lanes."""
+        return self.over_lanes(s.lane, left, right, width, True, (), lambda c: self.nested(s.body))
+
+    def tiles_down(self, s: Tile, top: str, bottom: str, width: int) -> list[str]:
+        def tile(iv: str, _: list[str]) -> list[str]:
+            here = self.here()
+            self.names[s.across], self.depths[s.across] = iv, here
+            for load in s.turned:
+                self.tiles[load] = (self.turn(load, s.lane, width), iv)
+            del self.names[s.across], self.depths[s.across]
+            end = self.scalar(f"add i64 {iv}, {width}", "i64", here)
+            self.loop(s.across, iv, end, "1", (), lambda row, c: self.nested(s.body))
+            for load in s.turned:
+                del self.tiles[load]
+            return []
+
+        return self.loop(None, top, bottom, str(width), (), tile)
+
+    def turn(self, load: X, lane: Var, width: int) -> str:
+        """Load a tile row by row, transpose it, and keep it on the stack; its address."""
+        buffer, ix = load.value
+        here = self.here()
+        em, t = self.emitter(width), mem_type(buffer.dtype)
+        vt = em.vt(t)
+        place = f"%tile{len(self.allocas)}"
+        self.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
+        pointer, step = self.pointer(buffer, ix), self.slot(dict(ix.terms)[lane])
+        rows = []
+        for k in range(width):
+            if k:
+                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
+            name = em.fresh()
+            self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {_align(buffer.dtype)}")
+            rows.append(em.val(name, t))
+        for k, row in enumerate(self.write(here, lambda: transpose(em, rows))):
+            self.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
+            self.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align 64")
+        return place
 
     # ***** reductions *****
 
@@ -803,6 +862,8 @@ class Printer:
     def x_load(self, e: X, depth: int) -> tuple[Value, int]:
         buffer, ix = e.value
         guard = e.args[0] if e.args else None
+        if e in self.tiles:
+            return self.load_turned(e), self.lanes.width if self.lanes else 1
         if not self.varies(e.vars):
             if guard is None:
                 return self.load_at(self.pointer(buffer, ix), buffer.dtype, depth), 1
@@ -816,6 +877,8 @@ class Printer:
         varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
         if len(varying) == 1 and varying[0] == (lanes.var, 1):
             return self.load_block(self.pointer(buffer, ix), buffer.dtype, lanes.width, mask, depth), lanes.width
+        if mask is None and len(varying) == 1 and varying[0][0] is lanes.var and buffer.dtype.kind != "c":
+            return self.load_steps(buffer, ix, varying[0][1], depth), lanes.width
         return self.gather(buffer, ix, mask, depth), lanes.width
 
     def load_guarded(self, buffer: Buffer, ix: Ix, guard: X, depth: int) -> Value:
@@ -852,6 +915,37 @@ class Printer:
                 f"<{n} x i1> {m}, {vt} zeroinitializer)"
             )
         return self.write(depth, lambda: em.from_memory(name, dtype))
+
+    def load_turned(self, e: X) -> Value:
+        """A row of a transposed tile."""
+        place, top = self.tiles[e]
+        dtype, here = e.dtype, self.here()
+        assert self.lanes is not None
+        em = self.emitter(self.lanes.width)
+        vt = em.mem_vt(dtype)
+        row = next(self.names[v] for v in e.vars if self.depths[v] == here)
+        at = self.scalar(f"sub i64 {row}, {top}", "i64", here)
+        pointer = self.scalar(f"getelementptr {vt}, ptr {place}, i64 {at}", "ptr", here)
+        name = em.fresh()
+        self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align 64")
+        return self.write(here, lambda: em.from_memory(name, dtype))
+
+    def load_steps(self, buffer: Buffer, ix: Ix, step: int, depth: int) -> Value:
+        """Elements at even steps, one load per lane: faster than gathers where those are microcoded."""
+        assert self.lanes is not None
+        w, dtype = self.lanes.width, buffer.dtype
+        em, t = self.emitter(w), mem_type(dtype)
+        pointer, by = self.pointer(buffer, ix), self.slot(step)
+        lines, vt = self.scopes[depth].lines, em.mem_vt(dtype)
+        vector = "poison"
+        for k in range(w):
+            if k:
+                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {by}", "ptr", depth)
+            one, new = em.fresh(), em.fresh()
+            lines.append(f"  {one} = load {t}, ptr {pointer}, align {_align(dtype)}")
+            lines.append(f"  {new} = insertelement {vt} {vector}, {t} {one}, i64 {k}")
+            vector = new
+        return self.write(depth, lambda: em.from_memory(vector, dtype))
 
     def gather(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
         """One element per lane from anywhere."""
@@ -964,6 +1058,23 @@ def _halves(v: Val, width: int) -> tuple[Val, Val]:
 
 def _lanes(start: int, count: int) -> str:
     return f"<{count} x i32> <" + ", ".join(f"i32 {k}" for k in range(start, start + count)) + ">"
+
+
+def transpose(em: Emitter, rows: list[Val]) -> list[Val]:
+    """The columns of a square of vectors, by exchanging blocks of 1, 2, 4... lanes."""
+    width, step = em.width, 1
+    while step < width:
+        keep = [k if not k & step else width + (k ^ step) for k in range(width)]
+        take = [k + step if not k & step else width + k for k in range(width)]
+        result: list[Any] = [None] * width
+        for k in range(width):
+            if not k & step:
+                a, b = rows[k], rows[k + step]
+                for at, lanes in ((k, keep), (k + step, take)):
+                    mask = f"<{width} x i32> <" + ", ".join(f"i32 {n}" for n in lanes) + ">"
+                    result[at] = em.emit(f"shufflevector {a.vt} {a}, {b.vt} {b}, {mask}", a.type)
+        rows, step = result, 2 * step
+    return rows
 
 
 def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dtype: DType) -> tuple[Val, Val]:

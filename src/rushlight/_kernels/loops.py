@@ -16,7 +16,7 @@ from typing import Any
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
 from rushlight._types.dtype import BOOL, INT64, DType
 
-__all__ = ["Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "X", "number_slot", "substitute"]
+__all__ = ["Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "Tile", "X", "number_slot", "substitute"]
 
 
 class Buffer:
@@ -118,6 +118,18 @@ class Loop:
 
     def __init__(self, var: Var, body: list[Any], lanes: bool = False) -> None:
         self.var, self.body, self.lanes = var, body, lanes
+
+
+class Tile:
+    """Loops over `across` and `lane` together, in square tiles as wide as a vector.
+
+    `turned` are loads that are contiguous along `across`: a tile of each is loaded that way and transposed in registers.
+    """
+
+    __slots__ = ("across", "body", "lane", "turned")
+
+    def __init__(self, across: Var, lane: Var, body: list[Any], turned: list[X]) -> None:
+        self.across, self.lane, self.body, self.turned = across, lane, body, turned
 
 
 class Item:
@@ -356,6 +368,15 @@ class Writer:
 
     def s_Loop(self, s: Loop) -> None:
         self.put(f"for {self.name(s.var, 'i')} in {self.int(s.var.size)}{' lanes' if s.lanes else ''}")
+        self.block(s.body)
+
+    def s_Tile(self, s: Tile) -> None:
+        self.put(f"tile {self.name(s.across, 'i')} in {self.int(s.across.size)}, {self.name(s.lane, 'i')} in {self.int(s.lane.size)}")
+        before = self.indent
+        self.indent += "  "
+        for load in s.turned:
+            self.put(f"turned {self.x(load)}")
+        self.indent = before
         self.block(s.body)
 
     def s_Reduce(self, s: Reduce) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight._kernels.groups import Group, Stage, refine
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
-from rushlight._kernels.loops import Buffer, Builder, Item, Loop, Reduce, Section, Split, Store, X, substitute
+from rushlight._kernels.loops import Buffer, Builder, Item, Loop, Reduce, Section, Split, Store, Tile, X, substitute
 from rushlight._types.layout import numel
 
 __all__ = ["Nest", "Target"]
@@ -48,6 +48,7 @@ class Facts:
         self.cost = 1.0
         self.widest = 1
         self.operations = 0
+        self.loads: list[X] = []
         self._seen: set[X] = set()
 
     def add_store(self, s: Store) -> None:
@@ -82,6 +83,7 @@ class Facts:
             buffer, ix = x.value
             self.add_ix(ix)
             self.accesses.append((buffer, ix, 1.0))
+            self.loads.append(x)
         elif x.kind == "ix":
             self.add_ix(x.value)
         elif x.kind == "inrange":
@@ -265,11 +267,39 @@ class Nest:
         lane = self.best_lane(loops, facts)
         loops.remove(lane)
         loops.append(lane)
-        split = self.cut(loops, facts.cost * numel([v.size for v in loops]), width * unroll, lane)
+        work = facts.cost * numel([v.size for v in loops])
         body: list[Any] = [Loop(lane, list(stage.stores), lanes=True)]
+        turned = self.turned(stage, lane, loops[:-1], width)
+        if turned:
+            across = turned[0]
+            loops.remove(across)
+            loops.insert(-1, across)
+            body = [Tile(across, lane, list(stage.stores), turned[1])]
+            split = self.cut(loops[:-1], 2 * work, 4 * width, across)
+            loops = loops[:-1]
+        else:
+            split = self.cut(loops, work, width * unroll, lane)
         for v in reversed(loops[:-1]):
             body = [Loop(v, body)]
         return Section(body, split, width, unroll)
+
+    def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
+        """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
+        if lane.size < width // 2:
+            return None
+        by_var: dict[Var, list[X]] = {}
+        for x in facts_of([stage]).loads:
+            buffer, ix = x.value
+            steps = {a: c for a, c in ix.terms if type(a) is Var}
+            if x.args or buffer.dtype.kind == "c" or len(steps) != len(ix.terms) or steps.get(lane, 0) <= 1:
+                continue
+            for v in others:
+                if steps.get(v) == 1 and v.size >= width // 2:
+                    by_var.setdefault(v, []).append(x)
+        if not by_var:
+            return None
+        best = max(by_var, key=lambda v: len(by_var[v]))
+        return best, by_var[best]
 
     def cut(self, loops: list[Var], work: float, step: int, lane: Var | None) -> Split | None:
         """Which loop is cut into pieces, and how."""

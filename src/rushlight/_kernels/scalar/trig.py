@@ -134,8 +134,11 @@ def _asin_parts(x: Val) -> tuple[Val, Val, Val]:
 def asin(x: Val) -> Val:
     em = x.em
     outer, s, rest = _asin_parts(x)
-    quarter = math.pi / 4
-    steep = (quarter - (s + s)) + (quarter - (rest + rest - _half_pi_low(x)))
+    right = em.const(x.type, math.pi / 2)
+    double = s + s
+    high = right - double
+    lost = (right - high) - double
+    steep = high - (rest + rest - _half_pi_low(x) - lost)
     return em.select(outer, steep, s + rest).copysign(x)
 
 
