@@ -13,16 +13,12 @@ from rushlight import _surface
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
 # name, because they call them; those of the second only count where no operator has the name.
-_BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {}
+_BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {"softmax": ("log_softmax", "softmax", "softmin")}
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
-    "distances": ("cosine_similarity", "normalize", "pairwise_distance"),
-    "losses": (
-        "cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
-        "multi_margin_loss", "multilabel_soft_margin_loss", "poisson_nll_loss", "soft_margin_loss",
-        "triplet_margin_loss", "triplet_margin_with_distance_loss",
-    ),
-    "shapes": ("interpolate", "one_hot", "pixel_shuffle", "pixel_unshuffle", "upsample"),
-}  # fmt: skip
+    "losses": ("triplet_margin_with_distance_loss",),
+    "normalization": ("batch_norm", "instance_norm"),
+    "shapes": ("interpolate", "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample"),
+}
 
 
 def _places(table: dict[str, tuple[str, ...]]) -> dict[str, str]:

@@ -1,0 +1,69 @@
+"""Normalisation with running statistics: batch and instance normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight._surface.registry import function_of, inplace_of
+
+__all__ = ["batch_norm", "instance_norm"]
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalise each channel (dimension 1) of `input`, then scale by `weight` and shift by `bias`.
+
+    In training with the statistics of the batch, which are mixed into the running ones, in place: new = (1 - momentum) * old +
+    momentum * batch, with the unbiased variance. Else with the running statistics. Raises `ValueError` if a channel has one
+    value only in training.
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
+        return function_of("batch_norm_eval")(input, running_mean, running_var, weight, bias, eps)
+    _check_values(input, input.numel() // input.shape[1] if input.shape[1] else 0)
+    out, mean, var = function_of("batch_norm_train")(input, weight, bias, eps)
+    _mix(running_mean, mean, momentum)
+    _mix(running_var, var, momentum)
+    return out
+
+
+def _check_values(input: Any, values: int) -> None:
+    if values == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.size()}")
+
+
+def _mix(running: Any, batch: Any, momentum: float) -> None:
+    if running is not None:
+        with rushlight.no_grad():
+            inplace_of("running_average")(running, batch.detach(), momentum)
+
+
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalise each channel of each sample of `input` (N, C, *); running statistics are averaged over the samples."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if input.dim() > 2 and input.numel() // (input.shape[0] * input.shape[1] or 1) == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.size()}")
+    out, mean, var = function_of("instance_norm_core")(input, weight, bias, eps)
+    _mix(running_mean, mean.mean(0) if mean.dim() > 1 else mean, momentum)
+    _mix(running_var, var.mean(0) if var.dim() > 1 else var, momentum)
+    return out
