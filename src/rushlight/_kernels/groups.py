@@ -127,6 +127,9 @@ class Group:
 
     def add_store(self, value: Value, target: Source) -> None:
         """Add the storing of a value; Misfit when its elements do not follow the rows of this group."""
+        if value.node is not None and value.node.prim.name == "cat" and not self.stages:
+            self.store_regions(value.node, target)
+            return
         if not value.shape or numel(value.shape) == 1:
             dims: list[Var | None] = [None] * len(value.shape)
         else:
@@ -172,6 +175,22 @@ class Group:
         x = self.puller.pull(value, index)
         self.stages[0].stores.append(Store(target.buffer, target.place(index), x))
         self.values.append(value)
+
+    def store_regions(self, node: Node, target: Source) -> None:
+        """A concatenation that is stored: each operand has loops of its own, so no element asks whose it is."""
+        dim, start = node.params["dim"], 0
+        self.shape = (-1,)  # nothing else joins
+        for x in node.inputs:
+            if numel(x.shape):
+                dims = [Var(s, "d") if s != 1 else None for s in x.shape]
+                index = [d.ix if d is not None else ZERO for d in dims]
+                place = list(index)
+                place[dim] = place[dim] + start
+                stage = Stage([d for d in dims if d is not None])
+                stage.stores.append(Store(target.buffer, target.place(place), self.puller.pull(x, index)))
+                self.stages.append(stage)
+            start += x.shape[dim]
+        self.values.append(node.outputs[0])
 
     def match_rows(self, dims: list[Var], places: list[Ix]) -> tuple[dict[Var, Ix], list[Var]]:
         """How the dims of a value follow from the row, given where it reads the group's reductions; and the dims that do not."""

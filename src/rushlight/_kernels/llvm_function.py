@@ -82,10 +82,11 @@ class Printer:
         """Write one section to `lines`; the number of the piece as the next section counts it."""
         self.section = section
         last = number == len(self.kernel.sections) - 1
+        joined = self.kernel.joined
         lines.append(f"section{number}:")
         rest = piece
         label = f"section{number}"
-        if not last:
+        if not last and not joined:
             here, rest, label = self.one.fresh(), self.one.fresh(), f"body{number}"
             count = self.slot(section.pieces)
             lines.append(f"  {here} = icmp slt i64 {piece}, {count}")
@@ -105,7 +106,7 @@ class Printer:
         self.statements(section.body)
         self.scopes.pop()
         lines.extend(scope.lines)
-        lines.append("  ret i32 0")
+        lines.append(f"  br label %section{number + 1}" if joined and not last else "  ret i32 0")
         return rest
 
     def smaller(self, a: str, b: str) -> str:

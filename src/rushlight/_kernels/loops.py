@@ -209,16 +209,17 @@ class Section:
 class Kernel:
     """A function to generate: sections over buffers and scalar arguments."""
 
-    __slots__ = ("_slots", "_text", "args", "inputs", "outputs", "sections")
+    __slots__ = ("_slots", "_text", "args", "inputs", "joined", "outputs", "sections")
 
     def __init__(self, outputs: list[Buffer], inputs: list[Buffer], args: list[DType], sections: list[Section]) -> None:
         self.outputs, self.inputs, self.args, self.sections = outputs, inputs, args, sections
+        self.joined = len(sections) > 1 and all(s.pieces == 1 for s in sections)  # all of them are one piece
         self._text: str | None = None
         self._slots: dict[Any, int] = {}
 
     @property
     def pieces(self) -> int:
-        return sum(s.pieces for s in self.sections)
+        return 1 if self.joined else sum(s.pieces for s in self.sections)
 
     def text(self) -> str:
         """The kernel as readable text, and its class: equal texts are equal kernels."""
@@ -282,13 +283,13 @@ class Writer:
         k = self._kernel
         head = [f"{self.names[b]}: {b.dtype.name}" for b in (*k.outputs, *k.inputs)]
         head += [f"arg{i}: {d.name}" for i, d in enumerate(k.args)]
-        self.put(f"kernel({', '.join(head)})")
+        self.put(f"kernel({', '.join(head)}){' joined' if k.joined else ''}")
         for section in k.sections:
             split, cut = section.split, ""
             if split is not None:
                 cut = f" split {self.name(split.var, 'i')} of {self.int(split.var.size)} by {self.slot(('chunk', split.chunk))}"
                 cut += f" piece {self.name(split.index, 'i')}" if split.index is not None else ""
-            if len(k.sections) > 1:
+            if len(k.sections) > 1 and not k.joined:
                 cut += f" pieces {self.int(section.pieces)}"
             self.put(f"section width {section.width} unroll {section.unroll}{cut}")
             self.block(section.body)

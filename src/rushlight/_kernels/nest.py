@@ -5,7 +5,7 @@ All choices depend on sizes and strides alone, never on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rushlight._kernels.groups import Group, Stage, refine
@@ -49,7 +49,7 @@ class Facts:
         self.widest = 1
         self.operations = 0
         self.loads: list[X] = []
-        self._seen: set[X] = set()
+        self.seen: set[X] = set()
 
     def add_store(self, s: Store) -> None:
         self.add_ix(s.ix)
@@ -74,9 +74,9 @@ class Facts:
                 self.add_ix(atom.ix)
 
     def add(self, x: X) -> None:
-        if x in self._seen:
+        if x in self.seen:
             return
-        self._seen.add(x)
+        self.seen.add(x)
         for a in x.args:
             self.add(a)
         if x.kind == "load":
@@ -133,6 +133,27 @@ class Nest:
             for store in stage.stores:
                 store.ix, store.value = ix(store.ix), x(store.value)
                 store.guard = x(store.guard) if store.guard is not None else None
+
+    def share_values(self) -> None:
+        """Keep costly values that two passes over a row need: the first puts them where the second will put its result."""
+        for at, early in enumerate(self.stages):
+            if not early.items or not early.loops:
+                continue
+            for late in self.stages[at + 1 :]:
+                if [v.size for v in late.loops] == [v.size for v in early.loops]:
+                    for store in late.stores:
+                        self.share_value(early, late, store)
+
+    def share_value(self, early: Stage, late: Stage, store: Store) -> None:
+        if store.buffer.role != "output" or any(s.buffer is store.buffer for s in early.stores):
+            return
+        ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
+        known = facts_of([early]).seen
+        found = costly(store.value, store.buffer.dtype, lambda e: x(e) in known)
+        if found is None:
+            return
+        early.stores.append(Store(store.buffer, ix(store.ix), x(found)))
+        store.value = replace_part(self.builder, store.value, found, self.builder.load(store.buffer, store.ix))
 
     def split_dims(self) -> None:
         """Split loops so that divisions in index expressions vanish."""
@@ -242,11 +263,12 @@ class Nest:
 
     def sections(self) -> list[Section]:
         """The loop nest of the group."""
+        self.share_values()
         self.split_dims()
         self.order_dims()
         self.merge_dims()
         if self.group.row is None and not self.group.reductions:
-            return [self.pointwise(self.stages[0])]
+            return [self.pointwise(s) for s in self.stages]
         return [self.rows()]
 
     def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
@@ -348,6 +370,32 @@ class Nest:
         for v in reversed(loops):
             body = [Loop(v, body, lanes=along and v is loops[-1])]
         return body
+
+
+def costly(x: X, dtype: Any, shared: Callable[[X], bool]) -> X | None:
+    """The largest part of `x` of this dtype that is shared and dear enough to be kept in memory rather than computed again."""
+    if x.dtype is dtype and x.kind == "op" and shared(x):
+        facts = Facts()
+        facts.add(x)
+        return x if facts.cost >= 8 else None
+    for a in x.args if x.kind == "op" else ():
+        found = costly(a, dtype, shared)
+        if found is not None:
+            return found
+    return None
+
+
+def replace_part(builder: Builder, x: X, old: X, new: X) -> X:
+    """`x` with one of its parts exchanged."""
+    if x is old:
+        return new
+    if x.kind != "op":
+        return x
+    args = [replace_part(builder, a, old, new) for a in x.args]
+    if all(a is b for a, b in zip(args, x.args, strict=True)):
+        return x
+    prim, params = x.value
+    return builder.op(prim, args, x.dtype, params)
 
 
 def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> list[Var]:
