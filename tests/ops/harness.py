@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rushlight._engine.lower import NUMBERS, TENSOR, Slot, differentiate, trace_operator
+from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot, differentiate, trace_operator
 from rushlight._graph.core import Graph, evaluate
 from rushlight._ops.table import Operator
 from rushlight._types.device import Device
@@ -89,7 +89,7 @@ def _add(bound: Bound, op: Operator, argument: Any, value: Any) -> None:
             raise Unbindable(f"{argument.name} takes no number")
         bound.named[argument.name] = value
         if _literal(op, argument, value):
-            bound.template.append(value)
+            bound.template.append(Literal(value))
         else:
             bound.template.append(NUMBERS[type(value)])
             bound.numbers.append(value)

@@ -66,6 +66,6 @@ def _samples() -> Samples:
 
 Primitive(
     "diagonal", "Places (start[0] + i, start[1] + i) of the last two dims, as one dim.", family="shape", spec=_spec, reference=_reference,
-    lower=("index", "diagonal"), layout=_layout, decompose=_decompose, samples=_samples, vjp=_vjp,
+    lower=("extern", "diagonal"), layout=_layout, decompose=_decompose, samples=_samples, vjp=_vjp,
     jvp=lambda tangents, out, x, **p: prim.diagonal(tangents[0], **p), batch=lambda batched, x, **p: prim.diagonal(x, **p),
 )  # fmt: skip

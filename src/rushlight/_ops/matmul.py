@@ -1,0 +1,392 @@
+"""Sums of products: everything that ends in the primitive `dot`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._ops.bodies import CPP_NAME, common, is_number, narrow, wide, wrap
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BOOL
+from rushlight._types.layout import broadcast_shapes, numel
+
+__all__: list[str] = []
+
+
+# ***** checks *****
+
+
+def _same_dtype(name: str, a: Any, b: Any) -> None:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {CPP_NAME[a.dtype.name]} != {CPP_NAME[b.dtype.name]}")
+    if a.dtype is BOOL:
+        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
+
+
+def _size(x: Any) -> str:
+    return "x".join(map(str, x.shape))
+
+
+def _ndim(x: Any, ndim: int, what: str) -> None:
+    if len(x.shape) != ndim:
+        raise RuntimeError(f"{what} must be a {'matrix' if ndim == 2 else f'{ndim}D tensor'}" + (f", got {len(x.shape)}-D tensor" if ndim != 2 else ""))
+
+
+def _matrices(name: str, a: Any, b: Any, first: str = "self", second: str = "mat2") -> None:
+    _ndim(a, 2, first)
+    _ndim(b, 2, second)
+    if a.shape[1] != b.shape[0]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_size(a)} and {_size(b)})")
+    _same_dtype(name, a, b)
+
+
+def _batches(name: str, a: Any, b: Any) -> None:
+    for x, what in ((a, "batch1"), (b, "batch2")):
+        _ndim(x, 3, what)
+    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but got: [{b.shape[0]}, {b.shape[1]}]."
+        )
+    _same_dtype(name, a, b)
+
+
+def turned(x: Any) -> Any:
+    """The last two dims exchanged."""
+    n = len(x.shape)
+    return build.transpose(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _inner(x: Any, y: Any, dims: Sequence[int]) -> Any:
+    """Sum of products over dims, as one reduction: for products with vectors, which are bound by memory."""
+    dtype = x.dtype
+    return narrow(prim.sum(wide(x) * wide(y), dims=tuple(dims)), dtype)
+
+
+# ***** products of vectors, matrices, batches *****
+
+
+@operator("mm(Tensor input, Tensor mat2) -> Tensor", out=True)
+def mm(a: Any, b: Any) -> Any:
+    """Product of two matrices."""
+    _matrices("addmm_impl_cpu_", a, b)
+    return prim.dot(a, b)
+
+
+@operator("bmm(Tensor input, Tensor mat2) -> Tensor", out=True)
+def bmm(a: Any, b: Any) -> Any:
+    """Products of as many pairs of matrices as the batch holds."""
+    _batches("bmm", a, b)
+    return prim.dot(a, b)
+
+
+@operator("mv(Tensor input, Tensor vec) -> Tensor", out=True)
+def mv(a: Any, v: Any) -> Any:
+    """Product of a matrix and a vector."""
+    if len(a.shape) != 2 or len(v.shape) != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {min(len(a.shape), 1)}, {len(a.shape)}, {len(v.shape)}")
+    if a.shape[1] != v.shape[0]:
+        raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({_size(a)}), vec ({v.shape[0]})")
+    _same_dtype("addmv_impl_cpu", a, v)
+    return _inner(a, prim.broadcast(v, shape=a.shape, dims=(1,)), (1,))
+
+
+def _vectors(a: Any, b: Any) -> None:
+    if len(a.shape) != 1 or len(b.shape) != 1:
+        raise RuntimeError(f"1D tensors expected, but got {len(a.shape)}D and {len(b.shape)}D tensors")
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}")
+    if a.shape != b.shape:
+        raise RuntimeError(f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the same number of elements, "
+                           f"but got {a.shape[0]} and {b.shape[0]} elements respectively")  # fmt: skip
+    _same_dtype("dot", a, b)
+
+
+@operator("dot(Tensor input, Tensor tensor) -> Tensor", out=True)
+def dot(a: Any, b: Any) -> Any:
+    """Sum of the products of two vectors' elements."""
+    _vectors(a, b)
+    return _inner(a, b, (0,))
+
+
+@operator("vdot(Tensor input, Tensor other) -> Tensor", out=True)
+def vdot(a: Any, b: Any) -> Any:
+    """`dot` with the first vector conjugated."""
+    _vectors(a, b)
+    return _inner(build.conj(a), b, (0,))
+
+
+def _fold(a: Any, b: Any) -> Any:
+    """[*, M, K] times one matrix: a single product with all rows."""
+    rows = numel(a.shape[:-1])
+    return build.reshape(prim.dot(build.reshape(a, (rows, a.shape[-1])), b), (*a.shape[:-1], b.shape[-1]))
+
+
+def product(a: Any, b: Any) -> Any:
+    """`matmul` for operands of one dtype."""
+    na, nb = len(a.shape), len(b.shape)
+    if na == 0 or nb == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {na}D and {nb}D")
+    _same_dtype("addmm_impl_cpu_", a, b)
+    if na == 1 and nb == 1:
+        _vectors(a, b)
+        return _inner(a, b, (0,))
+    inner_b = b.shape[0] if nb == 1 else b.shape[-2]
+    if a.shape[-1] != inner_b:
+        if na == 2 and nb == 1:
+            raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({_size(a)}), vec ({b.shape[0]})")
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_size(a)} and {_size(b)})")
+    if nb == 1:
+        return _inner(a, prim.broadcast(b, shape=a.shape, dims=(na - 1,)), (na - 1,))
+    if na == 1:
+        return _inner(prim.broadcast(a, shape=b.shape, dims=(nb - 2,)), b, (nb - 2,))
+    if nb == 2:
+        return _fold(a, b) if na > 2 else prim.dot(a, b)
+    if na == 2 and numel(b.shape[:-2]) == 1:
+        return build.reshape(prim.dot(a, build.reshape(b, b.shape[-2:])), (*b.shape[:-2], a.shape[0], b.shape[-1]))
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    flat = (numel(lead),)
+    a, b = (build.reshape(build.broadcast_to(x, (*lead, *x.shape[-2:])), (*flat, *x.shape[-2:])) for x in (a, b))
+    return build.reshape(prim.dot(a, b), (*lead, a.shape[-2], b.shape[-1]))
+
+
+def _matmul_node(input: Any, other: Any) -> str:  # noqa: A002 (the argument's public name)
+    na, nb = len(input.shape), len(other.shape)
+    if na == 1 and nb == 1:
+        return "DotBackward0"
+    if na <= 2 and nb <= 2:
+        return "MvBackward0" if nb == 1 else "SqueezeBackward4" if na == 1 else "MmBackward0"
+    return "UnsafeViewBackward0"
+
+
+@operator("matmul(Tensor input, Tensor other) -> Tensor", out=True, node=_matmul_node, aliases=("linalg.matmul",))
+def matmul(a: Any, b: Any) -> Any:
+    """Matrix product over the last two dims; the dims before broadcast, and a vector stands for a row or a column."""
+    return product(a, b)
+
+
+# ***** with something added *****
+
+
+def _factor(x: Any, factor: Any) -> Any:
+    if isinstance(factor, float) and x.dtype.is_integer:
+        factor = int(factor)
+    return x if is_number(factor) and factor == 1 else x * factor
+
+
+def _plus(x: Any, found: Any, beta: Any, alpha: Any) -> Any:
+    """beta * x + alpha * found, in the dtype of `found`; x is not read where beta is 0."""
+    dtype = found.dtype
+    if x.dtype is not dtype:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}")
+    shape = found.shape
+    if len(x.shape) > len(shape) or broadcast_shapes(x.shape, shape) != shape:
+        raise RuntimeError(
+            f"The expanded size of the tensor ({shape[-1] if shape else 1}) must match the existing size ({x.shape[-1] if x.shape else 1}) at "
+            f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
+        )
+    if is_number(alpha) and alpha == 1 and is_number(beta) and beta == 0:
+        return found
+    total = _factor(wide(found), alpha)
+    if not (is_number(beta) and beta == 0):
+        total = total + build.broadcast_to(_factor(wide(x), beta), shape)
+    return narrow(total, dtype)
+
+
+ADDED: dict[str, Any] = {"out": True, "inplace": True, "inplace_spaces": (), "static": ("beta", "alpha")}
+
+
+@operator("addmm(Tensor input, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
+    """beta * input + alpha * (mat1 @ mat2)."""
+    _matrices("addmm_impl_cpu_", a, b, "mat1", "mat2")
+    return _plus(x, prim.dot(a, b), beta, alpha)
+
+
+@operator("addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+def addmv(x: Any, a: Any, v: Any, *, beta: Any, alpha: Any) -> Any:
+    """beta * input + alpha * (mat @ vec)."""
+    return _plus(x, mv(a, v), beta, alpha)
+
+
+@operator("addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
+    """beta * input + alpha * outer(vec1, vec2)."""
+    for v, what in ((a, "vec1"), (b, "vec2")):
+        if len(v.shape) != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {what}, but got {len(v.shape)}-D")
+    x, a, b = common([x, a, b])
+    if x.dtype is BOOL:
+        both = prim.bitwise_and(*_crossed(a, b))
+        both = both if alpha else build.full_like(both, False)
+        return both | build.broadcast_to(x, both.shape) if beta else both
+    left, right = _crossed(wide(a), wide(b))
+    return _plus(x, narrow(left * right, x.dtype), beta, alpha)
+
+
+def _crossed(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two vectors over all pairs of their elements."""
+    shape = (a.shape[0], b.shape[0])
+    return prim.broadcast(a, shape=shape, dims=(0,)), prim.broadcast(b, shape=shape, dims=(1,))
+
+
+@operator("baddbmm(Tensor input, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+def baddbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
+    """beta * input + alpha * bmm(batch1, batch2)."""
+    _batches("baddbmm", a, b)
+    return _plus(x, prim.dot(a, b), beta, alpha)
+
+
+@operator("addbmm(Tensor input, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+def addbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
+    """beta * input + alpha * (the sum of all products of the batch)."""
+    _batches("addbmm", a, b)
+    batch, rows, inner = a.shape
+    left = build.reshape(build.transpose(a, (1, 0, 2)), (rows, batch * inner))
+    return _plus(x, prim.dot(left, build.reshape(b, (batch * inner, b.shape[2]))), beta, alpha)
+
+
+def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:  # noqa: A002 (the argument's public name)
+    if len(input.shape) == 2:
+        return "AddmmBackward0" if bias is not None else "MmBackward0"
+    return "ViewBackward0" if bias is not None else "UnsafeViewBackward0"
+
+
+@operator("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", spaces=("nn.functional",), method=False, node=_linear_node)
+def linear(x: Any, weight: Any, bias: Any) -> Any:
+    """input @ weight.T + bias over the last dim: one product with all rows."""
+    if not x.shape:
+        raise RuntimeError("both arguments to linear need to be at least 1D, but they are 0D and 2D")
+    if len(weight.shape) == 1:
+        found = product(x, weight)
+        return found if bias is None else narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
+    if x.shape[-1] != weight.shape[1]:
+        rows = (numel(x.shape[:-1]), x.shape[-1])
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows[0]}x{rows[1]} and {weight.shape[1]}x{weight.shape[0]})")
+    if x.dtype is not weight.dtype:
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[weight.dtype.name]}")
+    _same_dtype("addmm_impl_cpu_", x, weight)
+    found = prim.dot(build.reshape(x, (numel(x.shape[:-1]), x.shape[-1])), turned(weight))
+    if bias is not None:
+        found = narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
+    return build.reshape(found, (*x.shape[:-1], weight.shape[0]))
+
+
+@linear.gradient
+def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
+    if len(weight.shape) == 1:
+        spread = prim.broadcast(weight, shape=x.shape, dims=(len(x.shape) - 1,))
+        wider = build.broadcast_to(build.expand_dims(wide(ct), (len(ct.shape),)), x.shape)
+        to_weight = build.sum_to(wider * wide(x), weight.shape)
+        to_bias = None if bias is None else build.sum_to(wide(ct), bias.shape)
+        return narrow(wider * wide(spread), x.dtype), narrow(to_weight, weight.dtype), to_bias
+    rows = numel(x.shape[:-1])
+    grad, flat = build.reshape(ct, (rows, weight.shape[0])), build.reshape(x, (rows, x.shape[-1]))
+    to_x = build.reshape(prim.dot(grad, build.conj(weight)), x.shape)
+    # The gradient of the weight is made in the weight's own layout, not as the transpose of its transpose.
+    to_weight = prim.dot(turned(grad), build.conj(flat))
+    to_bias = None if bias is None else build.sum_to(wide(grad), bias.shape)
+    return to_x, to_weight, None if to_bias is None else narrow(to_bias, bias.dtype)
+
+
+# ***** other shapes of products *****
+
+
+@operator("outer(Tensor input, Tensor vec2) -> Tensor", promote="same", like="contiguous", out=True, aliases=("ger",), node="MulBackward0")
+def outer(a: Any, b: Any) -> Any:
+    """The products of all pairs of elements of two vectors."""
+    for x, what in ((a, "self"), (b, "vec2")):
+        if len(x.shape) != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {what}, but got {len(x.shape)}-D")
+    left, right = _crossed(a, b)
+    return left & right if a.dtype is BOOL else left * right
+
+
+def contract(a: Any, b: Any, dims_a: Sequence[int], dims_b: Sequence[int]) -> Any:
+    """Sum over pairs of dims; the other dims of `a`, then those of `b`."""
+    for i, j in zip(dims_a, dims_b, strict=True):
+        if a.shape[i] == 1 != b.shape[j]:
+            b = build.expand_dims(build.total(b, (j,)), (j,))
+        elif b.shape[j] == 1 != a.shape[i]:
+            a = build.expand_dims(build.total(a, (i,)), (i,))
+        if a.shape[i] != b.shape[j]:
+            raise RuntimeError(
+                f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}"
+            )
+    kept_a = [d for d in range(len(a.shape)) if d not in dims_a]
+    kept_b = [d for d in range(len(b.shape)) if d not in dims_b]
+    inner = numel([a.shape[d] for d in dims_a])
+    left = build.reshape(build.transpose(a, (*kept_a, *dims_a)), (numel([a.shape[d] for d in kept_a]), inner))
+    right = build.reshape(build.transpose(b, (*dims_b, *kept_b)), (inner, numel([b.shape[d] for d in kept_b])))
+    return build.reshape(prim.dot(left, right), (*(a.shape[d] for d in kept_a), *(b.shape[d] for d in kept_b)))
+
+
+@operator("tensordot_core(Tensor a, Tensor b, int[] dims_a, int[] dims_b) -> Tensor", spaces=(), method=False, node="ViewBackward0")
+def tensordot_core(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
+    """Sum over pairs of dims (see `tensordot`)."""
+    if len(dims_a) != len(dims_b):
+        raise RuntimeError("both dimension lists should have same length")
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"both inputs should have same dtype, but got {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}")
+    return contract(a, b, [wrap(d, a) for d in dims_a], [wrap(d, b) for d in dims_b])
+
+
+@operator("tensordot(Tensor a, Tensor b, any dims=2) -> Tensor", method=False, node="ViewBackward0")
+def tensordot(a: Any, b: Any, dims: Any) -> Any:
+    """Sum over the last `dims` dims of a and the first of b, or over two lists of dims."""
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(len(a.shape), len(b.shape)):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        return contract(a, b, range(len(a.shape) - dims, len(a.shape)), range(dims))
+    dims_a, dims_b = dims
+    as_list = lambda v: [v] if isinstance(v, int) else list(v)  # noqa: E731
+    return tensordot_core(a, b, as_list(dims_a), as_list(dims_b))
+
+
+@operator("inner(Tensor input, Tensor other) -> Tensor", out=True, node="ViewBackward0")
+def inner(a: Any, b: Any) -> Any:
+    """Sum of products over the last dims."""
+    if not a.shape or not b.shape:
+        if a.dtype is not b.dtype:
+            raise RuntimeError("expected both tensors to have same dtype")
+        a, b = build.match(wide(a), wide(b))
+        return a & b if a.dtype is BOOL else a * b
+    if a.shape[-1] != b.shape[-1]:
+        raise RuntimeError(
+            f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}"
+        )
+    if len(a.shape) == 1 and len(b.shape) == 1:
+        return dot(a, b)
+    return contract(a, b, [len(a.shape) - 1], [len(b.shape) - 1])
+
+
+@operator("kron(Tensor input, Tensor other) -> Tensor", promote="same", like="contiguous", out=True)
+def kron(a: Any, b: Any) -> Any:
+    """Every element of input times all of other, laid out as blocks."""
+    ndim = max(len(a.shape), len(b.shape))
+    sizes = [(1,) * (ndim - len(x.shape)) + x.shape for x in (a, b)]
+    pairs = tuple(s for both in zip(*sizes, strict=True) for s in both)
+    left = prim.broadcast(build.reshape(a, sizes[0]), shape=pairs, dims=tuple(range(0, 2 * ndim, 2)))
+    right = prim.broadcast(build.reshape(b, sizes[1]), shape=pairs, dims=tuple(range(1, 2 * ndim, 2)))
+    return build.reshape(left & right if a.dtype is BOOL else left * right, [m * n for m, n in zip(*sizes, strict=True)])
+
+
+@operator("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", spaces=("torch", "nn.functional"),
+          method=False, node="AddBackward0")  # fmt: skip
+def bilinear(a: Any, b: Any, weight: Any, bias: Any) -> Any:
+    """sum over i, j of input1[i] weight[k, i, j] input2[j], plus bias[k]."""
+    if a.shape[:-1] != b.shape[:-1]:
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(a.shape)} and {list(b.shape)}")
+    if len(weight.shape) != 3 or a.shape[-1] != weight.shape[1] or b.shape[-1] != weight.shape[2]:
+        raise RuntimeError(f"bilinear(): weight {list(weight.shape)} does not fit inputs {list(a.shape)} and {list(b.shape)}")
+    rows, outs = numel(a.shape[:-1]), weight.shape[0]
+    left = build.reshape(a, (rows, a.shape[-1]))
+    right = build.reshape(b, (rows, b.shape[-1]))
+    by_first = contract(left, weight, [1], [1])  # [rows, outs, second]
+    second = prim.broadcast(right, shape=by_first.shape, dims=(0, 2))
+    found = _inner(by_first, second, (2,))
+    if bias is not None:
+        found = narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
+    return build.reshape(found, (*a.shape[:-1], outs))
