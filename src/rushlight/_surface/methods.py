@@ -394,8 +394,7 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
     return convert.to(self, Device("cuda") if device is None else device)
 
 
-@method
-def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  # noqa: A001
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Without an argument the type's name (`torch.FloatTensor`), else a cast."""
     if dtype is None:
         return f"torch.{TYPE_NAMES[self._spec.dtype.name]}Tensor"
@@ -408,6 +407,9 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  #
     elif not isinstance(dtype, DType):
         dtype = getattr(dtype, "dtype", dtype)
     return convert.to(self, dtype)
+
+
+Tensor.type = _type  # type: ignore[attr-defined]  # not named `type` here: this module needs the built-in one
 
 
 TYPE_NAMES = {

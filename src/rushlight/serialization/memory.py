@@ -6,7 +6,8 @@ import ctypes
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.tensor import from_owner, make
+from rushlight._engine.memory import MEMORY
+from rushlight._engine.tensor import make
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.spec import Spec
@@ -30,24 +31,21 @@ def identity(storage: Any) -> int:
 
 
 def memory_of(storage: Any) -> memoryview:
-    """The bytes of a storage, writable; valid while the storage lives."""
-    if storage.nbytes == 0:
-        return memoryview(b"")
-    return memoryview((ctypes.c_char * storage.nbytes).from_address(storage.ptr)).cast("B")
+    """The bytes of a storage, writable."""
+    return memoryview(storage).cast("B") if storage.nbytes else memoryview(bytearray())
 
 
 def allocate(nbytes: int) -> Any:
     """A new storage of `nbytes` bytes."""
-    owner = bytearray(nbytes)
-    return mapped(owner, 0, nbytes)
+    return MEMORY.alloc(nbytes)
 
 
 def mapped(owner: Any, start: int, nbytes: int) -> Any:
     """A storage over `nbytes` bytes of a writable buffer, which it keeps alive."""
     if nbytes == 0:
-        return from_owner(0, 0, None)
+        return MEMORY.alloc(0)
     view = (ctypes.c_char * nbytes).from_buffer(owner, start)
-    return from_owner(ctypes.addressof(view), nbytes, view)
+    return MEMORY.from_owner(ctypes.addressof(view), nbytes, view)
 
 
 def tensor_over(storage: Any, dtype: DType, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
