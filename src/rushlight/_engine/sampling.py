@@ -103,8 +103,8 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
     `name` is that of the node which the write gets where `x` (or one of `sources`) has a history.
     """
     spec = x._spec
-    recording = bool(STATE.word & GRAD) and (x._rg or any(s._rg for s in sources))
-    check_writable(x, recording)
+    recording = (x._rg or (sources and any([s._rg for s in sources]))) and STATE.word & GRAD
+    check_writable(x, bool(recording))
     if not spec.contiguous and overlaps_itself(spec.shape, spec.strides):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
@@ -191,24 +191,32 @@ def uniform_(self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Genera
     """
     if "from" in kwargs:  # a keyword of Python cannot be the name of an argument
         from_ = kwargs.pop("from")
-    _no_more("uniform_", kwargs)
-    check_generator("uniform_", generator)
+    if kwargs or generator is not None:
+        _no_more("uniform_", kwargs)
+        check_generator("uniform_", generator)
     low, high = as_float("uniform_", "from", from_), as_float("uniform_", "to", to)
-    dtype = self._spec.dtype.to_real()
+    dtype = self._spec.dtype
     if not dtype.is_floating_point:
-        raise not_implemented("check_uniform_bounds", dtype)
+        if not dtype.is_complex:
+            raise not_implemented("check_uniform_bounds", dtype)
+        dtype = dtype.to_real()
+    largest = LARGEST[dtype.name]
+    if not (-largest <= low <= high <= largest and high - low <= largest):
+        raise _bad_interval(low, high, dtype)
+    return write_random(self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high))
+
+
+def _bad_interval(low: float, high: float, dtype: DType) -> RuntimeError:
     largest = LARGEST[dtype.name]
     for word, bound in (("from", low), ("to", high)):
         if not -largest <= bound <= largest:
-            raise RuntimeError(f"{word} is out of bounds for {CPP_NAMES[dtype.name]}")
+            return RuntimeError(f"{word} is out of bounds for {CPP_NAMES[dtype.name]}")
     if low > high:
-        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={number(low)} > to={number(high)}")
-    if high - low > largest:
-        raise RuntimeError(
-            f"uniform_ expects to-from <= std::numeric_limits<{type_word(dtype)}>::max(), but found to={number(high)} and "
-            f"from={number(low)} which result in to-from to exceed the limit"
-        )
-    return write_random(self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high))
+        return RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={number(low)} > to={number(high)}")
+    return RuntimeError(
+        f"uniform_ expects to-from <= std::numeric_limits<{type_word(dtype)}>::max(), but found to={number(high)} and "
+        f"from={number(low)} which result in to-from to exceed the limit"
+    )
 
 
 def _no_more(name: str, kwargs: dict[str, Any]) -> None:

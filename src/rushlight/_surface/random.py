@@ -96,18 +96,19 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
         return made if not requires_grad and not state.word & INFERENCE else finish(made, requires_grad)
 
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if kwargs or state.word & (INFERENCE | FUNCTION_MODE):
+        if kwargs or not size or state.word & (INFERENCE | FUNCTION_MODE):
             return full(*size, **kwargs)
-        try:
-            plan = plans.get(size)
-        except TypeError:  # a list
-            return full(*size)
+        key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
+        for n in key:
+            if type(n) is not int:  # 2.0 equals 2 as a key, but is no size
+                return full(*size)
+        plan = plans.get(key)
         if plan is not None:
             return plan()  # type: ignore[no-any-return]
         made = full(*size)
         spec = made._spec
-        if spec.numel and all(type(n) is int for n in size) and spec.dtype.is_floating_point:
-            plans[size] = quick(kernel, spec, 0.0, 1.0)
+        if spec.numel and spec.dtype.is_floating_point:
+            plans[key] = quick(kernel, spec, 0.0, 1.0)
         return made
 
     factory.__doc__ = doc
@@ -214,18 +215,17 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         >>> torch.randint(10, (2,)).dtype
         torch.int64
     """
-    if kwargs or STATE.word & (INFERENCE | FUNCTION_MODE):
+    if kwargs or not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE):
         return _randint(args, **kwargs)
-    try:
-        plan = _RANDINTS.get(args)
-    except TypeError:  # a list as size
-        return _randint(args)
+    for n in (*args[:-1], *args[-1]):
+        if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
+            return _randint(args)
+    plan = _RANDINTS.get(args)
     if plan is not None:
         return plan()  # type: ignore[no-any-return]
     made = _randint(args)
-    spec = made._spec
-    if spec.numel and all(type(a) is int for a in args[:-1]) and all(type(n) is int for n in args[-1]):
-        _RANDINTS[args] = quick("integers", spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2]))
+    if made._spec.numel:
+        _RANDINTS[args] = quick("integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2]))
     return made
 
 
