@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import platform
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -14,6 +15,8 @@ from rushlight._types.dtype import BY_NAME
 WIDTH = 16
 AVX2_ONLY = ",-avx512f,-avx512vl,-avx512dq,-avx512bw,-avx512cd,-avx512vnni,-avx512bf16,-avx512vbmi,-avx512vbmi2,-avx512ifma"
 NO_FMA = AVX2_ONLY + ",-fma,-avx2,-avx,-f16c"
+# this machine, then lesser ones of its kind
+FEATURES = ["", AVX2_ONLY, NO_FMA] if platform.machine() in ("x86_64", "AMD64") else [""]
 _ENGINES = []  # keep the machine code alive
 
 
@@ -62,7 +65,7 @@ done:
 
 
 def compile_text(text, features=""):
-    """(address of @k, assembly)."""
+    """The address of @k."""
     machine = _machine(features)
     module = llvm.parse_assembly(text)
     module.verify()

@@ -3,8 +3,8 @@
 `Emitter` writes instructions, `BOUNDS` states the error bound of each function.  See `writer.py` for the vocabulary.
 """
 
-from .emitter import Emitter, supports
 from .bounds import BOUNDS, Bound
+from .emitter import Emitter, supports
 from .writer import Check, ModuleText, Val, mem_lanes, mem_type, reg_type
 
 __all__ = ["BOUNDS", "Bound", "Check", "Emitter", "ModuleText", "Val", "mem_lanes", "mem_type", "reg_type", "supports"]

@@ -119,18 +119,22 @@ def _times(factor: Val, part: Val, angle: Val) -> Val:
 
 
 def exp(z: Pair) -> Pair:
-    x, y = z
-    e = explog.exp(x)
+    return _polar(explog.exp(z[0]), z[1])
+
+
+def _polar(e: Val, y: Val) -> Pair:
+    """The number of modulus e and angle y."""
+    em = e.em
     re, im = e * trig.cos(y), _times(e, trig.sin(y), y)
     # C's rule for an infinite modulus without a direction
-    re = x.em.select(e.eq(math.inf) & re.is_nan(), e, re)
+    re = em.select(e.eq(math.inf) & re.is_nan(), e, re)
     vanishes = e.eq(0.0)  # then an infinite angle does not matter
-    zero = x.em.const(x.type, 0.0)
-    return x.em.select(vanishes, zero, re), x.em.select(vanishes, zero.copysign(im), im)
+    zero = em.const(e.type, 0.0)
+    return em.select(vanishes, zero, re), em.select(vanishes, zero.copysign(im), im)
 
 
 def exp2(z: Pair) -> Pair:
-    return exp((z[0] * math.log(2), z[1] * math.log(2)))
+    return _polar(explog.exp2(z[0]), z[1] * math.log(2))
 
 
 def expm1(z: Pair) -> Pair:
