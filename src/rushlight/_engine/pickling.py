@@ -1,0 +1,63 @@
+"""Tensors in ordinary pickles (copies between processes, `pickle.dumps`); files of checkpoints have a format of their own.
+
+Tensors that share a storage share it again after loading, as far as they went into the same pickle.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+from rushlight._engine.memory import MEMORY
+from rushlight._engine.override import as_subclass
+from rushlight._engine.tensor import Tensor, make
+from rushlight._types.device import CPU, META
+from rushlight._types.dtype import DType
+from rushlight._types.spec import Spec
+
+__all__ = ["rebuild_storage", "rebuild_tensor", "reduce_tensor"]
+
+_known: set[type] = set()
+
+
+def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
+    """How pickle takes a tensor apart: its storage, and the view of it."""
+    spec, storage = self._spec, self._storage
+    place = 0
+    if storage is not None:
+        # The native storage type exists once the runtime is loaded, so it is made known to pickle here.
+        if type(storage) not in _known:
+            copyreg.pickle(type(storage), _reduce_storage)
+            _known.add(type(storage))
+        place = self._ptr - storage.ptr
+    args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg)
+    return rebuild_tensor, args, dict(self.__dict__) or None
+
+
+def _reduce_storage(storage: Any) -> tuple[Any, ...]:
+    return rebuild_storage, (bytes(memoryview(storage)) if storage.nbytes else b"",)
+
+
+def rebuild_storage(data: bytes) -> Any:
+    """A storage with these bytes."""
+    storage = MEMORY.alloc(len(data))
+    if data:
+        memoryview(storage).cast("B")[:] = data
+    return storage
+
+
+def rebuild_tensor(
+    cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool
+) -> Tensor:
+    """A tensor at byte `place` of a storage (None: on the meta device)."""
+    if storage is None:
+        made = make(None, Spec.of(dtype, META, shape, strides), 0)
+    else:
+        made = make(storage, Spec.of(dtype, CPU, shape, strides), storage.ptr + place)
+    if cls is not Tensor:
+        made = as_subclass(made, cls)
+    made._rg = requires_grad
+    return made
+
+
+Tensor.__reduce_ex__ = reduce_tensor  # type: ignore[method-assign, assignment]
