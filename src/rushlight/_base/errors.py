@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
-__all__ = ["MissingExtraError", "MissingFeatureError", "OutOfMemoryError", "user_frame", "user_line"]
+__all__ = ["MissingExtraError", "MissingFeatureError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -59,3 +60,25 @@ def describe_place(place: tuple[str, int, str] | None) -> str:
     file, line, function = place
     text = linecache.getline(file, line).strip()
     return f"{file}:{line} in {function}" + (f": {text}" if text else "")
+
+
+def user_code() -> tuple[Any, int]:
+    """The user's place as (code object, instruction): cheap to take, turned into text by `describe_code` when an error needs it."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_PACKAGE):
+        back = frame.f_back
+        if back is None:
+            break
+        frame = back
+    return frame.f_code, frame.f_lasti
+
+
+def describe_code(place: tuple[Any, int] | None) -> str:
+    """Text for a place taken by `user_code`."""
+    if place is None:
+        return "a line that is no longer known"
+    code, at = place
+    for start, stop, line in code.co_lines():
+        if start <= at < stop and line is not None:
+            return describe_place((code.co_filename, line, code.co_name))
+    return describe_place((code.co_filename, code.co_firstlineno, code.co_name))

@@ -6,6 +6,7 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.errors import user_code
 from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.bind import bind, flatten
@@ -495,6 +496,7 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
         tracked = isinstance(item, Tensor)
         versions.append((item._storage.version if item._storage is not None else 0) if tracked else None)
     node.saved, node.versions = saved, versions
+    node.where = user_code()
     rebase(x, node, list(wrt).index(0) if 0 in wrt else None)
     return x
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.errors import _PACKAGE, describe_place
+from rushlight._base.errors import describe_code, user_code
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import Tensor, edge_of, meta_of
@@ -24,22 +23,12 @@ def bump(storage: Any) -> None:
     storage.version += 1
     if len(_CHANGES) > _MAX_CHANGES:
         _CHANGES.clear()
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
-        frame = frame.f_back
-    _CHANGES[storage.ptr] = (frame.f_code, frame.f_lasti)
+    _CHANGES[storage.ptr] = user_code()
 
 
 def last_change(storage: Any) -> str:
     """The user's line that last changed this memory."""
-    found = _CHANGES.get(storage.ptr)
-    if found is None:
-        return "a line that is no longer known"
-    code, at = found
-    for start, stop, line in code.co_lines():
-        if start <= at < stop and line is not None:
-            return describe_place((code.co_filename, line, code.co_name))
-    return describe_place((code.co_filename, code.co_firstlineno, code.co_name))
+    return describe_code(_CHANGES.get(storage.ptr))
 
 
 def check_writable(x: Tensor, wants_grad: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.errors import user_frame
+from rushlight._base.errors import user_code, user_frame
 from rushlight._base.lazy import require
 from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.node import Node, Packed, next_sequence, node_class
@@ -220,7 +220,7 @@ def make_plan(
     if device is META:
         run = _meta_runner(specs)
     else:
-        run = _runner(executable(graph, in_specs, specs), in_specs, specs)
+        run = _runner(executable(graph, in_specs, specs), in_specs, specs, any(v.weak and v.dtype.is_complex for v in graph.inputs))
     if recipe is None:
         return _quiet(run, specs)
     return _recording(run, in_specs, n_results, recipe)
@@ -233,7 +233,7 @@ def _meta_runner(specs: Sequence[Spec]) -> Callable[..., tuple[Tensor, ...]]:
     return run
 
 
-def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec]) -> Callable[..., Any]:
+def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in_complex: bool) -> Callable[..., Any]:
     """A function from inputs to a tensor (one result) or a tuple of tensors, without autograd."""
     pointers = [i for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]
@@ -262,14 +262,27 @@ def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec]) ->
             run1.keep = exe  # type: ignore[attr-defined]
             return run1
 
+        if kernel is not None and len(pointers) == 1 and len(numbers) == 1 and pointers == [0] and not in_complex:
+
+            def run_number(a: Tensor, b: Any) -> Tensor:
+                out = _new(Tensor)
+                out._storage = storage = kernel(ints, a._ptr, b)
+                out._spec, out._ptr, out._rg, out._node, out._meta = spec, storage.ptr, False, None, None
+                return out
+
+            run_number.keep = exe  # type: ignore[attr-defined]
+            return run_number
+
         def run(*inputs: Any) -> Tensor:
-            storage = call(*[inputs[i]._ptr for i in pointers], *_numbers([inputs[i] for i in numbers]))
+            words = [inputs[i] for i in numbers]
+            storage = call(*[inputs[i]._ptr for i in pointers], *(_numbers(words) if in_complex else words))
             return make(storage, spec, storage.ptr)
 
         return run
 
     def run_many(*inputs: Any) -> tuple[Tensor, ...]:
-        storages = call(*[inputs[i]._ptr for i in pointers], *_numbers([inputs[i] for i in numbers]))
+        words = [inputs[i] for i in numbers]
+        storages = call(*[inputs[i]._ptr for i in pointers], *(_numbers(words) if in_complex else words))
         return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, specs, strict=True)])
 
     return run_many
@@ -326,6 +339,7 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
             if pick >= 0:
                 held = inputs[pick]
                 node.saved = (held,)
+                node.where = user_code()
                 node.versions = (held._storage.version if held._storage is not None else 0,)
             else:
                 node.saved = node.versions = ()
@@ -343,6 +357,7 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
         node.seq = next_sequence()
         node.extra = None
         node.saved = saved = [inputs[i] for i in picks]
+        node.where = user_code() if saved else None
         node.versions = [t._storage.version if t._storage is not None else 0 for t in saved]
         out._node = node
         out._rg = True
@@ -404,6 +419,7 @@ def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tenso
         is_tensor = isinstance(item, Tensor)
         versions.append((item._storage.version if item._storage is not None else 0) if is_tensor else None)
     node.saved, node.versions = items, versions
+    node.where = user_code()
 
 
 def _watch(node: Node) -> None:

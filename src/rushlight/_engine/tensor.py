@@ -50,7 +50,16 @@ class AutogradMeta:
         self.name: str | None = None
 
 
-class Tensor:
+class TensorMeta(type):
+    """Calling the class is PyTorch's legacy constructor; a subclass with a `__new__` of its own keeps it."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls.__new__ is not object.__new__:
+            return super().__call__(*args, **kwargs)
+        return legacy_constructor[0](cls, args, kwargs)
+
+
+class Tensor(metaclass=TensorMeta):
     """A multi-dimensional array of one dtype; see the operator table for what can be done with it."""
 
     __slots__ = ("__dict__", "__weakref__", "_meta", "_node", "_ptr", "_rg", "_spec", "_storage")
@@ -195,6 +204,7 @@ class Tensor:
 
 
 plain_classes: set[type] = {Tensor}
+legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
 subclass_hook: list[Any] = [lambda cls: None]
 _new = Tensor.__new__
 
@@ -203,6 +213,11 @@ def share_memory_of(storage: Any) -> Any:
     """Another storage object over the same memory, with its own version counter."""
     from_owner = _from_owner[0]
     return from_owner(storage.ptr, storage.nbytes, storage)
+
+
+def from_owner(address: int, nbytes: int, owner: Any) -> Any:
+    """A storage over memory that `owner` keeps alive."""
+    return _from_owner[0](address, nbytes, owner)
 
 
 def _unset(*_: Any) -> Any:

@@ -133,7 +133,7 @@ def link_view(x: Tensor, out: Tensor, creation: str) -> None:
 def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
     """Give the views of `x` a node."""
     node = recipe.cls.__new__(recipe.cls)
-    node.info, node.saved, node.versions = recipe, [], []
+    node.info, node.saved, node.versions, node.where = recipe, [], [], None
     node.edges, node.seq = [edge_of(x)], next_sequence()
     node.extra = None
     for number, out in enumerate(outs):

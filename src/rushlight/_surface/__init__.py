@@ -7,7 +7,7 @@ from typing import Any
 import rushlight._engine.override  # noqa: F401 (subclass dispatch)
 import rushlight._engine.pickling  # noqa: F401 (tensors in pickles)
 import rushlight._ops.families  # noqa: F401 (declares the operators)
-from rushlight._surface import factories, methods, random  # noqa: F401 (they register themselves)
+from rushlight._surface import factories, methods, random, settings  # noqa: F401 (they register themselves)
 from rushlight._surface.composites import register_composites
 from rushlight._surface.engine_ops import provide_engine_operators
 from rushlight._surface.operators import install_python_operators

@@ -39,6 +39,19 @@ def index_put(memory: Tensor, indices: tuple[Tensor, ...], values: Tensor, accum
     return convert.call("index_put_core", memory, (0,), indices, values, accumulate)  # type: ignore[no-any-return]
 
 
+_ONES: dict[Spec, Spec] = {}
+
+
+def one(x: Tensor) -> Tensor:
+    """Ones shaped like a result: where backward starts."""
+    spec = _ONES.get(x._spec)
+    if spec is None:
+        if len(_ONES) > 1024:
+            _ONES.clear()
+        spec = _ONES[x._spec] = Spec.of(x._spec.dtype, x._spec.device, x._spec.shape)
+    return creation.full(tuple(spec.shape), 1, spec)
+
+
 def provide_engine_operators() -> None:
     """Fill the engine's table."""
     torch = SPACES["torch"]
@@ -50,7 +63,7 @@ def provide_engine_operators() -> None:
         clone=convert.clone,
         clone_like=clone_like,
         zeros=zeros,
-        ones_like=torch["ones_like"],
+        one=one,
         zeros_like=torch["zeros_like"],
         zero_=Tensor.zero_,  # type: ignore[attr-defined]
         copy_=convert.copy_,

@@ -25,7 +25,7 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             if not out._spec.dtype.is_floating_point:
                 raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype!r}")
-            gradient = OPS["ones_like"](out)
+            gradient = OPS["one"](out)
         elif not isinstance(gradient, Tensor):
             raise TypeError(f"gradients can be either Tensors or None, but got {type(gradient).__name__}")
         elif gradient._spec.shape != out._spec.shape:

@@ -68,18 +68,20 @@ class _Task:
     def count(self, roots: Sequence[Any]) -> None:
         """How many edges lead to each node that the roots reach."""
         dependencies = self.dependencies
-        seen = set(roots)
-        stack = list(seen)
+        stack = list(set(roots))
+        roots = set(stack)  # type: ignore[assignment]
         while stack:
-            node = stack.pop()
-            for edge in node.edges:
+            for edge in stack.pop().edges:
                 if edge is None:
                     continue
                 after = edge[0] if type(edge) is tuple else edge
-                dependencies[after] = dependencies.get(after, 0) + 1
-                if after not in seen:
-                    seen.add(after)
-                    stack.append(after)
+                held = dependencies.get(after)
+                if held is not None:
+                    dependencies[after] = held + 1
+                else:
+                    dependencies[after] = 1
+                    if after not in roots:
+                        stack.append(after)
 
     def restrict(self, roots: Sequence[Any], targets: set[Any]) -> None:
         """Mark the nodes from which one of `targets` can be reached: only those must run."""
@@ -125,15 +127,18 @@ def run_backward(
     """Back-propagate `grads` from `tensors`.  With `inputs`, only what leads to them runs; unless `accumulate`, their gradients are returned."""
     task = _Task(keep_graph, create_graph)
     roots = [edge_of(t) for t in tensors]
-    nodes = [split_edge(e)[0] for e in roots]
+    nodes = [e[0] if type(e) is tuple else e for e in roots]
     task.count(nodes)
     if inputs is not None:
         _capture(task, nodes, inputs, accumulate)
     heap: list[Any] = []
+    ready = set()
     for edge, grad in zip(roots, grads, strict=True):
         node = task.add(edge, grad)
-        if not task.dependencies.get(node) and not any(entry[2] is node for entry in heap):
+        if node not in ready and not task.dependencies.get(node):
+            ready.add(node)
             heappush(heap, (-node.seq, id(node), node))
+    del grads, grad  # `.grad` may take the first gradient over: hold no reference to it here
     state = STATE
     before = state.word
     state.word = before | GRAD if create_graph else before & ~GRAD
@@ -182,33 +187,33 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             found: Sequence[Tensor | None] = ()
         else:
             found = _run(node, grads)
+        del grads
         edges = node.edges
-        if found:
-            for edge, grad in zip(edges, found, strict=True):
-                if edge is not None and grad is not None:
-                    after = edge[0] if type(edge) is tuple else edge
-                    if needed is None or after in needed:
+        for i, edge in enumerate(edges):
+            if edge is None:
+                continue
+            after, number = edge if type(edge) is tuple else (edge, 0)
+            if found:
+                grad = found[i]
+                if grad is not None and (needed is None or after in needed):
+                    buffer = buffers.get(after)
+                    if buffer is None and number == 0 and after.n_outputs == 1:
+                        buffers[after] = [grad]
+                    else:
                         task.add(edge, grad)
-            del grad  # `.grad` may take the tensor over: hold no reference to it here
-            del found
-        for edge in edges:
-            if edge is not None:
-                after = edge[0] if type(edge) is tuple else edge
-                left = dependencies[after] - 1
-                dependencies[after] = left
-                if left == 0:
-                    heappush(heap, (-after.seq, id(after), after))
-        if release:
+                del grad  # `.grad` may take the tensor over: hold no reference to it here
+            left = dependencies[after] - 1
+            dependencies[after] = left
+            if left == 0:
+                heappush(heap, (-after.seq, id(after), after))
+        found = ()
+        if release and edges:
             node.release()
 
 
 def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-    for grad in grads:
-        if grad is not None:
-            break
-    else:
-        if not getattr(node, "wants_none", False):
-            return ()
+    if grads[0] is None and all(g is None for g in grads) and not getattr(node, "wants_none", False):
+        return ()
     extra = node.extra
     if extra is None and not STATE.word & ANOMALY:
         return node.apply(grads)  # type: ignore[no-any-return]

@@ -197,9 +197,10 @@ def gradgradcheck(
 
     def gradient(*args: Any) -> Any:
         values, cotangents = args[:-count], args[-count:]
-        wanted = _differentiable(values)
-        found = [o for o in _outputs(func, values) if o.requires_grad]
-        grads = grad(found, wanted, cotangents, create_graph=True, allow_unused=True)
+        with enable_grad():  # finite differences are taken outside of the graph, but a gradient needs one
+            wanted = _differentiable(values)
+            found = [o for o in _outputs(func, values) if o.requires_grad]
+            grads = grad(found, wanted, cotangents, create_graph=True, allow_unused=True)
         return tuple(g for g in grads if g is not None)
 
     return gradcheck(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from rushlight._base.errors import describe_place
+from rushlight._base.errors import describe_code
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, make, make_accumulator, meta_of
 
@@ -123,11 +123,12 @@ _CLASSES: dict[str, type[OpNode]] = {}
 class OpNode(Node):
     """The backward of one operator call: saved tensors and a graph shared by all calls of the same signature."""
 
-    __slots__ = ("info", "saved", "versions")
+    __slots__ = ("info", "saved", "versions", "where")
 
     info: Any
     saved: Any
     versions: Any
+    where: Any  # the user's line as (code, instruction), where something is saved
 
     @property
     def n_outputs(self) -> int:  # type: ignore[override]
@@ -176,7 +177,7 @@ class OpNode(Node):
     def _changed(self, item: Tensor, version: int) -> None:
         from rushlight._engine.inplace import last_change
 
-        place = describe_place(self.extra.place) if self.extra and self.extra.place else "switch on torch.autograd.set_detect_anomaly(True) to see where it was saved"
+        place = describe_code(self.where)
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"[torch.{item.dtype.name} {list(item.shape)}], which is saved for {self.name()}, is at version {item._storage.version}; "

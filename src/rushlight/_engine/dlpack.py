@@ -1,0 +1,69 @@
+"""DLPack (https://dmlc.github.io/dlpack): sharing memory with other libraries, through NumPy's implementation of the protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._engine.creation import from_numpy, to_array
+from rushlight._engine.tensor import Tensor
+from rushlight._types.dtype import BFLOAT16
+
+__all__ = ["from_dlpack", "to_dlpack"]
+
+CPU_DEVICE = (1, 0)  # kDLCPU
+
+
+def _export(self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+    """A capsule over this tensor's memory; the memory lives as long as the capsule or what was made from it."""
+    if self._rg:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self._spec.dtype is BFLOAT16:
+        raise BufferError("rushlight exports no bfloat16 over DLPack: NumPy, which carries the protocol here, lacks that dtype")
+    if self._storage is None:
+        raise BufferError("a meta tensor has no memory to share")
+    if dl_device is not None and tuple(dl_device) != CPU_DEVICE:
+        raise BufferError(f"rushlight has only CPU memory to share, not device {dl_device}")
+    if stream not in (None, -1):
+        raise BufferError("a CPU tensor takes no stream")
+    return to_array(self).__dlpack__()
+
+
+def _device(self: Tensor) -> tuple[int, int]:
+    return CPU_DEVICE
+
+
+Tensor.__dlpack__ = _export  # type: ignore[attr-defined]
+Tensor.__dlpack_device__ = _device  # type: ignore[attr-defined]
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A DLPack capsule over a tensor."""
+    return _export(tensor)
+
+
+class _Capsule:
+    """Lets NumPy read a bare capsule."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU_DEVICE
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor over the memory of anything that speaks DLPack, or of a capsule."""
+    if isinstance(ext_tensor, Tensor):
+        return ext_tensor.detach()  # type: ignore[attr-defined, no-any-return]
+    source = ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)
+    device = source.__dlpack_device__()
+    if int(device[0]) != CPU_DEVICE[0]:
+        raise BufferError(f"rushlight reads CPU memory over DLPack, this is on device {tuple(device)}")
+    array = np.from_dlpack(source)
+    if not array.flags.writeable:
+        array = np.array(array)
+    return from_numpy(array)

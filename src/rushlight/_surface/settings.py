@@ -1,0 +1,223 @@
+"""Settings of the process: threads, printing, default dtype and device, deterministic mode; and facts about numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rushlight._base.lazy import require
+from rushlight._engine import dlpack, printing, storage  # noqa: F401 (storage puts its methods on Tensor)
+from rushlight._engine.creation import as_tensor, tensor
+from rushlight._engine.tensor import Tensor, legacy_constructor
+from rushlight._surface.methods import TYPE_NAMES
+from rushlight._surface.registry import SPACES
+from rushlight._types.device import CPU, as_device
+from rushlight._types.dtype import BY_NAME, DType
+from rushlight._types.promotion import default_dtype
+
+__all__ = ["finfo", "iinfo"]
+
+_TORCH = SPACES["torch"]
+
+
+def public(function: Any) -> Any:
+    """A plain function of the package."""
+    _TORCH[function.__name__] = function
+    return function
+
+
+@public
+def set_num_threads(num: int) -> None:
+    """How many threads kernels use."""
+    if not isinstance(num, int):
+        raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
+    if num <= 0:
+        raise RuntimeError("set_num_threads expects a positive integer")
+    require("rushlight._backends.cpu.threads").set_num_threads(num)
+
+
+@public
+def get_num_threads() -> int:
+    """How many threads kernels use."""
+    return int(require("rushlight._backends.cpu.threads").get_num_threads())
+
+
+_INTEROP = [1]
+
+
+@public
+def get_num_interop_threads() -> int:
+    """Operators run one after another here, so this setting is kept but has no effect."""
+    return _INTEROP[0]
+
+
+@public
+def set_num_interop_threads(num: int) -> None:
+    """Operators run one after another here, so this setting is kept but has no effect."""
+    _INTEROP[0] = num
+
+
+_TORCH["set_printoptions"] = printing.set_printoptions
+_TORCH["from_dlpack"] = dlpack.from_dlpack
+_TORCH["to_dlpack"] = dlpack.to_dlpack
+_TORCH["UntypedStorage"] = storage.UntypedStorage
+_TORCH["TypedStorage"] = storage.TypedStorage
+
+_DETERMINISTIC = [False, False]
+
+
+@public
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Every kernel here gives the same bits on every run whatever the mode, which is only remembered."""
+    _DETERMINISTIC[:] = [bool(mode), bool(warn_only)]
+
+
+@public
+def are_deterministic_algorithms_enabled() -> bool:
+    """What `use_deterministic_algorithms` was told."""
+    return _DETERMINISTIC[0]
+
+
+@public
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """What `use_deterministic_algorithms` was told."""
+    return _DETERMINISTIC[1]
+
+
+@public
+def get_default_device() -> Any:
+    """Where factories make tensors."""
+    return CPU
+
+
+@public
+def set_default_device(device: Any) -> None:
+    """Accepts the CPU, where tensors are made anyway."""
+    if device is not None and as_device(device) is not CPU:
+        raise NotImplementedError(f"rushlight has no default device other than 'cpu' yet, got '{device}'")
+
+
+@public
+def set_float32_matmul_precision(precision: str) -> None:
+    """float32 products are computed in float32 whatever is allowed here; the setting is remembered."""
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', 'medium'")
+    _PRECISION[0] = precision
+
+
+@public
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` was told."""
+    return _PRECISION[0]
+
+
+_PRECISION = ["highest"]
+
+
+@public
+def is_storage(obj: Any) -> bool:
+    """Whether it is a storage."""
+    return isinstance(obj, (storage.UntypedStorage, storage.TypedStorage))
+
+
+# ***** numeric limits *****
+
+
+def _limit(dtype: DType | None, wanted: str) -> DType:
+    if dtype is None:
+        return default_dtype()
+    if not isinstance(dtype, DType):
+        raise TypeError(f"torch.{wanted}() argument must be a dtype, not {type(dtype).__name__}")
+    return dtype
+
+
+_FLOATS = {"float16": (11, -14, 15), "bfloat16": (8, -126, 127), "float32": (24, -126, 127), "float64": (53, -1022, 1023)}
+
+
+class finfo:  # noqa: N801 (PyTorch's name)
+    """Limits of a floating point dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
+
+    __slots__ = ("bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
+
+    def __init__(self, type: DType | None = None) -> None:  # noqa: A002
+        dtype = _limit(type, "finfo").to_real()
+        if dtype.name not in _FLOATS:
+            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'")
+        digits, low, high = _FLOATS[dtype.name]
+        self.bits, self.dtype = dtype.itemsize * 8, dtype.name
+        self.eps = 2.0 ** (1 - digits)
+        self.max = (2.0 - self.eps) * 2.0**high
+        self.min = -self.max
+        self.tiny = self.smallest_normal = 2.0**low
+        self.resolution = 10.0 ** -math.floor((digits - 1) * math.log10(2))
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, "
+            f"tiny={self.tiny:g}, dtype={self.dtype})"
+        )
+
+
+class iinfo:  # noqa: N801
+    """Limits of an integer dtype: bits, max, min."""
+
+    __slots__ = ("bits", "dtype", "max", "min")
+
+    def __init__(self, type: DType) -> None:  # noqa: A002
+        dtype = _limit(type, "iinfo")
+        if not dtype.is_integer:
+            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{dtype.name}'")
+        self.bits, self.dtype = dtype.itemsize * 8, dtype.name
+        self.max = 2 ** (self.bits - (1 if dtype.is_signed else 0)) - 1
+        self.min = -(2 ** (self.bits - 1)) if dtype.is_signed else 0
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+_TORCH["finfo"], _TORCH["iinfo"] = finfo, iinfo
+
+
+# ***** legacy constructors *****
+
+
+def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: DType | None = None) -> Tensor:
+    """`torch.Tensor(2, 3)` is uninitialised, `torch.Tensor([1, 2])` holds these numbers; float32 unless a type says otherwise."""
+    from rushlight._engine.override import as_subclass
+
+    device = kwargs.pop("device", None)
+    if kwargs:
+        raise TypeError(f"Tensor() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    kind = dtype or default_dtype()
+    if not args:
+        made = _TORCH["empty"](0, dtype=kind, device=device)
+    elif len(args) == 1 and isinstance(args[0], Tensor):
+        made = args[0].detach()  # type: ignore[attr-defined]
+    elif all(isinstance(a, int) for a in args):
+        made = _TORCH["empty"](*args, dtype=kind, device=device)
+    elif len(args) == 1 and type(args[0]).__name__ == "Size":
+        made = _TORCH["empty"](tuple(args[0]), dtype=kind, device=device)
+    elif len(args) == 1:
+        made = tensor(args[0], dtype=kind, device=device) if not hasattr(args[0], "__array_interface__") else as_tensor(args[0], dtype=kind)
+    else:
+        raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
+    return made if cls is Tensor else as_subclass(made, cls)
+
+
+legacy_constructor[0] = _legacy
+
+
+class _TypedTensor(type):
+    """`torch.FloatTensor` and its kin: constructors, and classes for isinstance."""
+
+    dtype: DType
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor) and instance._spec.dtype is cls.dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return _legacy(Tensor, args, kwargs, cls.dtype)
+
+
+for _name, _word in TYPE_NAMES.items():
+    _TORCH[_word + "Tensor"] = _TypedTensor(_word + "Tensor", (), {"dtype": BY_NAME[_name], "__module__": "torch"})
