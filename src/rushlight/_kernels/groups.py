@@ -142,6 +142,7 @@ class Group:
             self.store_point(value, target, dims, index)
             return
         self.probe = []
+        self.puller._memo.clear()  # what it holds would not show which reductions it reads
         x = self.puller.pull(value, index)
         found, self.probe = self.probe, None
         self.puller._memo.clear()  # what was pulled for the probe may hold references at other rows

@@ -79,22 +79,27 @@ class Mod:
 class Data:
     """An index read from data: `value` (an int64 expression), checked and wrapped to `0 <= index < size`.
 
-    `dim` and `code` go into the error: which dim it is, and which exception says so.
+    `dim` and `code` go into the error: which dim it is, and which exception says so.  Where `guard` does not hold nothing is
+    checked (nor read).
     """
 
-    __slots__ = ("code", "dim", "hash", "hi", "lo", "order", "size", "value", "vars")
+    __slots__ = ("code", "dim", "guard", "hash", "hi", "lo", "order", "size", "value", "vars")
 
-    def __init__(self, value: Any, size: int, dim: int = 0, code: int = 0) -> None:
-        self.value, self.size, self.vars, self.dim, self.code = value, size, value.vars, dim, code
+    def __init__(self, value: Any, size: int, dim: int = 0, code: int = 0, guard: Any = None) -> None:
+        self.value, self.size, self.dim, self.code, self.guard = value, size, dim, code, guard
+        self.vars = value.vars if guard is None else value.vars | guard.vars
         self.lo, self.hi = 0, max(size - 1, 0)
         self.order = 3_000_000_000 + value.order
-        self.hash = hash((id(value), size))
+        self.hash = hash((id(value), size, id(guard)))
 
     def __hash__(self) -> int:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(other) is Data and self.size == other.size and self.value is other.value)
+        return self is other or (type(other) is Data and self._fields() == other._fields())
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (id(self.value), self.size, self.dim, self.code, id(self.guard))
 
     def __repr__(self) -> str:
         return f"[{self.value!r} of {self.size}]"

@@ -175,8 +175,8 @@ class Printer:
             bad = self.write(depth, lambda: bad & mask)
         any_bad = str(bad)
         if width > 1:
-            self.module.declarations[f"@or{width}"] = f"declare i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1>)"
-            any_bad = self.scalar(f"call i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1> {bad})", "i1", depth)
+            wide = self.emitter(width)
+            any_bad = str(self.write(depth, lambda: wide.any_lane(bad)))
         fail, good = self.label("fail"), self.label("ok")
         lines = scope.lines
         lines.append(f"  br i1 {any_bad}, label %{fail}, label %{good}, !prof !0")
@@ -649,13 +649,18 @@ class Printer:
         found = memo.get(atom)
         if found is None:
             value, width = self.x(atom.value)
+            guard = None
+            if atom.guard is not None:
+                width = max(width, self.x(atom.guard)[1])
+                value, guard = self.wide(atom.value, width), self.wide(atom.guard, width)
             em = self.emitter(width)
             size = self.slot(atom.size)
 
             def emit() -> tuple[Val, Val]:
                 n = em.splat(size, "i64")
                 wrapped = em.select(value.lt(0), value + n, value)
-                return wrapped, wrapped.ge(n, signed=False)
+                bad = wrapped.ge(n, signed=False)
+                return wrapped, bad if guard is None else bad & guard
 
             index, bad = self.write(depth, emit)
             self.check(depth, bad, width, atom.code, value, atom.dim, size)

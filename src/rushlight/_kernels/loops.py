@@ -323,7 +323,8 @@ class Writer:
             elif kind is Mod:
                 text = f"({self.ix(a.ix)})%{self.int(a.by)}"
             else:
-                text = f"[{self.x(a.value)} of {self.int(a.size)} dim {a.dim} code {a.code}]"
+                where = f" if {self.x(a.guard)}" if a.guard is not None else ""
+                text = f"[{self.x(a.value)} of {self.int(a.size)} dim {a.dim} code {a.code}{where}]"
             parts.append(text if c == 1 else f"{self.int(c)}*{text}")
         if ix.const or not parts:
             parts.append(self.int(ix.const))
@@ -430,7 +431,7 @@ def substitute(
         if type(a) is Var:
             return mapping.get(a)
         if type(a) is Data:
-            return Ix(((Data(x(a.value), a.size, a.dim, a.code), 1),), 0)
+            return Ix(((Data(x(a.value), a.size, a.dim, a.code, x(a.guard) if a.guard is not None else None), 1),), 0)
         return None
 
     def ix(i: Ix) -> Ix:

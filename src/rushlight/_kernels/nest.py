@@ -70,6 +70,8 @@ class Facts:
         for atom, _ in ix.terms:
             if type(atom) is Data:
                 self.add(atom.value)
+                if atom.guard is not None:
+                    self.add(atom.guard)
             elif type(atom) is not Var:
                 self.add_ix(atom.ix)
 

@@ -228,23 +228,23 @@ def _full(p: Puller, node: Node, index: Index, guard: X | None) -> X:
 INDEX_ERROR, RUNTIME_ERROR = 0, 1
 
 
-def data_index(value: X, size: int, dim: int, code: int = INDEX_ERROR) -> Ix:
-    """An index read from data, wrapped and checked."""
-    return Ix(((Data(value, size, dim, code), 1),), 0)
+def data_index(value: X, size: int, dim: int, code: int = INDEX_ERROR, guard: X | None = None) -> Ix:
+    """An index read from data, wrapped and checked where `guard` holds."""
+    return Ix(((Data(value, size, dim, code, guard), 1),), 0)
 
 
 def _gather(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     x, at = node.inputs
     source = list(index)
     dim = node.params["dim"]
-    source[dim] = data_index(p.pull(at, index, guard), x.shape[dim], dim, RUNTIME_ERROR)
+    source[dim] = data_index(p.pull(at, index, guard), x.shape[dim], dim, RUNTIME_ERROR, guard)
     return p.pull(x, source, guard)
 
 
 def _index(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     x, *at = node.inputs
     ndim = len(at[0].shape)
-    source = [data_index(p.pull(a, index[:ndim], guard), x.shape[k], k) for k, a in enumerate(at)]
+    source = [data_index(p.pull(a, index[:ndim], guard), x.shape[k], k, INDEX_ERROR, guard) for k, a in enumerate(at)]
     return p.pull(x, [*source, *index[ndim:]], guard)
 
 

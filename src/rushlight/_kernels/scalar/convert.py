@@ -55,11 +55,34 @@ def bfloat16_bits(x: Val) -> Val:
     return em.select(x.is_nan(), em.const("i32", 0x7FC0), rounded).to("i16")
 
 
+def _half_from_bits(x: Val) -> Val:
+    """A half as float without the hardware's conversion: a product puts the exponent right, of subnormal halves too."""
+    em, bits = x.em, x.bits().to("i32", signed=False)
+    sign, rest = (bits & 0x8000) << 16, (bits & 0x7FFF) << 13
+    value = (em.bitcast(rest, "float") * 2.0**112).bits()
+    value = em.select(rest.ge(0x7C00 << 13), rest | 0x7F800000, value)
+    return em.bitcast(value | sign, "float")
+
+
+def _half_bits(x: Val) -> Val:
+    """A float rounded to the nearest half, ties to even, without the hardware's conversion."""
+    em, bits = x.em, x.bits()
+    a = bits & 0x7FFFFFFF
+    normal = (a + (((15 - 127) << 23) + 0xFFF) + (a.lshr(13) & 1)).lshr(13)
+    # adding 1/2 leaves the bits of a subnormal half, rounded, at the low end
+    subnormal = (em.bitcast(a, "float") + 0.5).bits() - (126 << 23)
+    outside = em.select(a.gt(0x7F800000), em.const("i32", 0x7E00), 0x7C00)
+    value = em.select(a.lt(113 << 23), subnormal, em.select(a.ge(143 << 23), outside, normal))
+    return em.bitcast((value | (bits.lshr(16) & 0x8000)).to("i16"), "half")
+
+
 def _widen(x: Val, source: DType) -> Val:
     """float16 and bfloat16 as float; others unchanged."""
     if source.name == "bfloat16":
         return x.em.bitcast(x.to("i32", signed=False) << 16, "float")
-    return x.to("float") if source.name == "float16" else x
+    if source.name == "float16":
+        return x.to("float") if x.em.fma_hardware else _half_from_bits(x)
+    return x
 
 
 def _to_float(x: Val, source: DType, target: DType) -> Val:
@@ -70,7 +93,10 @@ def _to_float(x: Val, source: DType, target: DType) -> Val:
         x = x.to(type, source.is_signed)
     if target.name == "bfloat16":
         return bfloat16_bits(x)
-    return x.to("half") if target.name == "float16" else x
+    if target.name == "float16":
+        # the machines without fused multiply-add are those without conversions of halves
+        return x.to("half") if x.em.fma_hardware else _half_bits(x)
+    return x
 
 
 def convert_real(x: Val, source: DType, target: DType) -> Val:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, Self
+    from typing import Any, Self, TypeAlias
 
     from rushlight._types.dtype import DType
 
-    Value = "Val | tuple[Val, Val]"
+    Value: TypeAlias = "Val | tuple[Val, Val]"
 
 __all__ = ["Check", "ModuleText", "Val", "Writer", "lane_mask", "mem_lanes", "mem_type", "reg_type"]
 
@@ -225,7 +225,8 @@ class Writer:
     """Emits instructions of one vector width into the body of one function.
 
     `width` 1 means scalars.  `fma` says whether the target multiplies and adds in one instruction: without it polynomials
-    use `llvm.fmuladd` (two roundings) and only the places that are wrong without a single rounding call `llvm.fma`.
+    use `llvm.fmuladd` (two roundings), only the places that are wrong without a single rounding call `llvm.fma`, and
+    float16 is converted with integer instructions.
     """
 
     __slots__ = ("_body", "_literals", "fma_hardware", "lines", "module", "width")
@@ -295,7 +296,7 @@ class Writer:
             self._literals[key] = found
         return found
 
-    def number(self, number: complex | bool, dtype: DType) -> Value:
+    def number(self, number: Any, dtype: DType) -> Value:
         """A Python number as a constant of `dtype`; a pair for complex dtypes."""
         type = _REG[dtype.name]
         if dtype.kind == "c":
