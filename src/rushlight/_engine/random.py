@@ -12,6 +12,7 @@ import struct
 import threading
 from array import array
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.random_state import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
-    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern",
 ]  # fmt: skip
 
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
@@ -255,7 +256,7 @@ def _draw(run: Any, generator: Generator | None, *args: Any) -> Any:
 
 def default_draw(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callable[[int], None]:
     """The function of an address that fills n elements there from the default generator."""
-    g, run = default_generator, _kernel(kernel, _KINDS[dtype.name])
+    g, run = default_generator, _kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
     address = g._address if g._ready else g._make_ready()
 
     def draw(ptr: int) -> None:
@@ -265,7 +266,8 @@ def default_draw(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callabl
     return draw
 
 
-def _pattern(dtype: DType, value: float) -> int:
+@lru_cache(maxsize=256)
+def pattern(dtype: DType, value: float) -> int:
     """The bits of `value` in `dtype`, as a signed 64-bit integer."""
     if dtype.name == "bfloat16":
         b = struct.unpack("<I", struct.pack("<f", value))[0]
@@ -312,7 +314,7 @@ def fill_geometric(generator: Generator | None, ptr: int, n: int, dtype: DType, 
 
 def fill_bernoulli(generator: Generator | None, ptr: int, n: int, dtype: DType, p: float, value: float = 1.0) -> None:
     """`value` with probability p, else 0.  `value` = 1 / p makes the mask of a dropout that keeps with probability p."""
-    _draw(_kernel("bernoulli", str(dtype.itemsize)), generator, ptr, n, float(p), _pattern(dtype, value))
+    _draw(_kernel("bernoulli", str(dtype.itemsize)), generator, ptr, n, float(p), pattern(dtype, value))
 
 
 def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DType, p_ptr: int, double: bool) -> bool:
@@ -323,7 +325,7 @@ def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DT
     p_kind = "f64" if double else "f32"
     if _kernel("outside_unit", p_kind)(p_ptr, n):
         return False
-    _draw(_kernel("bernoulli_each", f"{dtype.itemsize}_{p_kind}"), generator, ptr, n, p_ptr, _pattern(dtype, 1))
+    _draw(_kernel("bernoulli_each", f"{dtype.itemsize}_{p_kind}"), generator, ptr, n, p_ptr, pattern(dtype, 1))
     return True
 
 

@@ -17,16 +17,16 @@ from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.call import OVERRIDE, type_word
 from rushlight._engine.inplace import bump, check_writable, rebase
-from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, UINT64, DType
-from rushlight._types.layout import is_contiguous, overlaps_itself
+from rushlight._types.layout import dense_strides, is_contiguous, overlaps_itself
 from rushlight._types.spec import Spec
 
-__all__ = ["METHODS", "ZeroGradient", "overridable", "write_random"]
+__all__ = ["METHODS", "NOISES", "ZeroGradient", "overridable", "quick", "write_random"]
 
 METHODS: dict[str, Callable[..., Any]] = {}  # what `_surface` puts on Tensor
 
@@ -103,7 +103,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
     `name` is that of the node which the write gets where `x` (or one of `sources`) has a history.
     """
     spec = x._spec
-    recording = (x._rg or (sources and any([s._rg for s in sources]))) and STATE.word & GRAD
+    recording = (x._rg or (sources and any(s._rg for s in sources))) and STATE.word & GRAD
     check_writable(x, bool(recording))
     if not spec.contiguous and overlaps_itself(spec.shape, spec.strides):
         raise RuntimeError(
@@ -145,6 +145,24 @@ def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
         OPS["copy_"](make(x._storage, spec, x._ptr), values)
     finally:
         STATE.word = before
+
+
+def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[[], Tensor]:
+    """A plan that makes a tensor of this spec filled from the default generator."""
+    if kernel == "normal" and spec.numel < 16:
+        kernel = "normal_serial"
+    draw = streams.default_draw(kernel, spec.dtype, spec.numel, *parameters)
+    alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
+
+    def plan() -> Tensor:
+        made = new(Tensor)
+        storage = made._storage = alloc(nbytes)
+        made._spec, made._rg, made._node, made._meta = spec, False, None, None
+        ptr = made._ptr = storage.ptr
+        draw(ptr)
+        return made
+
+    return plan
 
 
 def check_generator(name: str, generator: Any) -> None:
@@ -516,7 +534,10 @@ def _scaled(dtype: DType, keep: float) -> float:
     return 1.0 / keep if dtype is FLOAT64 else to_f32(1.0 / to_f32(keep))
 
 
-def _noise(input: Tensor, keep: float, feature: bool, value: float) -> Tensor:
+NOISES = new_plan_table()  # (spec of the input, p) -> a function without arguments: noise for an element-wise dropout
+
+
+def _noise(input: Tensor, p: float, feature: bool, value: float) -> Tensor:
     """Noise for a dropout: `value` or 0; one number per channel for the feature dropouts.  It has the memory order of the input."""
     spec = input._spec
     if feature:
@@ -524,16 +545,13 @@ def _noise(input: Tensor, keep: float, feature: bool, value: float) -> Tensor:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
         spec = Spec.of(spec.dtype, spec.device, (*spec.shape[:2], *[1] * (spec.ndim - 2)))
     elif not spec.contiguous:
-        order = fill_order(spec.shape, spec.strides)
-        strides, step = [0] * spec.ndim, 1
-        for d in reversed(order):
-            strides[d] = step
-            step *= max(spec.shape[d], 1)
-        spec = Spec.of(spec.dtype, spec.device, spec.shape, strides)
-    made = empty_spec(spec)
-    if made._storage is not None and spec.numel:
-        streams.fill_bernoulli(None, made._ptr, spec.numel, spec.dtype, keep, value)
-    return made
+        spec = Spec.of(spec.dtype, spec.device, spec.shape, dense_strides(spec.shape, fill_order(spec.shape, spec.strides)))
+    if input._storage is None or not spec.numel:
+        return empty_spec(spec)
+    plan = quick("bernoulli", spec, 1 - p, streams.pattern(spec.dtype, value))
+    if not feature and value != 1.0:
+        NOISES[input._spec, p] = plan
+    return plan()
 
 
 def dropout_with(name: str, input: Any, p: Any, train: bool, feature: bool, alpha: bool, inplace: bool) -> Any:
@@ -552,8 +570,8 @@ def dropout_with(name: str, input: Any, p: Any, train: bool, feature: bool, alph
     if not dtype.is_floating_point:
         raise RuntimeError(f"result type Float can't be cast to the desired output type {type_word(dtype)}")
     if not alpha:
-        return multiply(_noise(input, 1 - p, feature, _scaled(dtype, 1 - p)))
-    noise: Any = _noise(input, 1 - p, feature, 1.0)
+        return multiply(_noise(input, p, feature, _scaled(dtype, 1 - p)))
+    noise: Any = _noise(input, p, feature, 1.0)
     k = 1.7580993408473766
     a = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
     shift = noise.add(-1).mul_(k * a).add_(k * a * p)

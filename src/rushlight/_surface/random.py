@@ -9,7 +9,7 @@ from typing import Any
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
-from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
+from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import (
     METHODS,
@@ -19,10 +19,11 @@ from rushlight._engine.sampling import (
     fit,
     not_implemented,
     overridable,
+    quick,
     recorded,
 )
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes
@@ -113,24 +114,6 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     factory.__doc__ = doc
     composite(name, overridable=False)(_named(factory, name))
-
-
-def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[[], Tensor]:
-    """A plan that makes a tensor of this spec filled from the default generator."""
-    if kernel == "normal" and spec.numel < 16:
-        kernel = "normal_serial"
-    draw = streams.default_draw(kernel, spec.dtype, spec.numel, *parameters)
-    alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
-
-    def plan() -> Tensor:
-        made = new(Tensor)
-        storage = made._storage = alloc(nbytes)
-        made._spec, made._rg, made._node, made._meta = spec, False, None, None
-        ptr = made._ptr = storage.ptr
-        draw(ptr)
-        return made
-
-    return plan
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -488,9 +471,17 @@ def check_p(p: float) -> None:
 
 
 @composite("dropout", spaces=("nn.functional",), overridable=False)
-@overridable
 def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each element to 0 with probability `p` and scale the others by 1 / (1 - p); the identity unless `training`."""
+    if training and not inplace and type(input) in plain_classes and type(p) is float and not STATE.word & FUNCTION_MODE:
+        plan = sampling.NOISES.get((input._spec, p))
+        if plan is not None:
+            return input * plan()  # type: ignore[operator, no-any-return]
+    return _functional_dropout(input, p, training, inplace)  # type: ignore[no-any-return]
+
+
+@overridable
+def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     check_p(p)
     return sampling.dropout_with("dropout", input, p, training, False, False, inplace)  # type: ignore[no-any-return]
 
