@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.prim_cases import CASES, Case, random, run_gradient
 
 from rushlight._prims import PRIMITIVES
 from rushlight._transforms.vjp import vjp
-from tests.prim_cases import CASES, Case, random, run_gradient
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
