@@ -145,6 +145,25 @@ def test_every_lowering_is_valid_llvm(width):
             module.verify()
 
 
+@pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"])
+def test_object_code_for_other_machines(triple):
+    """The text names no machine: plain AArch64 and plain x86-64 compile it, vectors wider than theirs included."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError:
+        pytest.skip("this build of LLVM lacks the target")
+    machine = target.create_target_machine(opt=1)
+    for prim, dtype in (("exp", FLOAT32), ("sin", FLOAT32), ("log", FLOAT64), ("div_floor", INT32), ("convert", FLOAT16)):
+        out = FLOAT32 if prim == "convert" else dtype
+        fma = triple.startswith("aarch64")
+        text = kernel_text(prim, [dtype] * (2 if prim == "div_floor" else 1), out, {}, 16, fma=fma)
+        module = llvm.parse_assembly(text)
+        module.triple = triple
+        assert len(machine.emit_object(module)) > 500
+
+
 def test_without_fused_hardware_only_exact_products_call_fma():
     text = kernel_text("exp", [FLOAT32], FLOAT32, {}, 4, fma=False)
     assert "llvm.fmuladd" in text and "@llvm.fma." not in text

@@ -139,7 +139,11 @@ def log_special(x: Val, y: Val) -> Val:
     """y for finite x > 0; -inf at 0, NaN below, x itself for infinity and NaN."""
     em = x.em
     outside = em.select(x.eq(0.0), em.const(x.type, -math.inf), em.select(x.lt(0.0), em.const(x.type, math.nan), x))
-    return em.select(x.gt(0.0) & x.lt(math.inf), y, outside)
+    # one unsigned comparison of bits: positive numbers are ordered like them, and the rest is larger
+    bits = x.bits()
+    f = FORMATS[x.type]
+    infinity = (2 * f.bias + 1) << f.mantissa
+    return em.select((bits - 1).lt(infinity - 1, signed=False), y, outside)
 
 
 def log(x: Val) -> Val:
