@@ -15,7 +15,7 @@ from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import PIECE, Target
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
-from rushlight._types.layout import contiguous_strides, extent, numel
+from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Copy", "Extern", "Schedule", "Special"]
 
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
+STRIDED = frozenset({"dot"})  # library calls that take operands with strides; others get them row-major
 MAX_STORES = 5  # outputs that one call can allocate
 
 
@@ -315,26 +316,31 @@ class Schedule:
         self.notes.append(f"group {number}: {node.prim.name}")
 
     def _extern(self, node: Node, wanted: dict[int, list[int]]) -> None:
-        inputs = [self.as_source(x) for x in node.inputs]
+        inputs = [self.as_source(x, node.prim.name not in STRIDED) for x in node.inputs]
         outputs = []
         number = len(self.groups)
         for value in node.outputs:
             home = next((self.targets[i] for i in wanted.get(id(value), ()) if i not in self.aliases), None)
+            if home is not None and home.strides != contiguous_strides(value.shape):
+                home = None
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         self.groups.append(Extern(node, inputs, outputs))
         for value, target in zip(node.outputs, outputs, strict=True):
             self.placed[id(value)] = (target, number)
         self.notes.append(f"group {number}: calls {node.prim.name}")
 
-    def as_source(self, value: Value) -> Source:
-        """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose."""
+    def as_source(self, value: Value, dense: bool = False) -> Source:
+        """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose.
+
+        `dense` asks for row-major memory.
+        """
         found = self.placed.get(id(value))
-        if found is not None and isinstance(found[0], Source):
+        if found is not None and isinstance(found[0], Source) and (not dense or is_contiguous(value.shape, found[0].strides)):
             return found[0]
         if numel(value.shape) == 0:
             return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
         view = self._as_view(value)
-        if view is not None:
+        if view is not None and (not dense or is_contiguous(value.shape, view.strides)):
             return view
         target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
         self._store(value, target)

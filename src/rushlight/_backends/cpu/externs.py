@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+from rushlight._backends.cpu.sort_native import SORTS, make_sort
+from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
 __all__ = ["extern_call"]
@@ -43,4 +45,27 @@ def _dot(step: ExternStep) -> Call:
     return gemm_kernel(kind), ints, [a.place, b.place]
 
 
-_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot}
+_PIECE = 1 << 14  # elements that are worth a thread's while
+_SORTS: dict[str, Callable[..., Any]] = {}
+
+
+def _sort(step: ExternStep) -> Call:
+    x = step.inputs[0]
+    name = x.dtype.name
+    if name not in SORTS:
+        raise NotImplementedError(f"primitive 'sort' has no routine for {name}")
+    n = x.shape[-1]
+    if n >= 1 << 32:
+        raise NotImplementedError("primitive 'sort' takes rows of less than 2**32 elements")
+    rows = 1
+    for size in x.shape[:-1]:
+        rows *= size
+    chunk = max(1, min(rows, _PIECE // max(n, 1)))
+    if name not in _SORTS:
+        _SORTS[name] = make_kernel_callable(native_address(make_sort(name)), f"sort_{name}")
+    pieces = -(-rows // chunk)
+    ints = [pieces, int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(step.params["descending"]), chunk]
+    return _SORTS[name], ints, [x.place]
+
+
+_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot, "sort": _sort}

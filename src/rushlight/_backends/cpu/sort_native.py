@@ -1,0 +1,149 @@
+"""Sorting rows: a stable radix sort of keys with places, one row after another in a piece.
+
+A key is an unsigned integer that orders as PyTorch orders values: NaN above everything, -0.0 equal to 0.0; for descending
+order its bits are inverted, so equal values keep their order either way.  Digits that all keys of a row share are skipped.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.native import NativeFunction, extern, i8, i16, i32, i64, load, memset, native, stack, store, u8, u16, u32, u64
+from rushlight._backends.native.types import Type
+
+__all__ = ["SORTS", "make_sort"]
+
+ROWS, N, DESCENDING, CHUNK = 8, 9, 10, 11
+SHORT = 48  # elements up to which insertion is faster
+
+malloc = extern("malloc", "ptr(i64)")
+free = extern("free", "void(ptr)")
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+# dtype -> (type in memory, type of keys, what makes a key)
+SORTS: dict[str, tuple[Type, Type, str]] = {
+    "bool": (u8, u32, "unsigned"), "uint8": (u8, u32, "unsigned"), "uint16": (u16, u32, "unsigned"), "uint32": (u32, u32, "unsigned"),
+    "uint64": (u64, u64, "unsigned"), "int8": (i8, u32, "signed"), "int16": (i16, u32, "signed"), "int32": (i32, u32, "signed"),
+    "int64": (i64, u64, "signed"), "float32": (u32, u32, "float"), "float64": (u64, u64, "float"), "float16": (u16, u32, "half"),
+    "bfloat16": (u16, u32, "brain"),
+}  # fmt: skip
+
+
+def make_key(name: str, memory: Type, key: Type, how: str) -> NativeFunction:
+    """The function from the bits of a value to its key."""
+    bits = 8 * (key.itemsize if how == "float" else memory.itemsize)
+    top = 1 << (bits - 1)
+    infinity = {"float": 0x7F800000 if bits == 32 else 0x7FF0000000000000, "half": 0x7C00, "brain": 0x7F80}.get(how, 0)
+    everything = (1 << bits) - 1
+
+    @native(f"{_name(key)}({_name(memory)})", name=f"key_{name}", inline=True)
+    def key_of(x):
+        if how == "unsigned":
+            return key(x)
+        if how == "signed":
+            wide: key = key(i64(x) + top) if bits < 64 else key(x) ^ key(top)
+            return wide
+        value: key = key(x)
+        size = value & key(top - 1)
+        if size > key(infinity):
+            return key(everything)
+        if size == key(0):
+            return key(top)
+        return value ^ key(everything) if value & key(top) != key(0) else value | key(top)
+
+    return key_of
+
+
+def _name(type: Type) -> str:
+    return str(type.name)
+
+
+def make_sort(dtype: str) -> NativeFunction:
+    """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
+    memory, key, how = SORTS[dtype]
+    key_of = make_key(dtype, memory, key, how)
+    size, width = memory.itemsize, key.itemsize
+    digits = width if how == "float" or width == 8 else memory.itemsize
+
+    @native("void(ptr, ptr, i64)", name=f"insert_{dtype}")
+    def insertion(keys, places, n):
+        for i in range(1, n):
+            k: key = load(key, keys, i)
+            p = places.u32[i]
+            j = i - 1
+            while j >= 0 and load(key, keys, j) > k:
+                store(key, keys, j + 1, load(key, keys, j))
+                places.u32[j + 1] = places.u32[j]
+                j -= 1
+            store(key, keys, j + 1, k)
+            places.u32[j + 1] = p
+
+    @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"radix_{dtype}")
+    def radix(keys, places, other_keys, other_places, n):
+        """Sorts by one byte after the other; tells which pair of arrays holds the result."""
+        counts = stack(256 * 8 * 8)
+        memset(counts, 0, 256 * 8 * digits)
+        for i in range(n):
+            k: key = load(key, keys, i)
+            for d in range(digits):
+                at = d * 256 + i64((k >> key(8 * d)) & key(255))
+                counts.i64[at] = counts.i64[at] + 1
+        swapped: i32 = 0
+        a, b, p, q = keys, other_keys, places, other_places
+        for d in range(digits):
+            row = counts + 2048 * d
+            first = i64((load(key, a, 0) >> key(8 * d)) & key(255))
+            if row.i64[first] == n:
+                continue
+            total = 0
+            for v in range(256):
+                c = row.i64[v]
+                row.i64[v] = total
+                total += c
+            for i in range(n):
+                k2: key = load(key, a, i)
+                at = i64((k2 >> key(8 * d)) & key(255))
+                to = row.i64[at]
+                row.i64[at] = to + 1
+                store(key, b, to, k2)
+                q.u32[to] = p.u32[i]
+            a, b = b, a
+            p, q = q, p
+            swapped = i32(1) - swapped
+        return swapped
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_sort_{dtype}")
+    def sort(bufs, ints, piece):
+        n = ints.i64[N]
+        first = piece * ints.i64[CHUNK]
+        last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
+        work = malloc(2 * n * (width + 4))
+        if work is None:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        flip: key = key(0)
+        if ints.i64[DESCENDING] != 0:
+            flip = key(0) - key(1)
+        keys = work
+        other_keys = work + n * width
+        places = work + 2 * n * width
+        other_places = places + 4 * n
+        for r in range(first, last):
+            values = bufs.ptr[0] + r * n * size
+            index = bufs.ptr[1] + r * n * 8
+            x = bufs.ptr[2] + r * n * size
+            for i in range(n):
+                store(key, keys, i, key_of(load(memory, x, i)) ^ flip)
+                places.u32[i] = u32(i)
+            swapped: i32 = 0
+            if n <= SHORT:
+                insertion(keys, places, n)
+            else:
+                swapped = radix(keys, places, other_keys, other_places, n)
+            result = other_places if swapped == 1 else places
+            for i in range(n):
+                p = i64(result.u32[i])
+                index.i64[i] = p
+                store(memory, values, i, load(memory, x, p))
+        free(work)
+        return 0
+
+    return sort
+
