@@ -22,7 +22,12 @@ def record(torch: Any, tensor: Any) -> list[Any]:
     tensor = tensor.contiguous()
     raw = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
     data = raw.numpy().tobytes()
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), data[:FIRST].hex(), hashlib.sha256(data).hexdigest()[:32]]
+    return [
+        str(tensor.dtype).removeprefix("torch."),
+        list(tensor.shape),
+        data[:FIRST].hex(),
+        hashlib.sha256(data).hexdigest()[:32],
+    ]
 
 
 def main() -> None:

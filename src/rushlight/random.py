@@ -47,12 +47,16 @@ def set_rng_state(new_state: Any) -> None:
 
 @contextmanager
 def fork_rng(
-    devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices", device_type: str | None = None
+    devices: Any = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str | None = None,
 ) -> Iterator[None]:
     """Inside `with`, random numbers may be drawn and seeds set; afterwards the default generator is as before.
 
-        >>> with torch.random.fork_rng():
-        ...     _ = torch.rand(3)
+    >>> with torch.random.fork_rng():
+    ...     _ = torch.rand(3)
     """
     if not enabled or device_type == "meta":
         yield

@@ -102,14 +102,19 @@ def _randint_dtypes(t: Any) -> Any:
 @case("random-open-ended")
 def _random_from(t: Any) -> Any:
     t.manual_seed(11)
-    whole = [t.zeros(20, dtype=getattr(t, d)).random_(-(2**63), None) for d in ("int64", "float32", "float64", "bfloat16")]
+    whole = [
+        t.zeros(20, dtype=getattr(t, d)).random_(-(2**63), None) for d in ("int64", "float32", "float64", "bfloat16")
+    ]
     return whole + [t.zeros(20, dtype=getattr(t, d)).random_(3, None) for d in (*INTS, "float32", "float64", "float16")]
 
 
 @case("randperm")
 def _randperm(t: Any) -> Any:
     t.manual_seed(2**40 + 3)
-    return [t.randperm(n) for n in (0, 1, 2, 3, 10, 100, 5000)] + [t.randperm(100, dtype=t.int32), t.randperm(50, dtype=t.float32)]
+    return [t.randperm(n) for n in (0, 1, 2, 3, 10, 100, 5000)] + [
+        t.randperm(100, dtype=t.int32),
+        t.randperm(50, dtype=t.float32),
+    ]
 
 
 @case("multinomial")
@@ -185,7 +190,13 @@ def _normal_overloads(t: Any) -> Any:
 def _like(t: Any) -> Any:
     t.manual_seed(9)
     x = t.zeros(3, 8)
-    return [t.rand_like(x), t.randn_like(x), t.randint_like(x, 9), t.randint_like(x, -4, 9), t.rand_like(x.t()).contiguous()]
+    return [
+        t.rand_like(x),
+        t.randn_like(x),
+        t.randint_like(x, 9),
+        t.randint_like(x, -4, 9),
+        t.rand_like(x.t()).contiguous(),
+    ]
 
 
 @case("complex")
@@ -200,7 +211,14 @@ def _complex(t: Any) -> Any:
 def _empty(t: Any) -> Any:
     """Nothing is drawn for a tensor without elements."""
     t.manual_seed(3)
-    return [t.rand(0, 4), t.randn(0), t.randint(5, (2, 0)), t.zeros(0).exponential_(), t.bernoulli(t.zeros(0)), t.rand(2)]
+    return [
+        t.rand(0, 4),
+        t.randn(0),
+        t.randint(5, (2, 0)),
+        t.zeros(0).exponential_(),
+        t.bernoulli(t.zeros(0)),
+        t.rand(2),
+    ]
 
 
 @case("generator")

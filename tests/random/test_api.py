@@ -23,7 +23,9 @@ def test_sizes() -> None:
     assert torch.rand(size=(2,)).shape == (2,)
     assert torch.rand(()).shape == ()
     assert torch.rand(0, 3).shape == (0, 3)
-    assert torch.randint(5, (2, 3)).shape == torch.randint(2, 5, (2, 3)).shape == torch.randint(high=5, size=[2, 3]).shape
+    assert (
+        torch.randint(5, (2, 3)).shape == torch.randint(2, 5, (2, 3)).shape == torch.randint(high=5, size=[2, 3]).shape
+    )
     assert torch.randperm(0).shape == (0,)
 
 
@@ -69,9 +71,22 @@ def test_a_generator_leaves_the_default_alone() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
     g = torch.Generator()
-    torch.rand(3, generator=g), torch.randn(3, generator=g), torch.randint(5, (3,), generator=g), torch.randperm(3, generator=g)
-    torch.zeros(3).uniform_(generator=g), torch.zeros(3).bernoulli_(0.5, generator=g), torch.bernoulli(torch.full((3,), 0.5), generator=g)
-    torch.multinomial(torch.ones(3), 2, generator=g), torch.normal(0.0, torch.ones(3), generator=g), torch.poisson(torch.ones(3), generator=g)
+    (
+        torch.rand(3, generator=g),
+        torch.randn(3, generator=g),
+        torch.randint(5, (3,), generator=g),
+        torch.randperm(3, generator=g),
+    )
+    (
+        torch.zeros(3).uniform_(generator=g),
+        torch.zeros(3).bernoulli_(0.5, generator=g),
+        torch.bernoulli(torch.full((3,), 0.5), generator=g),
+    )
+    (
+        torch.multinomial(torch.ones(3), 2, generator=g),
+        torch.normal(0.0, torch.ones(3), generator=g),
+        torch.poisson(torch.ones(3), generator=g),
+    )
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -151,7 +166,11 @@ ERRORS = [
     (lambda: torch.bernoulli(torch.tensor([1])), NotImplementedError, "not implemented for 'Long'"),
     (lambda: torch.zeros(2, dtype=torch.complex64).bernoulli_(), NotImplementedError, "ComplexFloat"),
     (lambda: torch.zeros(3).exponential_(-1), RuntimeError, "lambda > 0.0, but found lambda=-1"),
-    (lambda: torch.zeros(3, dtype=torch.int32).exponential_(), RuntimeError, "dtype must be a floating point but you specified Int"),
+    (
+        lambda: torch.zeros(3, dtype=torch.int32).exponential_(),
+        RuntimeError,
+        "dtype must be a floating point but you specified Int",
+    ),
     (lambda: torch.zeros(3).cauchy_(0, 0), RuntimeError, "sigma > 0.0, but found sigma=0"),
     (lambda: torch.zeros(3, dtype=torch.int32).cauchy_(), RuntimeError, "continuous probability distribution"),
     (lambda: torch.zeros(3).log_normal_(0, 0), RuntimeError, "std > 0.0, but found std=0"),
@@ -162,7 +181,11 @@ ERRORS = [
     (lambda: torch.zeros(3).random_(5, 2), RuntimeError, "got from=5 >= to=2"),
     (lambda: torch.zeros(3).random_(0), RuntimeError, "got from=0 >= to=0"),
     (lambda: torch.zeros(3).random_(2.5), TypeError, "int"),
-    (lambda: torch.zeros(3, dtype=torch.int32).random_(-(2**63), None), RuntimeError, "handles only int64, double, float and bfloat16"),
+    (
+        lambda: torch.zeros(3, dtype=torch.int32).random_(-(2**63), None),
+        RuntimeError,
+        "handles only int64, double, float and bfloat16",
+    ),
     (lambda: torch.randint(5, 5, (2,)), RuntimeError, "got from=5 >= to=5"),
     (lambda: torch.randint(0, 300, (2,), dtype=U8), RuntimeError, "to - 1 is out of bounds for unsigned char"),
     (lambda: torch.randint(-1, 5, (2,), dtype=U8), RuntimeError, "from is out of bounds for unsigned char"),
@@ -172,7 +195,11 @@ ERRORS = [
     (lambda: torch.randint(0, 2**64, (2,)), ValueError, "Overflow"),
     (lambda: torch.randint(2.5, (3,)), TypeError, "must be int, not float"),
     (lambda: torch.randint(10), TypeError, "size"),
-    (lambda: torch.randint(0, 5, (2,), requires_grad=True), RuntimeError, "floating point and complex dtype can require gradients"),
+    (
+        lambda: torch.randint(0, 5, (2,), requires_grad=True),
+        RuntimeError,
+        "floating point and complex dtype can require gradients",
+    ),
     (lambda: torch.randperm(-1), RuntimeError, "negative dimension -1"),
     (lambda: torch.randperm(3.0), TypeError, "must be int, not float"),
     (lambda: torch.randperm(300, dtype=U8), RuntimeError, "uint8_t without overflow"),
@@ -189,10 +216,18 @@ ERRORS = [
     (lambda: torch.multinomial(torch.tensor([1.0, float("nan")]), 1, True), RuntimeError, "element < 0"),
     (lambda: torch.multinomial(torch.tensor([0.0, 0.0]), 1), RuntimeError, "sum of probabilities <= 0"),
     (lambda: torch.multinomial(torch.tensor([1.0, 2.0]), 3), RuntimeError, "without replacement"),
-    (lambda: torch.multinomial(torch.tensor([1, 2]), 1), RuntimeError, "only supports floating-point dtypes for input, got: Long"),
+    (
+        lambda: torch.multinomial(torch.tensor([1, 2]), 1),
+        RuntimeError,
+        "only supports floating-point dtypes for input, got: Long",
+    ),
     (lambda: torch.multinomial(torch.rand(1, 1, 1), 1), RuntimeError, "1 or 2 dim"),
     (lambda: torch.multinomial(torch.rand(3), 0), RuntimeError, "n_sample <= 0"),
-    (lambda: torch.multinomial(torch.rand(3), 1, out=torch.zeros(1)), RuntimeError, "expects Long tensor out, got: Float"),
+    (
+        lambda: torch.multinomial(torch.rand(3), 1, out=torch.zeros(1)),
+        RuntimeError,
+        "expects Long tensor out, got: Float",
+    ),
     (lambda: torch.zeros(2).expand(3, 2).uniform_(), RuntimeError, "single memory location"),
     (lambda: torch.zeros(2, requires_grad=True).uniform_(), RuntimeError, "leaf Variable that requires grad"),
     (lambda: torch.nn.functional.dropout(torch.ones(2), 1.5), ValueError, "between 0 and 1, but got 1.5"),
@@ -221,7 +256,14 @@ def test_gaps_are_warned_of() -> None:
 
 
 def test_overwriting_cuts_the_gradient() -> None:
-    for name, args in (("uniform_", ()), ("normal_", ()), ("bernoulli_", ()), ("exponential_", ()), ("random_", ()), ("geometric_", (0.5,))):
+    for name, args in (
+        ("uniform_", ()),
+        ("normal_", ()),
+        ("bernoulli_", ()),
+        ("exponential_", ()),
+        ("random_", ()),
+        ("geometric_", (0.5,)),
+    ):
         x = torch.ones(3, requires_grad=True)
         y = x * 2
         before = y._version

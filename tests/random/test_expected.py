@@ -47,7 +47,9 @@ def test_every_case_is_stored() -> None:
 def test_stored(name: str) -> None:
     found = [content(t) for t in CASES.tensors(CASES.CASES[name](rushlight))]
     assert len(found) == len(EXPECTED[name])
-    for i, ((dtype, shape, data), (want_dtype, want_shape, first, digest)) in enumerate(zip(found, EXPECTED[name], strict=True)):
+    for i, ((dtype, shape, data), (want_dtype, want_shape, first, digest)) in enumerate(
+        zip(found, EXPECTED[name], strict=True)
+    ):
         assert (dtype, shape) == (want_dtype, want_shape), i
         assert data[: len(first) // 2].hex() == first, i
         assert hashlib.sha256(data).hexdigest()[:32] == digest, i
@@ -82,7 +84,9 @@ def test_states_travel() -> None:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"])
+@pytest.mark.parametrize(
+    "name", ["dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"]
+)
 def test_dropouts_live(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch")
     shape = {"dropout1d": (3, 4, 5), "dropout3d": (2, 3, 2, 2, 2)}.get(name, (3, 4, 5, 2))

@@ -67,7 +67,10 @@ def seeds() -> dict[str, int]:
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
     import cases
 
-    return {name: run.__defaults__[-1] if run.__defaults__ and len(run.__defaults__) == 4 else 99 for name, run in cases.CASES.items()}
+    return {
+        name: run.__defaults__[-1] if run.__defaults__ and len(run.__defaults__) == 4 else 99
+        for name, run in cases.CASES.items()
+    }
 
 
 SEEDS = seeds()

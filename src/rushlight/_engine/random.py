@@ -277,22 +277,37 @@ def pattern(dtype: DType, value: float) -> int:
     return int.from_bytes(struct.pack(_FORMATS[dtype.name], value), "little", signed=True)
 
 
-def fill_uniform(generator: Generator | None, ptr: int, n: int, dtype: DType, low: float = 0.0, high: float = 1.0) -> None:
+def fill_uniform(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, low: float = 0.0, high: float = 1.0
+) -> None:
     """Fill n elements of a float dtype with uniform numbers from [low, high)."""
     _draw(_kernel("uniform", _KINDS[dtype.name]), generator, ptr, n, float(low), float(high))
 
 
-def fill_normal(generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0) -> None:
+def fill_normal(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
+) -> None:
     """Fill a contiguous tensor's n elements with normal numbers: in blocks of 16 where there are as many, one by one below."""
-    _draw(_kernel("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
+    _draw(
+        _kernel("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name]),
+        generator,
+        ptr,
+        n,
+        float(mean),
+        float(std),
+    )
 
 
-def fill_normal_serial(generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0) -> None:
+def fill_normal_serial(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
+) -> None:
     """The numbers that a tensor which is not contiguous gets, whatever its size: one by one."""
     _draw(_kernel("normal_serial", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
 
 
-def fill_log_normal(generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 1.0, std: float = 2.0) -> None:
+def fill_log_normal(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 1.0, std: float = 2.0
+) -> None:
     """Fill with the exponential of normal numbers."""
     _draw(_kernel("log_normal", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
 
@@ -302,7 +317,9 @@ def fill_exponential(generator: Generator | None, ptr: int, n: int, dtype: DType
     _draw(_kernel("exponential", _KINDS[dtype.name]), generator, ptr, n, -1.0 / rate, 0.0)
 
 
-def fill_cauchy(generator: Generator | None, ptr: int, n: int, dtype: DType, median: float = 0.0, sigma: float = 1.0) -> None:
+def fill_cauchy(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, median: float = 0.0, sigma: float = 1.0
+) -> None:
     """Fill with Cauchy numbers."""
     _draw(_kernel("cauchy", _KINDS[dtype.name]), generator, ptr, n, float(median), float(sigma))
 
@@ -380,7 +397,9 @@ def fill_poisson(generator: Generator | None, ptr: int, n: int, dtype: DType, ra
     return not _draw(_kernel("poisson", _KINDS[dtype.name]), generator, ptr, n, rates_ptr)
 
 
-def fill_leaks(generator: Generator | None, ptr: int, n: int, dtype: DType, x_ptr: int, low: float, high: float) -> None:
+def fill_leaks(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, x_ptr: int, low: float, high: float
+) -> None:
     """Slopes for n float32 or float64 numbers: uniform in [low, high) for those <= 0, else 1.  Only the former draw."""
     _draw(_kernel("leaks", _KINDS[dtype.name]), generator, ptr, n, x_ptr, float(low), float(high))
 

@@ -65,6 +65,8 @@ class ZeroGradient(Node):
 
     __slots__ = ("specs",)
 
+    specs: list[Spec]
+
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         return [zeros_spec(spec) for spec in self.specs]
 
@@ -196,11 +198,18 @@ CPP_NAMES = {
     "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int", "float16": "c10::Half",
     "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
 }  # fmt: skip
-LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308,
+}
 
 
 @method
-def uniform_(self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def uniform_(
+    self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Generator | None = None, **kwargs: Any
+) -> Tensor:
     """Fill with uniform numbers from [from, to).
 
     RuntimeError if `to` < `from` or a bound does not fit the dtype; NotImplementedError for integer dtypes.
@@ -221,7 +230,9 @@ def uniform_(self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Genera
     largest = LARGEST[dtype.name]
     if not (-largest <= low <= high <= largest and high - low <= largest):
         raise _bad_interval(low, high, dtype)
-    return write_random(self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high))
+    return write_random(
+        self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high)
+    )
 
 
 def _bad_interval(low: float, high: float, dtype: DType) -> RuntimeError:
@@ -230,7 +241,9 @@ def _bad_interval(low: float, high: float, dtype: DType) -> RuntimeError:
         if not -largest <= bound <= largest:
             return RuntimeError(f"{word} is out of bounds for {CPP_NAMES[dtype.name]}")
     if low > high:
-        return RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={number(low)} > to={number(high)}")
+        return RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={number(low)} > to={number(high)}"
+        )
     return RuntimeError(
         f"uniform_ expects to-from <= std::numeric_limits<{type_word(dtype)}>::max(), but found to={number(high)} and "
         f"from={number(low)} which result in to-from to exceed the limit"
@@ -251,7 +264,7 @@ def check_std(std: float) -> None:
 def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with normal numbers; for complex dtypes the variance is shared by both parts.
 
-        >>> torch.empty(2).normal_(mean=1.0, std=0.1)
+    >>> torch.empty(2).normal_(mean=1.0, std=0.1)
     """
     check_generator("normal_", generator)
     mu, sigma = as_float("normal_", "mean", mean), as_float("normal_", "std", std)
@@ -277,7 +290,9 @@ def log_normal_(self: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Gen
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={number(sigma)}")
     if not self._spec.dtype.is_floating_point:
         raise not_implemented("log_normal_cpu", self._spec.dtype)
-    return write_random(self, "LogNormalBackward0", lambda p, n, d, _: streams.fill_log_normal(generator, p, n, d, mu, sigma))
+    return write_random(
+        self, "LogNormalBackward0", lambda p, n, d, _: streams.fill_log_normal(generator, p, n, d, mu, sigma)
+    )
 
 
 @method
@@ -292,7 +307,9 @@ def exponential_(self: Tensor, lambd: Any = 1.0, *, generator: Generator | None 
             "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified "
             f"{type_word(self._spec.dtype)}"
         )
-    return write_random(self, "ExponentialBackward0", lambda p, n, d, _: streams.fill_exponential(generator, p, n, d, rate))
+    return write_random(
+        self, "ExponentialBackward0", lambda p, n, d, _: streams.fill_exponential(generator, p, n, d, rate)
+    )
 
 
 @method
@@ -308,7 +325,9 @@ def cauchy_(self: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Gen
         raise RuntimeError(
             f"Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified {name}"
         )
-    return write_random(self, "CauchyBackward0", lambda p, n, d, _: streams.fill_cauchy(generator, p, n, d, middle, scale))
+    return write_random(
+        self, "CauchyBackward0", lambda p, n, d, _: streams.fill_cauchy(generator, p, n, d, middle, scale)
+    )
 
 
 @method
@@ -321,7 +340,9 @@ def geometric_(self: Tensor, p: Any, *, generator: Generator | None = None) -> T
     dtype = self._spec.dtype
     if dtype is BOOL or dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):
         raise not_implemented("geometric_cpu", dtype)
-    return write_random(self, "GeometricBackward0", lambda q, n, d, _: streams.fill_geometric(generator, q, n, d, chance))
+    return write_random(
+        self, "GeometricBackward0", lambda q, n, d, _: streams.fill_geometric(generator, q, n, d, chance)
+    )
 
 
 # ***** Bernoulli *****
@@ -339,7 +360,9 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={number(chance)}")
     if dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):
         raise not_implemented("bernoulli_scalar_cpu_", dtype)
-    return write_random(self, "BernoulliBackward2", lambda q, n, d, _: streams.fill_bernoulli(generator, q, n, d, chance))
+    return write_random(
+        self, "BernoulliBackward2", lambda q, n, d, _: streams.fill_bernoulli(generator, q, n, d, chance)
+    )
 
 
 def _bernoulli_each(x: Tensor, p: Tensor, generator: Generator | None) -> Tensor:
@@ -375,11 +398,13 @@ def _in_fill_order(p: Tensor, target: Spec, dtype: DType) -> Tensor:
 def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
     """1 and 0 shaped like `input`, drawn with its elements as the probabilities of 1; or all with probability `p`.
 
-        >>> torch.bernoulli(torch.tensor([0.0, 1.0]))
-        tensor([0., 1.])
+    >>> torch.bernoulli(torch.tensor([0.0, 1.0]))
+    tensor([0., 1.])
     """
     if p is not None and out is not None:
-        raise TypeError("bernoulli() received an invalid combination of arguments: out= cannot be given together with p")
+        raise TypeError(
+            "bernoulli() received an invalid combination of arguments: out= cannot be given together with p"
+        )
     name = "BernoulliBackward0" if p is None else "BernoulliBackward2"
     if out is not None:
         fit(out, input._spec.shape)
@@ -434,7 +459,10 @@ def _check_bounds(low: int, last: int, dtype: DType) -> None:
         smallest, largest = 0, 1
     elif dtype.is_integer:
         bits = dtype.itemsize * 8 - dtype.is_signed
-        smallest, largest = (-(1 << bits) if dtype.is_signed else 0), (1 << bits) - 1 if dtype is not UINT64 else 2**63 - 1
+        smallest, largest = (
+            (-(1 << bits) if dtype.is_signed else 0),
+            (1 << bits) - 1 if dtype is not UINT64 else 2**63 - 1,
+        )
     else:
         raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
     for name, bound in (("from", low), ("to - 1", last)):
@@ -457,7 +485,11 @@ def as_int(name: str, argument: str, value: Any) -> int:
     """An int of 64 bits."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
-    if isinstance(value, Tensor) and value._spec.numel == 1 and not value._spec.dtype.is_floating_point | value._spec.dtype.is_complex:
+    if (
+        isinstance(value, Tensor)
+        and value._spec.numel == 1
+        and not value._spec.dtype.is_floating_point | value._spec.dtype.is_complex
+    ):
         value = value.item()  # type: ignore[attr-defined]
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name}(): argument '{argument}' must be int, not {type(value).__name__}")
@@ -472,7 +504,9 @@ LOWEST = -(2**63)
 
 
 @method
-def random_(self: Tensor, from_: Any = _MISSING, to: Any = _MISSING, *, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def random_(
+    self: Tensor, from_: Any = _MISSING, to: Any = _MISSING, *, generator: Generator | None = None, **kwargs: Any
+) -> Tensor:
     """Fill with integers: `random_()` from [0, largest], `random_(to)` from [0, to), `random_(from, to)` from [from, to).
 
     With `to=None` the range ends with the largest integer of the dtype (for floats the largest up to which all are there).
@@ -497,7 +531,9 @@ def _random_between(x: Tensor, low: int, high: int | None, generator: Generator 
     if high is None and low == LOWEST:  # all of the 64 bits
         if dtype not in (INT64, FLOAT64, FLOAT32, BFLOAT16):
             raise RuntimeError("random_full_64_bits_range_kernel_cpu handles only int64, double, float and bfloat16")
-        return write_random(x, "RandomBackward0", lambda p, n, d, _: streams.fill_integers(generator, p, n, d, LOWEST, 2**63))
+        return write_random(
+            x, "RandomBackward0", lambda p, n, d, _: streams.fill_integers(generator, p, n, d, LOWEST, 2**63)
+        )
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if dtype.is_floating_point:
@@ -509,7 +545,13 @@ def _random_between(x: Tensor, low: int, high: int | None, generator: Generator 
     if high is None:
         if dtype.is_complex:
             raise RuntimeError("random_from_to_impl handles only integral, floating-point and boolean types")
-        last = 1 << _DIGITS[dtype] if dtype.is_floating_point else 1 if dtype is BOOL else (1 << dtype.itemsize * 8 - dtype.is_signed) - 1
+        last = (
+            1 << _DIGITS[dtype]
+            if dtype.is_floating_point
+            else 1
+            if dtype is BOOL
+            else (1 << dtype.itemsize * 8 - dtype.is_signed) - 1
+        )
         high = last + 1
         if dtype.is_floating_point and low >= last:
             raise RuntimeError(
@@ -545,7 +587,9 @@ def _noise(input: Tensor, p: float, feature: bool, value: float) -> Tensor:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
         spec = Spec.of(spec.dtype, spec.device, (*spec.shape[:2], *[1] * (spec.ndim - 2)))
     elif not spec.contiguous:
-        spec = Spec.of(spec.dtype, spec.device, spec.shape, dense_strides(spec.shape, fill_order(spec.shape, spec.strides)))
+        spec = Spec.of(
+            spec.dtype, spec.device, spec.shape, dense_strides(spec.shape, fill_order(spec.shape, spec.strides))
+        )
     if input._storage is None or not spec.numel:
         return empty_spec(spec)
     plan = quick("bernoulli", spec, 1 - p, streams.pattern(spec.dtype, value))

@@ -52,9 +52,13 @@ def _shape(name: str, size: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[in
             raise TypeError(f"{name}() received an invalid combination of arguments - got (), but expected a size")
         size = (kwargs.pop("size"),)
     if len(size) > 1 and any(isinstance(s, (tuple, list)) for s in size):
-        raise TypeError(f"{name}() received an invalid combination of arguments: one tuple of ints, or ints, make a size")
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments: one tuple of ints, or ints, make a size"
+        )
     first = size[0]
-    if type(first) is not int and (isinstance(first, (float, str, complex)) or not hasattr(first, "__index__") and not hasattr(first, "__len__")):
+    if type(first) is not int and (
+        isinstance(first, (float, str, complex)) or not hasattr(first, "__index__") and not hasattr(first, "__len__")
+    ):
         raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}")
     return as_shape(size)
 
@@ -121,20 +125,32 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-_filled("rand", "uniform", _uniform_, streams.fill_uniform, """Uniform numbers from [0, 1).
+_filled(
+    "rand",
+    "uniform",
+    _uniform_,
+    streams.fill_uniform,
+    """Uniform numbers from [0, 1).
 
     `rand(*size, *, generator=None, out=None, dtype=None, device=None, requires_grad=False)`; the default float dtype unless given.
 
         >>> torch.rand(2, 3).shape
         torch.Size([2, 3])
-    """)
-_filled("randn", "normal", _normal_, streams.fill_normal, """Standard normal numbers.
+    """,
+)
+_filled(
+    "randn",
+    "normal",
+    _normal_,
+    streams.fill_normal,
+    """Standard normal numbers.
 
     `randn(*size, *, generator=None, out=None, dtype=None, device=None, requires_grad=False)`; the default float dtype unless given.
 
         >>> torch.randn(2, 3).shape
         torch.Size([2, 3])
-    """)
+    """,
+)
 
 
 def _like(name: str, method: Callable[..., Tensor]) -> None:
@@ -154,7 +170,9 @@ def _like(name: str, method: Callable[..., Tensor]) -> None:
 def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Tensor:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    return empty_spec(spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)))
+    return empty_spec(
+        spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
+    )
 
 
 _like("rand_like", _uniform_)
@@ -184,8 +202,6 @@ def _bounds(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[i
     return as_int(name, "low", 0 if low is None else low), as_int(name, "high", high), tuple(given[numbers:])
 
 
-
-
 _RANDINTS = new_plan_table()
 
 
@@ -208,7 +224,9 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         return plan()  # type: ignore[no-any-return]
     made = _randint(args)
     if made._spec.numel:
-        _RANDINTS[args] = quick("integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2]))
+        _RANDINTS[args] = quick(
+            "integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2])
+        )
     return made
 
 
@@ -257,8 +275,8 @@ def randperm(
 ) -> Tensor:  # fmt: skip
     """A random permutation of 0 .. n-1, int64 unless another dtype is given.
 
-        >>> sorted(torch.randperm(4).tolist())
-        [0, 1, 2, 3]
+    >>> sorted(torch.randperm(4).tolist())
+    [0, 1, 2, 3]
     """
     check_generator("randperm", generator)
     _layout("randperm", layout)
@@ -299,8 +317,8 @@ def normal(
 ) -> Tensor:  # fmt: skip
     """Normal numbers: `normal(mean, std)` with tensors (or one tensor and one number) that broadcast, or `normal(mean, std, size)`.
 
-        >>> torch.normal(torch.zeros(3), torch.ones(3)).shape
-        torch.Size([3])
+    >>> torch.normal(torch.zeros(3), torch.ones(3)).shape
+    torch.Size([3])
     """
     check_generator("normal", generator)
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
@@ -309,7 +327,9 @@ def normal(
             raise TypeError("normal() received an invalid combination of arguments - got two numbers without a size")
         shape = as_shape((size,))
         sampling.check_std(sigma)
-        made = _destination("normal", out, shape, dtype) if out is not None else empty_spec(spec_for(shape, dtype, device))
+        made = (
+            _destination("normal", out, shape, dtype) if out is not None else empty_spec(spec_for(shape, dtype, device))
+        )
         _normal_(made, mu, sigma, generator=generator)
         return made if out is not None else finish(made, requires_grad)
     if size is not None:
@@ -341,10 +361,10 @@ def _normal_of(mean: Any, std: Any, generator: Generator | None, out: Tensor | N
     before = STATE.word
     STATE.word = before & ~GRAD
     try:
+        numbers: Any = _normal_(made, 0.0, 1.0 if isinstance(std, Tensor) else std, generator=generator)
         if isinstance(std, Tensor):
-            _normal_(made, 0.0, 1.0, generator=generator).mul_(std.detach()).add_(mean.detach() if isinstance(mean, Tensor) else mean)  # type: ignore[attr-defined]
-        else:
-            _normal_(made, 0.0, std, generator=generator).add_(mean.detach())  # type: ignore[attr-defined]
+            numbers.mul_(std.detach())  # type: ignore[attr-defined]
+        numbers.add_(mean.detach() if isinstance(mean, Tensor) else mean)  # type: ignore[attr-defined]
     finally:
         STATE.word = before
     return made if out is not None else recorded(made, node, mean, std)
@@ -359,8 +379,8 @@ def _common_shape(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts with the elements of `input` as rates.  RuntimeError for a negative rate.
 
-        >>> torch.poisson(torch.zeros(2))
-        tensor([0., 0.])
+    >>> torch.poisson(torch.zeros(2))
+    tensor([0., 0.])
     """
     check_generator("poisson", generator)
     spec = input._spec
@@ -377,7 +397,12 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 @composite("multinomial", method=True, overridable=False)
 @overridable
 def multinomial(
-    input: Tensor, num_samples: Any, replacement: bool = False, *, generator: Generator | None = None, out: Tensor | None = None
+    input: Tensor,
+    num_samples: Any,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Indices drawn with the elements of each row of `input` ([n] or [rows, n]) as weights; int64 [num_samples] or [rows, num_samples].
 
@@ -408,7 +433,9 @@ def _check_multinomial(input: Any, samples: int, replacement: bool, out: Any) ->
     if not 0 < len(shape) <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not input._spec.dtype.is_floating_point:
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {sampling.type_word(input._spec.dtype)}")
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {sampling.type_word(input._spec.dtype)}"
+        )
     if out is not None and out._spec.dtype is not INT64:
         raise RuntimeError(f"multinomial expects Long tensor out, got: {sampling.type_word(out._spec.dtype)}")
     if samples <= 0:
@@ -425,7 +452,9 @@ def _draw_categories(weights: Any, samples: int, replacement: bool, generator: G
     rows = weights._spec.numel // categories if categories else weights._spec.shape[0] if weights._spec.ndim == 2 else 1
     dtype = FLOAT64 if weights._spec.dtype is FLOAT64 else FLOAT32
     wide = weights.to(dtype)
-    status = streams.fill_multinomial(generator, made._ptr, wide._ptr, dtype, rows, categories, samples if replacement else 0)
+    status = streams.fill_multinomial(
+        generator, made._ptr, wide._ptr, dtype, rows, categories, samples if replacement else 0
+    )
     if status == 1:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if status == 2 or not categories:
@@ -473,7 +502,13 @@ def check_p(p: float) -> None:
 @composite("dropout", spaces=("nn.functional",), overridable=False)
 def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each element to 0 with probability `p` and scale the others by 1 / (1 - p); the identity unless `training`."""
-    if training and not inplace and type(input) in plain_classes and type(p) is float and not STATE.word & FUNCTION_MODE:
+    if (
+        training
+        and not inplace
+        and type(input) in plain_classes
+        and type(p) is float
+        and not STATE.word & FUNCTION_MODE
+    ):
         plan = sampling.NOISES.get((input._spec, p))
         if plan is not None:
             return input * plan()  # type: ignore[operator, no-any-return]
@@ -496,7 +531,9 @@ def functional_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = Fal
 
 @composite("feature_alpha_dropout", spaces=("nn.functional",), overridable=False)
 @overridable
-def functional_feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+def functional_feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """`alpha_dropout` of whole channels (dim 1)."""
     check_p(p)
     return sampling.dropout_with("feature_alpha_dropout", input, p, training, True, True, inplace)  # type: ignore[no-any-return]
@@ -520,7 +557,9 @@ def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> N
             made = made.squeeze_(0) if inplace else made.squeeze(0)
         return made  # type: ignore[no-any-return]
 
-    function.__doc__ = f"Set whole channels of a batch ({warns}) to 0 with probability `p`, and scale the others by 1 / (1 - p)."
+    function.__doc__ = (
+        f"Set whole channels of a batch ({warns}) to 0 with probability `p`, and scale the others by 1 / (1 - p)."
+    )
     composite(name, spaces=("nn.functional",), overridable=False)(_named(function, name))
 
 
@@ -536,7 +575,9 @@ def _warn_channels_first() -> None:
 
 def _wrong_rank(name: str, ndim: int, warns: str) -> None:
     if name == "dropout1d":
-        raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that dropout1d exists to provide {warns}")
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that dropout1d exists to provide {warns}"
+        )
     warnings.warn(
         f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future release. To retain the "
         f"behavior and silence this warning, please use dropout instead. Note that {name} exists to provide {warns}",
@@ -545,9 +586,24 @@ def _wrong_rank(name: str, ndim: int, warns: str) -> None:
     )
 
 
-_channels("dropout1d", (3,), 2, "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch dimension")
-_channels("dropout2d", (3, 4), 4, "channel-wise dropout on inputs with 2 spatial dimensions, a channel dimension, and an optional batch dimension")
-_channels("dropout3d", (5,), 4, "channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, and an optional batch dimension")
+_channels(
+    "dropout1d",
+    (3,),
+    2,
+    "channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional batch dimension",
+)
+_channels(
+    "dropout2d",
+    (3, 4),
+    4,
+    "channel-wise dropout on inputs with 2 spatial dimensions, a channel dimension, and an optional batch dimension",
+)
+_channels(
+    "dropout3d",
+    (5,),
+    4,
+    "channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, and an optional batch dimension",
+)
 
 
 @composite("native_dropout", overridable=False)
@@ -605,7 +661,9 @@ def _apply_slopes(input: Any, slopes: Any, inplace: bool) -> Tensor:
 
 @composite("rrelu", spaces=("nn.functional",), overridable=False)
 @overridable
-def functional_rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
+def functional_rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Leaky rectifier whose slope is drawn from [lower, upper) for each element <= 0; the mean slope unless `training`."""
     return _apply_slopes(input, _rrelu(input, lower, upper, training, None), inplace)
 
@@ -613,7 +671,11 @@ def functional_rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 /
 @composite("rrelu", overridable=False)
 @overridable
 def rrelu(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, generator: Generator | None = None
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
     """`torch.nn.functional.rrelu` with a generator."""
     return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), False)
@@ -622,7 +684,11 @@ def rrelu(
 @composite("rrelu_", spaces=("torch", "nn.functional"), overridable=False)
 @overridable
 def rrelu_(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, generator: Generator | None = None
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:
     """In-place form of `rrelu`."""
     return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), True)

@@ -3,7 +3,8 @@
     one number of 32 bits    one word                                   float32 uniforms use its low 24 bits
     one number of 64 bits    two words, the first is the upper half     float64 uniforms use its low 53 bits
 
-A generator lives in one block of memory, laid out in `random_state`; every native function takes its address first.  `mt_take` makes words in bulk, in two vector loops (a new block of state, tempering); it is compiled once, and the
+A generator lives in one block of memory, laid out in `random_state`; every native function takes its address first.
+`mt_take` makes words in bulk, in two vector loops (a new block of state, tempering); it is compiled once, and the
 distributions call it through the pointer `TAKE` of the block.
 """
 
@@ -181,7 +182,18 @@ def bfloat_bits(x):
     return u16(select((b & 0x7FFFFFFF) > 0x7F800000, u32(0x7FC0), (b + 0x7FFF + ((b >> 16) & 1)) >> 16))
 
 
-_PLAIN = {"f32": f32, "f64": f64, "u8": u8, "i8": i8, "i16": i16, "i32": i32, "i64": i64, "u16": u16, "u32": u32, "u64": u64}
+_PLAIN = {
+    "f32": f32,
+    "f64": f64,
+    "u8": u8,
+    "i8": i8,
+    "i16": i16,
+    "i32": i32,
+    "i64": i64,
+    "u16": u16,
+    "u32": u32,
+    "u64": u64,
+}
 ITEMSIZE = {kind: T.itemsize for kind, T in _PLAIN.items()} | {"f16": 2, "bf16": 2}
 
 
@@ -204,8 +216,8 @@ def put_float(kind: str) -> NativeFunction:
         return put
     round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
 
-    @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)
-    def put(p, i, v):
+    @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)  # type: ignore[no-redef]
+    def put(p, i, v):  # type: ignore[no-redef]
         p.u16[i] = round_bits(f32(v))
 
     return put
@@ -223,8 +235,8 @@ def put_int(kind: str) -> NativeFunction:
         return put
     round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
 
-    @native("void(ptr, i64, i64)", name=f"put_int_{kind}", inline=True)
-    def put(p, i, v):
+    @native("void(ptr, i64, i64)", name=f"put_int_{kind}", inline=True)  # type: ignore[no-redef]
+    def put(p, i, v):  # type: ignore[no-redef]
         p.u16[i] = round_bits(f32(v))
 
     return put

@@ -88,7 +88,7 @@ def _uniform(kind: str) -> NativeFunction:
     if kind == "f32":
 
         @native("void(ptr, ptr, i64, f64, f64)", name="rl_uniform_f32")
-        def uniform(state, out, n, low, high):
+        def uniform(state, out, n, low, high):  # type: ignore[no-redef]
             words = state + SCRATCH_AT
             a = f32(low)
             b = f32(high)
@@ -106,8 +106,8 @@ def _uniform(kind: str) -> NativeFunction:
         return uniform
     round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
 
-    @native("void(ptr, ptr, i64, f64, f64)", name=f"rl_uniform_{kind}")
-    def uniform(state, out, n, low, high):
+    @native("void(ptr, ptr, i64, f64, f64)", name=f"rl_uniform_{kind}")  # type: ignore[no-redef]
+    def uniform(state, out, n, low, high):  # type: ignore[no-redef]
         words = state + SCRATCH_AT
         a = f32(low)
         span = f32(high) - a

@@ -19,7 +19,9 @@ DOUBLE_VALID = 628  # u32: whether a second normal number waits
 SEED = 315  # u64
 DOUBLE_NORMAL = 316  # f64: that second number
 FLOAT_NORMAL = 634  # f32
-TAKE = 318  # ptr: the compiled `mt_take`, through which all kernels draw (they would each contain a copy of it otherwise)
+TAKE = (
+    318  # ptr: the compiled `mt_take`, through which all kernels draw (they would each contain a copy of it otherwise)
+)
 
 SCRATCH_AT = 2560  # byte offset
 SCRATCH = 2048  # words that a kernel can take at a time
