@@ -26,6 +26,8 @@ from rushlight._kernels.program import ExternStep, KernelStep, Program, compile_
 
 __all__ = ["Executable", "build", "compile_graph", "host"]
 
+# Kernels are written as they should be: LLVM's passes would take longer than instruction selection and find nothing.
+OPT = "none"
 _TARGET: list[Target] = []
 _KERNELS: dict[str, Callable[..., Any]] = {}
 _GENERATOR: list[bytes] = []
@@ -58,11 +60,11 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
     found = _KERNELS.get(key)
     if found is None:
         cache = default_cache()
-        name = cache.key("kernel", generator_digest(), key)
+        name = cache.key("kernel", OPT, generator_digest(), key)
         data = cache.get(name)
         if data is None:
             text = step.llvm()
-            data = jit.compile_object(text, "kernel")
+            data = jit.compile_object(text, OPT)
             cache.put(name, data)
         if enabled("kernels"):
             log("kernels", step.kernel.text())
@@ -117,7 +119,7 @@ class Executable:
             for step in self.program.steps:
                 if isinstance(step, KernelStep):
                     text = step.llvm()
-                    parts += [f"LLVM {step.symbol}", text, f"assembly {step.symbol}", jit.compile_assembly(text, "kernel")]
+                    parts += [f"LLVM {step.symbol}", text, f"assembly {step.symbol}", jit.compile_assembly(text, OPT)]
         return "\n".join(parts)
 
 
