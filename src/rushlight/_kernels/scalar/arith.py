@@ -80,8 +80,8 @@ def fmod(x: Val, y: Val) -> Val:
     else:
         a, b, limit = x.abs(), y.abs(), 2.0**51
     quotient = em.call("llvm.trunc", a / b)
-    # in double both factors of float32 are short enough for an exact product
-    rest = a - quotient * b if x.type == "float" else em.fma_exact(-quotient, b, a)
+    # in double both factors of float32 are short enough for an exact product; else only the true operation is exact
+    rest = a - quotient * b if x.type == "float" else em.call("llvm.fma", -quotient, b, a)
     # the quotient may have been rounded up to the next integer
     rest = em.select(rest.lt(0.0), rest + b, rest)
     # a quotient of 0 is x itself, also for an infinite y

@@ -225,8 +225,7 @@ class Writer:
     """Emits instructions of one vector width into the body of one function.
 
     `width` 1 means scalars.  `fma` says whether the target multiplies and adds in one instruction: without it polynomials
-    use `llvm.fmuladd` (two roundings), only the places that are wrong without a single rounding call `llvm.fma`, and
-    float16 is converted with integer instructions.
+    use `llvm.fmuladd` (two roundings), error terms take several instructions, and float16 is converted with integers.
     """
 
     __slots__ = ("_body", "_literals", "fma_hardware", "lines", "module", "width")
@@ -395,8 +394,28 @@ class Writer:
         return self._fma("llvm.fma" if self.fma_hardware else "llvm.fmuladd", a, b, c)
 
     def fma_exact(self, a: Val | float, b: Val | float, c: Val | float) -> Val:
-        """a * b + c in one rounding on every target (slow where the hardware cannot)."""
-        return self._fma("llvm.fma", a, b, c)
+        """a * b + c for error terms: what a single rounding would give, but for the last bit of a result that is not exact.
+
+        Without the instruction float32 is computed in double, and double in two parts (T. J. Dekker's product); there the
+        exponents must leave some room.
+        """
+        if self.fma_hardware:
+            return self._fma("llvm.fma", a, b, c)
+        reference = next(x for x in (a, b, c) if isinstance(x, Val))
+        a, b, c = (self.like(x, reference) for x in (a, b, c))
+        if reference.type == "float":
+            return (a.to("double") * b.to("double") + c.to("double")).to("float")
+        product = a * b
+        (a_high, a_low), (b_high, b_low) = self._halves(a), self._halves(b)
+        error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+        total = product + c
+        moved = total - product
+        return total + (((product - (total - moved)) + (c - moved)) + error)
+
+    def _halves(self, x: Val) -> tuple[Val, Val]:
+        """x as a sum of two doubles of about half its bits."""
+        high = self.bitcast(x.bits() & ~((1 << 27) - 1), x.type)
+        return high, x - high
 
     def _fma(self, name: str, a: Val | float, b: Val | float, c: Val | float) -> Val:
         reference = next(x for x in (a, b, c) if isinstance(x, Val))
@@ -480,7 +499,7 @@ def lane_mask(lanes: Sequence[int] | range) -> str:
 def _literal(type: str, number: float | bool) -> str:
     if type in FLOATS:
         if type == "half":
-            return f"0xH{struct.unpack('<H', struct.pack('<e', number))[0]:04X}"
+            return f"0xH{_half_pattern(float(number)):04X}"
         value = float(number)
         if type == "float":
             value = _round_to_float32(value)
@@ -497,6 +516,13 @@ def _round_to_float32(value: float) -> float:
         return struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def _half_pattern(value: float) -> int:
+    try:
+        return struct.unpack("<H", struct.pack("<e", value))[0]
+    except OverflowError:
+        return 0x7C00 if value > 0 else 0xFC00
 
 
 def _bfloat16_bits(value: float) -> int:
