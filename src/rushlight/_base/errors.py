@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["MissingExtraError", "MissingFeatureError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
+__all__ = ["MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -27,6 +27,10 @@ class MissingExtraError(ImportError):
             f"{module} is not installed; it belongs to the extra '{extra}': pip install 'rushlight[{extra}]'",
             name=module,
         )
+
+
+class NotDifferentiableError(NotImplementedError):
+    """A derivative was wanted that does not exist; the text says of what, and why."""
 
 
 class OutOfMemoryError(RuntimeError):

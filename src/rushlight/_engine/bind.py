@@ -44,7 +44,11 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
         if any(a.name == key for a in arguments[: len(args)]):
             raise TypeError(f"{name}() got multiple values for argument '{key}'")
         raise TypeError(f"{name}() got an unexpected keyword argument '{key}'; the signature is {schema.text}")
-    return [_convert(op, a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
+    found = [_convert(op, a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
+    if op.numbers and not any(isinstance(v, Tensor) for v in found):
+        given = ", ".join(type(v).__name__ for v in args)
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but one of them must be a tensor: {schema.text}")
+    return found
 
 
 def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
@@ -126,7 +130,12 @@ def _plain(base: str, value: Any) -> Any:
         raise TypeError
     if base == "device":
         return as_device(value)
-    return value
+    return _frozen(value) if base == "any" else value
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples: what decides a plan must be hashable."""
+    return tuple([_frozen(v) for v in value]) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else value
 
 
 def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:

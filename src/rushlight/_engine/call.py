@@ -6,9 +6,9 @@ from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.errors import user_code
+from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._base.log import enabled, log
-from rushlight._engine.autograd.node import next_sequence
+from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.inplace import bump, check_writable, rebase, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
@@ -21,6 +21,7 @@ from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
+from rushlight._types.layout import overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
@@ -82,9 +83,45 @@ class Caller:
         recipe = None
         differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs[:count]]
         if wrt and any(differentiable):
-            recipe = operator_recipe(op, template, tensors, wrt, differentiable)
+            try:
+                recipe = operator_recipe(op, template, tensors, wrt, differentiable)
+            except NotDifferentiableError as error:
+                return underivable(self._plan(graph, specs, out_specs, None, device), op.name, str(error), wrt)
+        return self._plan(graph, specs, out_specs, recipe, device)
+
+    def _plan(self, graph: Graph, specs: Sequence[Spec], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device) -> Callable[..., Any]:
         in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
         return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device)
+
+
+class NotImplementedNode(Node):
+    """Stands for a derivative that does not exist; says so when backward arrives."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, edges: Sequence[Any], text: str) -> None:
+        self._start(edges)
+        self.text = text
+
+    def name(self) -> str:
+        return "NotImplemented"
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        raise NotImplementedError(self.text)
+
+
+def underivable(plan: Callable[..., Any], name: str, why: str, wrt: Sequence[int]) -> Callable[..., Any]:
+    """A plan whose results belong to the graph, but whose backward raises."""
+
+    def run(*inputs: Any) -> Any:
+        made = plan(*inputs)
+        node = NotImplementedNode([edge_of(inputs[i]) for i in wrt], f"derivative for aten::{name} is not implemented: {why}")
+        for out in made if isinstance(made, tuple) else (made,):
+            if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
+                out._node, out._rg = node, True
+        return made
+
+    return run
 
 
 def operator_recipe(
@@ -253,7 +290,7 @@ def make_function(caller: Caller) -> Callable[..., Any]:
         if lists or len(args) > len(dynamic):
             return slow(args, kwargs, None)
         signature: list[Any] = [state.word]
-        for item, varies in zip(args, dynamic):  # noqa: B905 (shorter is what is meant)
+        for item, varies in zip(args, dynamic):
             if varies and item is not None:
                 kind = type(item)
                 if kind in plain_classes:
@@ -289,6 +326,11 @@ def make_function(caller: Caller) -> Callable[..., Any]:
 
 # ***** out= *****
 
+SELF_OVERLAP = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before "
+    "performing the operation."
+)
+
 
 def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
     """Compute into given tensors: resized if need be, cast if PyTorch allows it."""
@@ -301,6 +343,15 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
         raise RuntimeError(f"{caller.name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                            "requires grad.")
+    for tensor in outs:
+        if overlaps_itself(tensor._spec.shape, tensor._spec.strides):
+            raise RuntimeError(SELF_OVERLAP)
+        for other in tensors:
+            if other is not tensor and share_memory(tensor, other) and (other._ptr != tensor._ptr or other._spec is not tensor._spec):
+                raise RuntimeError(
+                    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
+                    "clone() the tensor before performing the operation."
+                )
     if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
         return outs[0]
     made = caller.call(args, kwargs)
@@ -404,6 +455,8 @@ class InplaceCaller:
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op, target = self.op, tensors[0]._spec
+        if overlaps_itself(target.shape, target.strides):
+            raise RuntimeError(SELF_OVERLAP)
         common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         graph, _ = trace_operator(op, template, specs)
@@ -434,8 +487,8 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
     with builder:
         outputs = evaluate(graph, inputs)
         outputs[0] = build.convert(outputs[0], target.dtype)
-        if outputs[0].node is None:  # the value of another input as it is: still a copy
-            outputs[0] = build.binary("add", outputs[0], build.zeros_like(outputs[0])) if outputs[0] is inputs[0] else outputs[0]
+        if outputs[0] is inputs[0] and len(outputs) == 1:  # nothing changes
+            return lambda *_: ()
     whole = builder.finish(outputs)
     rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
     n = len(specs)

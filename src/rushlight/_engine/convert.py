@@ -174,7 +174,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
             dtype = python_dtype(value)
         else:
             raise TypeError(f"to() received an invalid combination of arguments: got {type(value).__name__}")
-    for name, value in zip(("non_blocking", "copy"), loose):  # noqa: B905
+    for name, value in zip(("non_blocking", "copy"), loose):
         flags[name] = value
     if other is not None:
         dtype, device = dtype or other._spec.dtype, device or other._spec.device

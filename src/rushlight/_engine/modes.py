@@ -84,7 +84,7 @@ class _Mode:
         return wrapped
 
 
-class no_grad(_Mode):  # noqa: N801 (PyTorch's names)
+class no_grad(_Mode):
     """Inside, nothing is recorded for backward.
 
     >>> import rushlight as torch
@@ -108,14 +108,14 @@ class no_grad(_Mode):  # noqa: N801 (PyTorch's names)
         return word & ~GRAD
 
 
-class enable_grad(no_grad):  # noqa: N801
+class enable_grad(no_grad):
     """Inside, operations are recorded even within `no_grad`."""
 
     def _word(self, word: int) -> int:
         return word | GRAD
 
 
-class set_grad_enabled(_Mode):  # noqa: N801
+class set_grad_enabled(_Mode):
     """Switches recording on or off: at once, and back at the end when used with `with`."""
 
     def __init__(self, mode: bool) -> None:
@@ -139,7 +139,7 @@ class set_grad_enabled(_Mode):  # noqa: N801
         return type(self)(self.mode)
 
 
-class inference_mode(_Mode):  # noqa: N801
+class inference_mode(_Mode):
     """Stricter than `no_grad`: what is made inside keeps no version and can never take part in a graph."""
 
     def __new__(cls, mode: Any = True) -> Any:

@@ -579,13 +579,16 @@ def _scaled(dtype: DType, keep: float) -> float:
 NOISES = new_plan_table()  # (spec of the input, p) -> a function without arguments: noise for an element-wise dropout
 
 
-def _noise(input: Tensor, p: float, feature: bool, value: float) -> Tensor:
-    """Noise for a dropout: `value` or 0; one number per channel for the feature dropouts.  It has the memory order of the input."""
+def _noise(input: Tensor, p: float, channels: int, value: float) -> Tensor:
+    """Noise for a dropout: `value` or 0; one for each place in the first `channels` dims, if any.
+
+    Noise for every element has the memory order of the input.
+    """
     spec = input._spec
-    if feature:
-        if spec.ndim < 2:
+    if channels:
+        if spec.ndim < channels:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-        spec = Spec.of(spec.dtype, spec.device, (*spec.shape[:2], *[1] * (spec.ndim - 2)))
+        spec = Spec.of(spec.dtype, spec.device, (*spec.shape[:channels], *[1] * (spec.ndim - channels)))
     elif not spec.contiguous:
         spec = Spec.of(
             spec.dtype, spec.device, spec.shape, dense_strides(spec.shape, fill_order(spec.shape, spec.strides))
@@ -593,13 +596,16 @@ def _noise(input: Tensor, p: float, feature: bool, value: float) -> Tensor:
     if input._storage is None or not spec.numel:
         return empty_spec(spec)
     plan = quick("bernoulli", spec, 1 - p, streams.pattern(spec.dtype, value))
-    if not feature and value != 1.0:
+    if not channels and value != 1.0:
         NOISES[input._spec, p] = plan
     return plan()
 
 
-def dropout_with(name: str, input: Any, p: Any, train: bool, feature: bool, alpha: bool, inplace: bool) -> Any:
-    """All dropouts.  The results are products, so the gradient is the noise times the gradient of the result."""
+def dropout_with(name: str, input: Any, p: Any, train: bool, channels: int, alpha: bool, inplace: bool) -> Any:
+    """All dropouts: of single elements (`channels` = 0) or of all that share their place in the first dims.
+
+    The results are products, so the gradient is the noise times the gradient of the result.
+    """
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     p = as_float(name, "p", p)
@@ -614,8 +620,8 @@ def dropout_with(name: str, input: Any, p: Any, train: bool, feature: bool, alph
     if not dtype.is_floating_point:
         raise RuntimeError(f"result type Float can't be cast to the desired output type {type_word(dtype)}")
     if not alpha:
-        return multiply(_noise(input, p, feature, _scaled(dtype, 1 - p)))
-    noise: Any = _noise(input, p, feature, 1.0)
+        return multiply(_noise(input, p, channels, _scaled(dtype, 1 - p)))
+    noise: Any = _noise(input, p, channels, 1.0)
     k = 1.7580993408473766
     a = 1.0 / math.sqrt((k * k * p + 1) * (1 - p))
     shift = noise.add(-1).mul_(k * a).add_(k * a * p)

@@ -168,9 +168,9 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
     return as_strided(memory, base.shape, base.strides, 0)
 
 
-def as_strided(x: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> Tensor:
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:  # noqa: A002
     """A view with any shape, strides and offset (in elements, from the start of the storage)."""
-    shape, strides = tuple(shape), tuple(strides)
+    x, shape, strides, offset = input, tuple(size), tuple(stride), storage_offset
     if len(shape) != len(strides):
         raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")
     if any(s < 0 for s in strides):

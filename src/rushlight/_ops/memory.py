@@ -63,9 +63,19 @@ def fill(x: Any, value: Any) -> Any:
     return build.broadcast_to(build.convert(value, x.dtype), x.shape)
 
 
+@fill.gradient
+def _(ct: Any, out: Any, x: Any, value: Any) -> Any:
+    return build.zeros_like(x), prim.sum(ct, dims=tuple(range(len(ct.shape))))
+
+
 @operator("zero(Tensor input) -> Tensor", like="operands", inplace=True, method=False, inplace_spaces=("torch",))
 def zero(x: Any) -> Any:
     """Zeros shaped like the input."""
+    return build.zeros_like(x)
+
+
+@zero.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
     return build.zeros_like(x)
 
 

@@ -209,6 +209,10 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if dtype.is_integer and not all(isinstance(v, int) for v in (start, end, step)):
+        start, end, step = (int(v) for v in (start, end, step))  # PyTorch truncates bounds to the dtype first
+        if step == 0:
+            raise RuntimeError("step must be nonzero")
     exact = all(isinstance(v, int) for v in (start, end, step))
     count = max(0, -((start - end) // step) if exact else math.ceil((end - start) / step))
     spec = spec_for((int(count),), dtype, device)
@@ -236,12 +240,19 @@ def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     start, end = _plain(start), _plain(end)
     complex_ = isinstance(start, complex) or isinstance(end, complex)
     dtype = dtype or (out.dtype if out is not None else COMPLEX128 if complex_ and default_dtype() is FLOAT64 else default_dtype())
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
+    steps = _steps(steps, "linspace")
     spec = spec_for((steps,), dtype, device)
     if complex_ or spec.dtype.is_complex:
         raise NotImplementedError("rushlight has no complex 'linspace' yet")
     return _into(out, finish(_spaced(spec, start, end, steps), requires_grad))
+
+
+def _steps(steps: Any, name: str) -> int:
+    if isinstance(steps, float) or not hasattr(steps, "__index__"):
+        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    return int(steps)
 
 
 def _spaced(spec: Spec, start: Any, end: Any, steps: int) -> Tensor:
@@ -264,6 +275,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any
     """`base ** linspace(start, end, steps)`."""
     dtype, device, requires_grad, out = _options(kwargs, "logspace")
     _reject(kwargs, "logspace")
+    steps = _steps(steps, "logspace")
     spec = spec_for((steps,), dtype or (out.dtype if out is not None else None), device)
     exponents = _spaced(Spec.of(FLOAT64, spec.device, (steps,)), _plain(start), _plain(end), steps)
     return _into(out, finish((float(base) ** exponents).to(spec.dtype), requires_grad))  # type: ignore[operator]

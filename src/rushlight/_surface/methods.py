@@ -12,6 +12,7 @@ from rushlight._engine.autograd import api
 
 from rushlight._engine.override import as_subclass
 
+from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.view import as_strided
 from rushlight._surface.registry import SPACES, composite
@@ -462,6 +463,38 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 
 
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+
+
+# ***** views taken in place *****
+
+
+def _restride(name: str) -> None:
+    """`x.t_()` and its kin: the tensor itself becomes its view."""
+
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        shown = getattr(self, name)(*args, **kwargs)
+        if self._rg and self._node is None and STATE.word & GRAD:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+        if self._meta is not None:
+            self._meta.output_nr = 0
+        return self
+
+    change.__name__ = name + "_"
+    change.__doc__ = f"`{name}` in place: shape and strides of this tensor change, its memory does not."
+    setattr(Tensor, name + "_", change)
+
+
+for _view in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
+    _restride(_view)
+
+
+@method
+def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """`as_strided` in place."""
+    shown = as_strided(self, size, stride, storage_offset)
+    self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+    return self
 
 
 # ***** autograd *****

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.errors import NotDifferentiableError
 from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
@@ -48,7 +49,7 @@ def _push_forward(
         return
     rule = node.prim.jvp
     if isinstance(rule, not_differentiable):
-        raise RuntimeError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
+        raise NotDifferentiableError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
     found = rule(changes, tuple(results) if node.prim.multiple else results[0], *inputs, **node.params)
     for value, tangent in zip(results, found if node.prim.multiple else (found,), strict=True):
         if tangent is not None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from rushlight._base.errors import NotDifferentiableError
 from rushlight._graph.core import Graph, Value, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
@@ -138,7 +139,7 @@ def pull_back(
             continue
         rule = node.prim.vjp
         if isinstance(rule, not_differentiable):
-            raise RuntimeError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
+            raise NotDifferentiableError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
         touched.update(v for v in node.inputs if v in active)
         cts = tuple(held.pop(v, None) for v in node.outputs)
         if all(ct is None for ct in cts):

@@ -86,7 +86,7 @@ def is_anomaly_check_nan_enabled() -> bool:
     return STATE.anomaly_check_nan
 
 
-class set_detect_anomaly:  # noqa: N801 (PyTorch's name)
+class set_detect_anomaly:
     """Switch anomaly mode: at once, and back when used with `with`."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -102,7 +102,7 @@ class set_detect_anomaly:  # noqa: N801 (PyTorch's name)
         STATE.anomaly_check_nan = self._before[1]
 
 
-class detect_anomaly:  # noqa: N801
+class detect_anomaly:
     """Inside, backward reports the forward line behind an error or a NaN gradient."""
 
     def __init__(self, check_nan: bool = True) -> None:
