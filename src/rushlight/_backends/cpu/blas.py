@@ -16,18 +16,18 @@ from importlib.util import find_spec
 from struct import pack, unpack
 from typing import Any
 
-from rushlight._base.knobs import Knob
-from rushlight._base.log import log
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas_native import KINDS, make_gemm
 from rushlight._backends.native.types import i32, i64
+from rushlight._base.knobs import Knob
+from rushlight._base.log import log
 
 __all__ = ["BLAS_LIBRARY", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
 
 BLAS_LIBRARY: Knob[str] = Knob(
     "blas_library", env="RUSHLIGHT_BLAS_LIBRARY", kind=str, default="",
-    doc="File of the BLAS library to use; `none` for plain loops; empty to look inside NumPy's wheel and then on the system.",
+    doc="File of the BLAS library; `none` for plain loops; empty to look inside NumPy's wheel, then on the system.",
 )  # fmt: skip
 
 # how a library names its functions, and whether its integers have 64 bits
@@ -114,12 +114,12 @@ def blas() -> Blas:
     return _BLAS[0]
 
 
-_LOADED: dict[str, jit.Loaded] = {}
+_LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 
 def gemm_address(kind: str) -> int:
-    """The address of the kernel `i32 (ptr bufs, ptr ints, i64 piece)` for `kind`, a key of `KINDS`; bufs are C, A, B."""
+    """The address of the kernel `i32 (ptr bufs, ptr ints, i64 piece)` for a kind of `KINDS`; bufs are C, A, B."""
     symbol = f"rl_gemm_{kind}"
     if kind not in _LOADED:
         library = blas() if KINDS[kind][0] else Blas(None, None)
@@ -136,7 +136,9 @@ def gemm_kernel(kind: str) -> Callable[..., Any]:
     return _KERNELS[kind]
 
 
-_GRAIN = 1 << 25  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
+_GRAIN = (
+    1 << 25
+)  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
 _SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
 _BATCH_GRAIN = 1 << 20  # the same for small matrices in a batch
 _TILE = 512
@@ -146,11 +148,12 @@ _GIL_WORK = 1 << 21  # multiplications from which other Python threads may run m
 
 def gemm_ints(
     kind: str, m: int, n: int, k: int, *,
-    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
+    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None,
+    c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None,
     c_batch: Sequence[int] | None = None, alpha: complex = 1.0, beta: complex = 0.0, allocate: bool = True,
 ) -> list[int]:  # fmt: skip
-    """The constants of one product `C = alpha * A @ B + beta * C`, A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
+    """The constants of a product `C = alpha * A @ B + beta * C`: A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
 
     Strides count elements (default: contiguous); `?_batch` are those of the batch dimensions, 0 to broadcast.  With
     `allocate` the callable makes C (contiguous, beta 0) and returns it.
@@ -179,7 +182,11 @@ def _scalar(value: complex) -> list[int]:
 
 
 def _batches(
-    batch: Sequence[int], a: Sequence[int] | None, b: Sequence[int] | None, c: Sequence[int] | None, sizes: tuple[int, int, int]
+    batch: Sequence[int],
+    a: Sequence[int] | None,
+    b: Sequence[int] | None,
+    c: Sequence[int] | None,
+    sizes: tuple[int, int, int],
 ) -> list[list[int]]:
     """Rows (size, strides of A, B, C); dimensions that are one run of memory in all three are merged."""
     strides = []
@@ -220,5 +227,3 @@ def _split(m: int, n: int, k: int, total: int) -> tuple[int, int, int]:
     while -(-m // tile_m) * -(-n // tile_n) > _MOST_PIECES:
         tile_m, tile_n = 2 * tile_m, 2 * tile_n
     return tile_m, tile_n, 1
-
-

@@ -1,8 +1,8 @@
 """Matrix products over BLAS, as kernels of the usual form, in the native language.
 
-`C[b] = alpha * A[b] @ B[b] + beta * C[b]`, any strides, any number of batch dimensions.  One piece is a rectangle of C for
-some consecutive batches; the pieces depend on the sizes alone, and each calls BLAS with one thread, so the bits do not
-depend on how many threads there are, and BLAS's own threads do not fight with ours.
+`C[b] = alpha * A[b] @ B[b] + beta * C[b]`, any strides, any number of batch dimensions.  One piece is a rectangle of C
+for some consecutive batches; the pieces depend on the sizes alone, and each calls BLAS with one thread, so the bits do
+not depend on how many threads there are, and BLAS's own threads do not fight with ours.
 
 The words of `ints` from 8 on are named below.  Strides count elements.
 """
@@ -10,7 +10,25 @@ The words of `ints` from 8 on are named below.  Strides count elements.
 from __future__ import annotations
 
 from rushlight._backends.native import (
-    Type, atomic_cas, atomic_store, extern, f32, f64, i8, i16, i32, i64, load, memcpy, native, pause, ptr, stack, static, store, u8,
+    Type,
+    atomic_cas,
+    atomic_store,
+    extern,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    load,
+    memcpy,
+    native,
+    pause,
+    ptr,
+    stack,
+    static,
+    store,
+    u8,
 )  # fmt: skip
 from rushlight._backends.native.function import NativeFunction
 
@@ -179,7 +197,9 @@ def layout(rows, columns, row, column):
     return 0
 
 
-def _make_blas(kind: str, letter: str, real: Type, width: int, integer: Type, simple: NativeFunction, gated: bool) -> NativeFunction:
+def _make_blas(
+    kind: str, letter: str, real: Type, width: int, integer: Type, simple: NativeFunction, gated: bool
+) -> NativeFunction:
     """One block by BLAS: operands whose strides it cannot express are copied, C stays where it is."""
     size = real.itemsize * width
     scalar = real.name if width == 1 else "ptr"
@@ -205,10 +225,36 @@ def _make_blas(kind: str, letter: str, real: Type, width: int, integer: Type, si
             rows, columns, how, lda = k, m, i32(TRANSPOSED), -lda
         if width == 1:
             alpha, beta = real(ints.f64[ALPHA]), real(ints.f64[BETA])
-            cblas_gemv(ROW_MAJOR, how, integer(rows), integer(columns), alpha, a, integer(lda), x, integer(incx), beta, c, integer(incy))
+            cblas_gemv(
+                ROW_MAJOR,
+                how,
+                integer(rows),
+                integer(columns),
+                alpha,
+                a,
+                integer(lda),
+                x,
+                integer(incx),
+                beta,
+                c,
+                integer(incy),
+            )
         else:
             first, second = number, number + size
-            cblas_gemv(ROW_MAJOR, how, integer(rows), integer(columns), first, a, integer(lda), x, integer(incx), second, c, integer(incy))
+            cblas_gemv(
+                ROW_MAJOR,
+                how,
+                integer(rows),
+                integer(columns),
+                first,
+                a,
+                integer(lda),
+                x,
+                integer(incx),
+                second,
+                c,
+                integer(incy),
+            )
 
     @native("void(ptr, i64, i64, ptr, i64, ptr, i64, ptr, i64, ptr)", name=f"gemm_{kind}")
     def gemm(ints, m, n, c, ldc, a, lda, b, ldb, number):
@@ -219,10 +265,40 @@ def _make_blas(kind: str, letter: str, real: Type, width: int, integer: Type, si
             tb, ldb = i32(TRANSPOSED), -ldb
         if width == 1:
             alpha, beta = real(ints.f64[ALPHA]), real(ints.f64[BETA])
-            cblas_gemm(ROW_MAJOR, ta, tb, integer(m), integer(n), k, alpha, a, integer(lda), b, integer(ldb), beta, c, integer(ldc))
+            cblas_gemm(
+                ROW_MAJOR,
+                ta,
+                tb,
+                integer(m),
+                integer(n),
+                k,
+                alpha,
+                a,
+                integer(lda),
+                b,
+                integer(ldb),
+                beta,
+                c,
+                integer(ldc),
+            )
         else:
             first, second = number, number + size
-            cblas_gemm(ROW_MAJOR, ta, tb, integer(m), integer(n), k, first, a, integer(lda), b, integer(ldb), second, c, integer(ldc))
+            cblas_gemm(
+                ROW_MAJOR,
+                ta,
+                tb,
+                integer(m),
+                integer(n),
+                k,
+                first,
+                a,
+                integer(lda),
+                b,
+                integer(ldb),
+                second,
+                c,
+                integer(ldc),
+            )
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{kind}")
     def block(ints, c, a, b, m, n):

@@ -2,8 +2,8 @@
 
     <cache dir>/<16 hex digits of the fingerprint>/<64 hex digits of the key>.o
 
-A key is the SHA-256 of the text (or of whatever else determines the object) and of the fingerprint of the machine and of
-LLVM.  A file holds a magic line, its key, the SHA-256 of its contents, and the contents; whatever does not agree is
+A key is the SHA-256 of the text (or of whatever else determines the object) and of the fingerprint of the machine and
+of LLVM.  A file holds a magic line, its key, the SHA-256 of its contents, and the contents; whatever does not agree is
 ignored and written anew.  Files appear by rename, so readers in other processes see all of one or nothing.
 """
 
@@ -18,15 +18,16 @@ import time
 import warnings
 from importlib.util import find_spec
 
+from rushlight._backends.cpu.target import host_target
 from rushlight._base.knobs import Knob
 from rushlight._base.log import enabled, log
-from rushlight._backends.cpu.target import host_target
 
 __all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache"]
 
 _MAGIC = b"rushlight object 1\n"
 _HEAD = len(_MAGIC) + 32 + 32
 _DAY = 86400.0
+_FORGOTTEN = 3600.0  # a temporary file of that age was left by a process that died
 _NUMBER = itertools.count()
 
 
@@ -40,7 +41,11 @@ CACHE_DIR: Knob[str] = Knob(
     doc="Where compiled kernels are kept between runs; an empty text keeps none.",
 )  # fmt: skip
 CACHE_MB: Knob[int] = Knob(
-    "cache_mb", env="RUSHLIGHT_CACHE_MB", kind=int, default=512, doc="Size in MB above which the oldest compiled kernels are deleted."
+    "cache_mb",
+    env="RUSHLIGHT_CACHE_MB",
+    kind=int,
+    default=512,
+    doc="Size in MB above which the oldest compiled kernels are deleted.",
 )
 
 
@@ -85,7 +90,9 @@ class ObjectCache:
     def _read(self, key: bytes) -> bytes | None:
         try:
             # a symbolic link, or a file that someone else owns or may write, is not ours
-            descriptor = os.open(self.path(key), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+            descriptor = os.open(
+                self.path(key), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+            )
         except OSError:
             return None
         try:
@@ -116,7 +123,11 @@ class ObjectCache:
                 file.write(_MAGIC + key + hashlib.sha256(data).digest() + data)
             os.replace(temporary, self.path(key))
         except OSError as error:
-            self._give_up(error)
+            # a file that vanished was cleared away by someone: this object is not kept, the next one may be
+            if isinstance(error, FileNotFoundError):
+                self._usable = None
+            else:
+                self._give_up(error)
             if temporary:
                 try:
                     os.unlink(temporary)
@@ -152,7 +163,7 @@ class ObjectCache:
         self._usable, self.directory = False, ""
 
     def _account(self, nbytes: int) -> None:
-        """Keep the total under the limit: when it is passed, delete the files used longest ago, down to three quarters."""
+        """Keep the total under the limit: past it, delete the files used longest ago, down to three quarters."""
         if self._written < 0:
             self._written = sum(size for _, size, _ in self._files())
         else:
@@ -184,7 +195,8 @@ class ObjectCache:
                         info = os.lstat(path)
                     except OSError:
                         continue
-                    found.append((info.st_mtime, info.st_size, path))
+                    if name.endswith(".o") or time.time() - info.st_mtime > _FORGOTTEN:
+                        found.append((info.st_mtime, info.st_size, path))
         return found
 
 

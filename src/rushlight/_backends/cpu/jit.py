@@ -1,8 +1,8 @@
 """LLVM text to object code, and object code into the process.
 
 Object code is position independent and small (calls and data go through tables that the loader makes), so that the
-same bytes can be kept on disk and loaded by any later process.  Loading is done by LLVM's ORC linker (`LLJIT`), each
-object in a library of its own, which is unloaded when its `Loaded` dies.
+same bytes can be kept on disk and loaded by any later process.  Loading is done by `loader` where it can, otherwise by
+LLVM's ORC linker (`LLJIT`), each object in a library of its own, which is unloaded when its `Loaded` dies.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rushlight._backends.cpu.loader import Image, Unsupported, can_load
+from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._base.lazy import llvm
 from rushlight._base.log import enabled, log
-from rushlight._backends.cpu.target import TargetDescription, host_target
 
 __all__ = ["OPT_LEVELS", "Loaded", "compile_assembly", "compile_object", "load", "optimised_text"]
 
 # What is done to the text before instruction selection (which costs some 2.5 ms, whatever the level):
 #   none    nothing
 #   quick   SROA, instcombine, simplifycfg: for text that is already as it should be (0.3 ms)
-#   kernel  LLVM's O1 pipeline (early CSE, LICM, instcombine, GVN-free): for loop nests written with explicit vector types;
-#           its vectorisers and unroller are off, because the generator has decided on both (1.7 ms)
+#   kernel  LLVM's O1 pipeline (early CSE, LICM, instcombine): for loop nests written with explicit vector types; its
+#           vectorisers and unroller are off, because the generator has decided on both (1.7 ms)
 #   loops   O3 with both vectorisers and the unroller: for scalar loops that LLVM must vectorise (3 ms and more)
 #   native  O2 with the loop vectoriser and inlining: for functions of the native language
 # Each entry: speed level, loop vectoriser, SLP vectoriser, unroller and interleaving, code generation level.
@@ -63,7 +64,9 @@ class _Compiler:
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
             # the linker takes its target machine over, so it gets one of its own
-            machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="small", jit=True)
+            machine = llvm.Target.from_default_triple().create_target_machine(
+                opt=2, reloc="pic", codemodel="small", jit=True
+            )
             self._linker = llvm.create_lljit_compiler(machine)
             self._linker._owned = True
         return self._linker
@@ -139,13 +142,19 @@ def compile_assembly(text: str, opt: str = "kernel") -> str:
 
 
 class Loaded:
-    """Object code in memory.  `loaded["name"]` is an address, valid as long as this object lives."""
+    """Object code that LLVM's linker loaded.  `loaded["name"]` is an address, valid as long as this object lives."""
 
     __slots__ = ("_addresses", "_tracker")
 
-    def __init__(self, tracker: Any, names: Iterable[str]) -> None:
-        self._tracker = tracker
-        self._addresses = {name: int(tracker[name]) for name in names}
+    def __init__(self, data: bytes, names: Iterable[str], imports: Mapping[str, int]) -> None:
+        names = list(names)
+        builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        for name, address in imports.items():
+            builder.import_symbol(name, address)
+        self._tracker = builder.link(_compiler().linker, f"rl{next(_NUMBER)}")
+        self._addresses = {name: int(self._tracker[name]) for name in names}
 
     def __getitem__(self, name: str) -> int:
         return self._addresses[name]
@@ -155,15 +164,15 @@ class Loaded:
         self._tracker._owned = True  # llvmlite: "owned by another", so it is not disposed of
 
 
-def load(data: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded:
+def load(data: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded | Image:
     """Load object code; `names` are the symbols wanted from it, `imports` the addresses of symbols it needs.
 
-    Other symbols are looked for in the process (libc, libm, CPython).  RuntimeError when one is missing.
+    Other symbols are looked for in the process (libc, libm, CPython).  RuntimeError when one is missing.  The code is
+    unloaded when the result dies.
     """
-    names = list(names)
-    builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
-    for name in names:
-        builder.export_symbol(name)
-    for name, address in (imports or {}).items():
-        builder.import_symbol(name, address)
-    return Loaded(builder.link(_compiler().linker, f"rl{next(_NUMBER)}"), names)
+    if can_load(data):
+        try:
+            return Image(data, names, imports or {})
+        except Unsupported as reason:
+            log("cache", f"loaded by LLVM: {reason}")
+    return Loaded(data, names, imports or {})

@@ -1,22 +1,36 @@
 """The memory pool and the `Storage` type, in the native language.  Everything here runs with the GIL held.
 
-Blocks come in size classes: multiples of 64 bytes up to 1 KB, then four classes per power of two.  A freed block goes to
-the list of its class (its first word links to the next one) and is handed out again, warm, to the next request of the
-class.  What the lists hold is capped; beyond the cap they are emptied, in favour of the block being freed.
-Blocks of 2 MB and more are mapped on their own, aligned to 2 MB, and ask for huge pages: a first touch of 4 KB pages
-costs more than most arithmetic on them.
+Blocks come in size classes: multiples of 64 bytes up to 1 KB, then four classes per power of two.  A freed block goes
+to the list of its class (its first word links to the next one) and is handed out again, warm, to the next request of
+the class.  What the lists hold is capped; beyond the cap they are emptied, in favour of the block being freed. Blocks
+of 2 MB and more are mapped on their own, aligned to 2 MB, and ask for huge pages: a first touch of 4 KB pages costs
+more than most arithmetic on them.
 """
 
 from __future__ import annotations
 
 import sys
 
-from rushlight._backends.native import clz, extern, extern_data, i64, memset, native, ptr, stack, static, u8, u64, unlikely
+from rushlight._backends.native import (
+    clz,
+    extern,
+    extern_data,
+    i64,
+    memset,
+    native,
+    ptr,
+    stack,
+    static,
+    u8,
+    u64,
+    unlikely,
+)
 
 __all__ = [
-    "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK", "PEAK_HELD", "STATE", "STATE_WORDS",
-    "S_PTR", "STORAGE_BYTES", "STORAGE_TYPE", "SYSTEM_CALLS", "TOTAL", "TRIMS", "block_alloc", "block_free", "class_bytes", "empty_cache",
-    "py_alloc", "py_alloc_zeroed", "py_empty_cache", "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new",
+    "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK",
+    "PEAK_HELD", "STATE", "STATE_WORDS", "S_PTR", "STORAGE_BYTES", "STORAGE_TYPE", "SYSTEM_CALLS", "TOTAL", "TRIMS",
+    "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
+    "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new",
 ]  # fmt: skip
 
 STATE_WORDS = 512
@@ -58,6 +72,7 @@ Py_None = extern_data("_Py_NoneStruct")
 
 # ***** size classes *****
 
+
 @native("i64(i64)", inline=True)
 def size_class(nbytes):
     """The class of a request of 1 byte or more."""
@@ -65,6 +80,7 @@ def size_class(nbytes):
         return (nbytes + 63) >> 6
     b = 63 - clz(nbytes - 1)
     return ((b - 10) << 2) + ((nbytes - 1) >> (b - 2)) + 13
+
 
 @native("i64(i64)", inline=True)
 def class_bytes(c):
@@ -74,7 +90,9 @@ def class_bytes(c):
     k = c - 17
     return ((k & 3) + 5) << ((k >> 2) + 8)
 
+
 # ***** memory of the system *****
+
 
 @native("ptr(i64)")
 def map_huge(size):
@@ -88,6 +106,7 @@ def map_huge(size):
     munmap(p + head + size, HUGE - head)
     madvise(p + head, size, 14)  # MADV_HUGEPAGE; a kernel without it says so, and nothing is lost
     return p + head
+
 
 @native("ptr(i64)")
 def system_alloc(size):
@@ -105,6 +124,7 @@ def system_alloc(size):
         return None
     return out.ptr[0]
 
+
 @native("void(ptr, i64)")
 def system_free(p, size):
     STATE.i64[SYSTEM_CALLS] += 1
@@ -113,6 +133,7 @@ def system_free(p, size):
             munmap(p, size)
             return
     free(p)
+
 
 @native("void()")
 def empty_cache():
@@ -130,13 +151,17 @@ def empty_cache():
     STATE.i64[CACHED_BLOCKS] = 0
     STATE.i64[TRIMS] += 1
 
+
 # ***** blocks *****
+
 
 @native("ptr(i64)")
 def block_from_system(nbytes):
     """The slow way: a new block, after emptying the lists if need be; null with an exception set."""
     if nbytes > MAX_BYTES:
-        PyErr_Format(STATE.ptr[OOM_ERROR], "rushlight: tried to allocate %lld bytes, more than an address space holds", nbytes)
+        PyErr_Format(
+            STATE.ptr[OOM_ERROR], "rushlight: tried to allocate %lld bytes, more than an address space holds", nbytes
+        )
         return None
     size = class_bytes(size_class(nbytes))
     p = system_alloc(size)
@@ -146,11 +171,12 @@ def block_from_system(nbytes):
     if p is None:
         PyErr_Format(
             STATE.ptr[OOM_ERROR],
-            "rushlight: out of memory on the CPU: tried to allocate %lld bytes; %lld bytes are held by %lld live storages, "
-            "%lld bytes are cached, the limit is %lld bytes (0: none)",
+            "rushlight: out of memory on the CPU: tried to allocate %lld bytes; %lld bytes are held by %lld live "
+            "storages, %lld bytes are cached, the limit is %lld bytes (0: none)",
             nbytes, STATE.i64[ALLOCATED], STATE.i64[LIVE], STATE.i64[CACHED], STATE.i64[LIMIT],
         )  # fmt: skip
     return p
+
 
 @native("ptr(i64)")
 def block_alloc(nbytes):
@@ -179,6 +205,7 @@ def block_alloc(nbytes):
     STATE.i64[LIVE] += 1
     return p
 
+
 @native("void(ptr, i64)")
 def block_free(p, nbytes):
     """Take a block back that was given for `nbytes`."""
@@ -198,7 +225,9 @@ def block_free(p, nbytes):
     STATE.i64[CACHED_BLOCKS] += 1
     STATE.i64[CACHED] += size
 
+
 # ***** the Storage type *****
+
 
 @native("ptr(ptr, i64, ptr, i64)")
 def storage_wrap(p, nbytes, owner, pooled):
@@ -212,6 +241,7 @@ def storage_wrap(p, nbytes, owner, pooled):
         self.i64[S_POOLED] = pooled
         self.ptr[S_WEAK] = None
     return self
+
 
 @native("ptr(i64)")
 def storage_new(nbytes):
@@ -229,6 +259,7 @@ def storage_new(nbytes):
         block_free(p, nbytes)
     return self
 
+
 @native("void(ptr)")
 def storage_dealloc(self):
     """tp_dealloc."""
@@ -244,12 +275,15 @@ def storage_dealloc(self):
     if owner is not None:
         Py_DecRef(owner)
 
+
 @native("i32(ptr, ptr, i32)")
 def storage_buffer(self, view, flags):
     """bf_getbuffer: the bytes, writable; the view keeps the Storage alive."""
     return PyBuffer_FillInfo(view, self, self.ptr[S_PTR], self.i64[S_NBYTES], 0, flags)
 
+
 # ***** what Python calls *****
+
 
 @native("ptr(ptr, ptr, i64)")
 def py_alloc(self, args, nargs):
@@ -260,6 +294,7 @@ def py_alloc(self, args, nargs):
     if nbytes == -1 and PyErr_Occurred() is not None:
         return None
     return storage_new(nbytes)
+
 
 @native("ptr(ptr, ptr, i64)")
 def py_alloc_zeroed(self, args, nargs):
@@ -272,11 +307,14 @@ def py_alloc_zeroed(self, args, nargs):
             memset(out.ptr[S_PTR], u8(0), n)
     return out
 
+
 @native("ptr(ptr, ptr, i64)")
 def py_from_owner(self, args, nargs):
     """from_owner(address, nbytes, owner) -> Storage"""
     if nargs != 3:
-        return PyErr_Format(PyExc_TypeError.ptr[0], "from_owner takes 3 arguments (address, nbytes, owner), %lld given", nargs)
+        return PyErr_Format(
+            PyExc_TypeError.ptr[0], "from_owner takes 3 arguments (address, nbytes, owner), %lld given", nargs
+        )
     address = PyLong_AsUnsignedLongLong(args.ptr[0])
     if address == u64(-1) and PyErr_Occurred() is not None:
         return None
@@ -292,10 +330,10 @@ def py_from_owner(self, args, nargs):
         Py_DecRef(owner)
     return out
 
+
 @native("ptr(ptr, ptr, i64)")
 def py_empty_cache(self, args, nargs):
     """empty_cache()"""
     empty_cache()
     Py_IncRef(Py_None)
     return Py_None
-

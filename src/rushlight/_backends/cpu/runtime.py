@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._base.errors import OutOfMemoryError
-from rushlight._base.lazy import LazyModule
 from rushlight._backends.cpu import jit, pool_native, stub_native, threads_native
 from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import native
 from rushlight._backends.native.function import NativeFunction
+from rushlight._base.errors import OutOfMemoryError
+from rushlight._base.lazy import LazyModule
 
 if TYPE_CHECKING:
     import ctypes
@@ -112,7 +112,8 @@ class Runtime:
     """The loaded runtime.  `state` and `threads` are its tables, as arrays of 64-bit integers.
 
     `alloc(nbytes)`, `alloc_zeroed(nbytes)` and `from_owner(address, nbytes, owner)` return a `Storage`; `empty_cache()`
-    gives free memory back; `make_callable` is described in `stub_native`; `symbols` are addresses for kernels to link to.
+    gives free memory back; `make_callable` is described in `stub_native`; `symbols` are addresses for kernels to link
+    to.
     """
 
     def __init__(self) -> None:
@@ -127,7 +128,8 @@ class Runtime:
         self._handle = self._heap_type("Handle", stub_native.HANDLE_BYTES, {52: self._loaded["handle_dealloc"]}, ())
         state = self.state
         for word, value in (
-            (pool_native.STORAGE_TYPE, self.Storage), (pool_native.HANDLE_TYPE, self._handle), (pool_native.OOM_ERROR, OutOfMemoryError)
+            (pool_native.STORAGE_TYPE, self.Storage), (pool_native.HANDLE_TYPE, self._handle),
+            (pool_native.OOM_ERROR, OutOfMemoryError),
         ):  # fmt: skip
             self._keep.append(value)
             state[word] = id(value)
@@ -163,7 +165,9 @@ class Runtime:
         self._keep.append(buffer)
         return ctypes.addressof(buffer)
 
-    def _heap_type(self, name: str, nbytes: int, slots: dict[int, int], members: Iterable[tuple[str, int, int, int]]) -> Any:
+    def _heap_type(
+        self, name: str, nbytes: int, slots: dict[int, int], members: Iterable[tuple[str, int, int, int]]
+    ) -> Any:
         """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only)."""
         rows = [w for n, kind, offset, read_only in members for w in (self._text(n), kind, offset, read_only, 0)]
         slots = {**slots, 72: self._words([*rows, 0, 0, 0, 0, 0])}
@@ -176,10 +180,12 @@ class Runtime:
 
     def _storage_type(self) -> Any:
         members = (
-            ("ptr", 18, 16, 1), ("nbytes", 17, 24, 1), ("version", 17, 32, 0), ("owner", 6, 40, 1), ("__weaklistoffset__", 19, 56, 1)
+            ("ptr", 18, 16, 1), ("nbytes", 17, 24, 1), ("version", 17, 32, 0), ("owner", 6, 40, 1),
+            ("__weaklistoffset__", 19, 56, 1),
         )  # fmt: skip
         doc = (
-            "Memory with an owner: `ptr` (address), `nbytes`, `version` (counts in-place writes), `owner` (None: the pool).\n\n"
+            "Memory with an owner: `ptr` (address), `nbytes`, `version` (counts in-place writes), `owner` (None: the "
+            "pool).\n\n"
             "The memory goes back to its owner when the last reference dies.  Supports the buffer protocol."
         )
         slots = {52: self._loaded["storage_dealloc"], 1: self._loaded["storage_buffer"], 56: self._text(doc)}
@@ -187,7 +193,9 @@ class Runtime:
 
     def _bootstrap(self) -> Any:
         """The first built-in function, made by hand; it makes all others."""
-        method = self._words([self._text("make_callable"), self._loaded["py_make_callable"], stub_native.METH_FASTCALL, 0])
+        method = self._words(
+            [self._text("make_callable"), self._loaded["py_make_callable"], stub_native.METH_FASTCALL, 0]
+        )
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
         return make(method, None, None)

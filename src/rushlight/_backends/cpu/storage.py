@@ -13,21 +13,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rushlight._base.knobs import Knob
 from rushlight._backends.cpu import pool_native
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.target import host_target
+from rushlight._base.knobs import Knob
 
 if TYPE_CHECKING:
     from rushlight._backends.cpu.runtime import Runtime
 
-__all__ = ["MEMORY_LIMIT_MB", "POOL_CAP_MB", "empty_cache", "memory_stats", "reset_peak", "set_memory_limit", "set_pool_cap"]
+__all__ = [
+    "MEMORY_LIMIT_MB",
+    "POOL_CAP_MB",
+    "empty_cache",
+    "memory_stats",
+    "reset_peak",
+    "set_memory_limit",
+    "set_pool_cap",
+]
 
 _NATIVE = ("Storage", "alloc", "alloc_zeroed", "from_owner")
 
 
 def _default_cap() -> int:
-    """A quarter of the memory: enough for a training step's worth of buffers, little enough to leave room for others."""
+    """A quarter of the memory: enough for the buffers of a training step, little enough to leave room for others."""
     return max(64, host_target().memory_bytes // 4 >> 20)
 
 
@@ -82,8 +90,8 @@ def memory_stats() -> dict[str, int]:
     s, p = _runtime.runtime().state, pool_native
     return {
         "allocated": s[p.ALLOCATED], "cached": s[p.CACHED], "peak_allocated": s[p.PEAK], "peak_held": s[p.PEAK_HELD],
-        "live": s[p.LIVE], "cached_blocks": s[p.CACHED_BLOCKS], "allocations": s[p.TOTAL], "system_calls": s[p.SYSTEM_CALLS],
-        "trims": s[p.TRIMS], "cap": s[p.CAP], "limit": s[p.LIMIT],
+        "live": s[p.LIVE], "cached_blocks": s[p.CACHED_BLOCKS], "allocations": s[p.TOTAL],
+        "system_calls": s[p.SYSTEM_CALLS], "trims": s[p.TRIMS], "cap": s[p.CAP], "limit": s[p.LIMIT],
     }  # fmt: skip
 
 

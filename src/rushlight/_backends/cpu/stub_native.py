@@ -1,8 +1,8 @@
 """Between Python and kernels, in the native language: argument words, the one stub that all kernels share, failures.
 
-A kernel is `i32 kernel(ptr bufs, ptr ints, i64 piece)`.  The eight words before `bufs` belong to the call: a kernel that
-finds a bad index returns `rl_fail(bufs, piece, code, value, dim, size)`, which notes it there; the failure of the lowest
-piece is kept, and becomes a Python exception once all threads are done.
+A kernel is `i32 kernel(ptr bufs, ptr ints, i64 piece)`.  The eight words before `bufs` belong to the call: a kernel
+that finds a bad index returns `rl_fail(bufs, piece, code, value, dim, size)`, which notes it there; the failure of the
+lowest piece is kept, and becomes a Python exception once all threads are done.
 """
 
 from __future__ import annotations
@@ -10,16 +10,44 @@ from __future__ import annotations
 import sys
 
 from rushlight._backends.cpu.pool_native import (
-    HANDLE_TYPE, S_PTR, STATE, STORAGE_TYPE, Py_DecRef, Py_IncRef, Py_None, PyErr_Format, PyErr_Occurred, PyExc_TypeError,
-    PyLong_AsLongLong, PyLong_AsUnsignedLongLong, PyObject_Free, PyObject_New, free, storage_new,
+    HANDLE_TYPE,
+    S_PTR,
+    STATE,
+    STORAGE_TYPE,
+    Py_DecRef,
+    Py_IncRef,
+    Py_None,
+    PyErr_Format,
+    PyErr_Occurred,
+    PyExc_TypeError,
+    PyLong_AsLongLong,
+    PyLong_AsUnsignedLongLong,
+    PyObject_Free,
+    PyObject_New,
+    free,
+    storage_new,
 )  # fmt: skip
 from rushlight._backends.cpu.threads_native import rl_parallel_for
 from rushlight._backends.native import (
-    atomic_cas, atomic_store, call_ptr, extern, extern_data, i64, native, pause, select, stack, u64, unlikely,
+    atomic_cas,
+    atomic_store,
+    call_ptr,
+    extern,
+    extern_data,
+    i32,
+    i64,
+    native,
+    pause,
+    select,
+    stack,
+    u64,
+    unlikely,
 )  # fmt: skip
 
-__all__ = ["HANDLE_BYTES", "handle_dealloc", "kernel_stub", "py_make_callable", "rl_arg_f64", "rl_arg_int", "rl_arg_ptr",
-           "rl_count_error", "rl_fail", "rl_raise"]  # fmt: skip
+__all__ = [
+    "HANDLE_BYTES", "handle_dealloc", "kernel_stub", "py_make_callable", "rl_arg_f64", "rl_arg_int", "rl_arg_ptr",
+    "rl_count_error", "rl_fail", "rl_raise",
+]  # fmt: skip
 
 # words of a handle: what a callable of ours has as its __self__
 H_FN, H_KEEPALIVE, H_NAME, H_WORDS, H_METHOD = 2, 3, 4, 5, 6
@@ -38,6 +66,7 @@ LONG_SUBCLASS = 1 << 24
 
 malloc = extern("malloc", "ptr(i64)")
 PyErr_NoMemory = extern("PyErr_NoMemory", "ptr()")
+PyErr_ExceptionMatches = extern("PyErr_ExceptionMatches", "i32(ptr)")
 PyErr_Clear = extern("PyErr_Clear", "void()")
 PyFloat_AsDouble = extern("PyFloat_AsDouble", "f64(ptr)")
 PyNumber_Index = extern("PyNumber_Index", "ptr(ptr)")
@@ -92,26 +121,19 @@ def rl_raise(bufs, status):
         return PyErr_Format(PyExc_RuntimeError.ptr[0], "ZeroDivisionError")
     if code == 4:
         return PyErr_NoMemory()
-    return PyErr_Format(PyExc_RuntimeError.ptr[0], "a kernel failed with status %d, code %lld, value %lld", status, code, value)
+    return PyErr_Format(
+        PyExc_RuntimeError.ptr[0], "a kernel failed with status %d, code %lld, value %lld", status, code, value
+    )
 
 
 # ***** Python objects to words *****
 
 
 @native("i32(ptr, ptr)")
-def word_slow(obj, out):
-    """`word` for what is neither an exact small int nor a float nor a Storage."""
-    kind = obj.ptr[1]
-    if PyType_IsSubtype(kind, PyFloat_Type) != 0:
-        out.f64[0] = PyFloat_AsDouble(obj)
-        return 0
-    if obj == Py_None:
-        out.i64[0] = 0
-        return 0
+def int_word(obj, out):
+    """The word of an int, or of what has `__index__`; up to 64 bits, signed or not."""
     number = PyNumber_Index(obj)
     if number is None:
-        PyErr_Clear()
-        PyErr_Format(PyExc_TypeError.ptr[0], "an argument of a kernel must be an int, a float, a Storage or None, not %.200s", kind.ptr[3])
         return 1
     value = PyLong_AsLongLong(number)
     if value == -1 and PyErr_Occurred() is not None:
@@ -119,7 +141,29 @@ def word_slow(obj, out):
         value = i64(PyLong_AsUnsignedLongLong(number))
     Py_DecRef(number)
     out.i64[0] = value
-    if value == -1 and PyErr_Occurred() is not None:
+    return i32(value == -1 and PyErr_Occurred() is not None)
+
+
+@native("i32(ptr, ptr)")
+def word_slow(obj, out):
+    """`word` for what is neither an exact small int nor a float nor a Storage."""
+    if obj == Py_None:
+        out.i64[0] = 0
+        return 0
+    kind = obj.ptr[1]
+    if PyType_IsSubtype(kind, PyFloat_Type) == 0:
+        if int_word(obj, out) == 0:
+            return 0
+        if PyErr_ExceptionMatches(PyExc_TypeError.ptr[0]) == 0:
+            return 1  # an int, but too large
+        PyErr_Clear()
+    out.f64[0] = PyFloat_AsDouble(obj)
+    if out.f64[0] == -1.0 and PyErr_Occurred() is not None:
+        PyErr_Format(
+            PyExc_TypeError.ptr[0],
+            "an argument of a kernel must be an int, a float, a Storage or None, not %.200s",
+            kind.ptr[3],
+        )
         return 1
     return 0
 
@@ -155,10 +199,8 @@ def word(obj, out):
 @native("i32(ptr, ptr, i64, i64)")
 def rl_arg_int(obj, out, width, signed):
     """An integer argument of `width` bits; 1 with an exception set when it does not fit."""
-    if word(obj, out) != 0:
-        return 1
-    if PyType_IsSubtype(obj.ptr[1], PyFloat_Type) != 0:
-        PyErr_Format(PyExc_TypeError.ptr[0], "expected an int, found a float")
+    status = word(obj, out) if obj.ptr[1] == PyLong_Type else int_word(obj, out)
+    if status != 0:
         return 1
     value = out.i64[0]
     if width < 64:
@@ -172,6 +214,12 @@ def rl_arg_int(obj, out, width, signed):
 @native("i32(ptr, ptr)")
 def rl_arg_ptr(obj, out):
     """A pointer argument: an address, a Storage or None."""
+    if obj == Py_None:
+        out.ptr[0] = None
+        return 0
+    if obj.ptr[1] == STATE.ptr[STORAGE_TYPE]:
+        out.ptr[0] = obj.ptr[S_PTR]
+        return 0
     return rl_arg_int(obj, out, 64, 0)
 
 
@@ -271,7 +319,9 @@ def kernel_stub(self, args, nargs):
         return None
     ints = made.ptr[0]
     if ints is None:
-        return PyErr_Format(PyExc_TypeError.ptr[0], "the first argument of a kernel is the address of its constants, not 0")
+        return PyErr_Format(
+            PyExc_TypeError.ptr[0], "the first argument of a kernel is the address of its constants, not 0"
+        )
     outputs = ints.i64[2]
     if unlikely(outputs < 0 or outputs > 5):
         return PyErr_Format(PyExc_TypeError.ptr[0], "a kernel cannot allocate %lld outputs (at most 5)", outputs)
@@ -304,8 +354,8 @@ def handle_dealloc(self):
 def py_make_callable(self, args, nargs):
     """make_callable(address, name: bytes, keepalive, words, is_method) -> builtin
 
-    With `is_method` the address is a METH_FASTCALL function, otherwise a kernel that gets the common stub; `words` is the
-    number of arguments that are checked for (-1: any).
+    With `is_method` the address is a METH_FASTCALL function, otherwise a kernel that gets the common stub; `words` is
+    the number of arguments that are checked for (-1: any).
     """
     address = PyLong_AsLongLong(args.ptr[0])
     words = PyLong_AsLongLong(args.ptr[3])
@@ -332,5 +382,3 @@ def py_make_callable(self, args, nargs):
     out = PyCFunction_NewEx(handle + 8 * H_METHOD, handle, None)
     Py_DecRef(handle)
     return out
-
-

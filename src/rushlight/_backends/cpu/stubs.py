@@ -1,13 +1,13 @@
 """Native functions and kernels as Python callables that cost some 50 ns.
 
-    >>> from rushlight._backends.cpu.stubs import bind
-    >>> from rushlight._backends.native import i64, native
-    >>> @native("i64(i64, i64)")
-    ... def add(a, b):
-    ...     return a + b
-    >>> f = bind(add)
-    >>> f(2, 40)
-    42
+>>> from rushlight._backends.cpu.stubs import bind
+>>> from rushlight._backends.native import i64, native
+>>> @native("i64(i64, i64)")
+... def add(a, b):
+...     return a + b
+>>> f = bind(add)
+>>> f(2, 40)
+42
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ __all__ = ["bind", "load_kernel", "make_kernel_callable", "native_address"]
 def make_kernel_callable(address: int, name: str, keepalive: object = None, words: int = -1) -> Callable[..., Any]:
     """The callable `K(ints, *words)` of the kernel at `address`.
 
-    `ints` is the address of the call's constants (or a Storage that holds them); each word is an int, a float (passed as
-    the bits of a double) or a Storage (passed as its address).  The outputs that `ints` asks for are allocated, put
-    before the words, and returned: a Storage, a tuple of them, or None.  `keepalive` lives as long as the callable.  With
-    `words` >= 0 a call with another number of words is a TypeError.
+    `ints` is the address of the call's constants (or a Storage that holds them); each word is an int, a float (passed
+    as the bits of a double) or a Storage (passed as its address).  The outputs that `ints` asks for are allocated, put
+    before the words, and returned: a Storage, a tuple of them, or None.  `keepalive` lives as long as the callable.
+    With `words` >= 0 a call with another number of words is a TypeError.
     """
-    return _runtime.runtime().make_callable(address, name.encode(), keepalive, words + 1 if words >= 0 else -1, 0)  # type: ignore[no-any-return]
+    counted = words + 1 if words >= 0 else -1
+    made: Callable[..., Any] = _runtime.runtime().make_callable(address, name.encode(), keepalive, counted, 0)
+    return made
 
 
 def load_kernel(data: bytes, symbol: str, words: int = -1) -> Callable[..., Any]:
@@ -40,7 +42,7 @@ def load_kernel(data: bytes, symbol: str, words: int = -1) -> Callable[..., Any]
     return make_kernel_callable(loaded[symbol], symbol, loaded, words)
 
 
-_ADDRESSES: dict[int, tuple[NativeFunction, jit.Loaded]] = {}
+_ADDRESSES: dict[int, tuple[NativeFunction, jit.Loaded | jit.Image]] = {}
 
 
 def native_address(function: NativeFunction) -> int:
@@ -68,9 +70,11 @@ def bind(function: NativeFunction, *, nogil: bool = False) -> Callable[..., Any]
 # ***** the wrapper of a bound function, as LLVM text *****
 
 _DECLARE = {
-    "rl_arg_int": "i32 @rl_arg_int(ptr, ptr, i64, i64)", "rl_arg_ptr": "i32 @rl_arg_ptr(ptr, ptr)", "rl_arg_f64": "i32 @rl_arg_f64(ptr, ptr)",
+    "rl_arg_int": "i32 @rl_arg_int(ptr, ptr, i64, i64)", "rl_arg_ptr": "i32 @rl_arg_ptr(ptr, ptr)",
+    "rl_arg_f64": "i32 @rl_arg_f64(ptr, ptr)",
     "rl_count_error": "void @rl_count_error(ptr, i64, i64)", "PyLong_FromLongLong": "ptr @PyLong_FromLongLong(i64)",
-    "PyLong_FromUnsignedLongLong": "ptr @PyLong_FromUnsignedLongLong(i64)", "PyFloat_FromDouble": "ptr @PyFloat_FromDouble(double)",
+    "PyLong_FromUnsignedLongLong": "ptr @PyLong_FromUnsignedLongLong(i64)",
+    "PyFloat_FromDouble": "ptr @PyFloat_FromDouble(double)",
     "PyBool_FromLong": "ptr @PyBool_FromLong(i64)", "Py_IncRef": "void @Py_IncRef(ptr)",
     "PyEval_SaveThread": "ptr @PyEval_SaveThread()", "PyEval_RestoreThread": "void @PyEval_RestoreThread(ptr)",
 }  # fmt: skip
@@ -92,7 +96,12 @@ def _stub_text(function: NativeFunction, stub: str, nogil: bool) -> str:
     lines.append(f"  {call}" if result.kind == "v" else f"  %r = {call}")
     if nogil:
         lines.append("  call void @PyEval_RestoreThread(ptr %thread)")
-    lines += [*_pack(result), "miscount:", f"  call void @rl_count_error(ptr %self, i64 %nargs, i64 {len(args)})", "  ret ptr null"]
+    lines += [
+        *_pack(result),
+        "miscount:",
+        f"  call void @rl_count_error(ptr %self, i64 %nargs, i64 {len(args)})",
+        "  ret ptr null",
+    ]
     lines += ["failed:", "  ret ptr null"] if args else []
     body = "\n".join(entry + lines)
     needed = [f"declare {text}" for name, text in _DECLARE.items() if f"@{name}(" in body]
@@ -109,7 +118,12 @@ def _unpack(k: int, type_: Type) -> list[str]:
         call = f"call i32 @rl_arg_ptr(ptr %o{k}, ptr %out)"
     else:
         call = f"call i32 @rl_arg_int(ptr %o{k}, ptr %out, i64 {type_.bits}, i64 {int(type_.kind == 'i')})"
-    lines = [f"  %s{k} = {call}", f"  %f{k} = icmp ne i32 %s{k}, 0", f"  br i1 %f{k}, label %failed, label %got{k}", f"got{k}:"]
+    lines = [
+        f"  %s{k} = {call}",
+        f"  %f{k} = icmp ne i32 %s{k}, 0",
+        f"  br i1 %f{k}, label %failed, label %got{k}",
+        f"got{k}:",
+    ]
     memory = {"f": "double", "p": "ptr"}.get(type_.kind, "i64")
     narrow = {"f": "fptrunc"}.get(type_.kind, "trunc")
     if type_.bits == 64:
@@ -128,5 +142,7 @@ def _pack(type_: Type) -> list[str]:
     if type_.llvm != wide:
         word = {"f": "fpext", "p": "ptrtoint", "i": "sext"}.get(type_.kind, "zext")
         lines, value = [f"  %wide = {word} {type_.llvm} %r to {wide}"], "%wide"
-    maker = {"f": "PyFloat_FromDouble", "i": "PyLong_FromLongLong", "b": "PyBool_FromLong"}.get(type_.kind, "PyLong_FromUnsignedLongLong")
+    maker = {"f": "PyFloat_FromDouble", "i": "PyLong_FromLongLong", "b": "PyBool_FromLong"}.get(
+        type_.kind, "PyLong_FromUnsignedLongLong"
+    )
     return [*lines, f"  %object = call ptr @{maker}({wide} {value})", "  ret ptr %object"]

@@ -15,7 +15,8 @@ __all__ = ["VECTOR_BYTES", "TargetDescription", "host_target", "usable_cores"]
 
 VECTOR_BYTES: Knob[int] = Knob(
     "vector_bytes", env="RUSHLIGHT_VECTOR_BYTES", kind=int, default=0,
-    doc="Width of a vector register in bytes (16, 32 or 64); 0 takes the machine's. Smaller widths also switch the wider instructions off.",
+    doc="Width of a vector register in bytes (16, 32 or 64); 0 takes the machine's. A smaller width also switches "
+    "wider instructions off.",
 )  # fmt: skip
 
 _WIDTH_FLAGS = {"x86_64": ((64, "avx512f"), (32, "avx2"), (16, "sse2")), "aarch64": ((16, "asimd"), (16, "neon"))}
@@ -24,11 +25,11 @@ _NARROW = {"x86_64": {32: ("-avx512f", "-avx10.1", "-evex512"), 16: ("-avx512f",
 
 
 class TargetDescription:
-    """A machine: `arch`, `system`, `flags` (of the kernel's cpuinfo), `model`, `vector_bytes`, caches in bytes, `cores`."""
+    """A machine: `arch`, `system`, `flags` (as in /proc/cpuinfo), `model`, `vector_bytes`, caches in bytes, `cores`."""
 
     __slots__ = (
-        "arch", "cores", "flags", "l1_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes", "model", "native_vector_bytes",
-        "page_bytes", "system", "vector_bytes",
+        "arch", "cores", "flags", "l1_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes", "model",
+        "native_vector_bytes", "page_bytes", "system", "vector_bytes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,15 +50,21 @@ class TargetDescription:
         self.memory_bytes = _memory_bytes()
 
     def __repr__(self) -> str:
-        return f"TargetDescription({self.arch}-{self.system}, {self.model}, {8 * self.vector_bytes}-bit vectors, {self.cores} cores)"
+        name = f"{self.arch}-{self.system}, {self.model}"
+        return f"TargetDescription({name}, {8 * self.vector_bytes}-bit vectors, {self.cores} cores)"
 
     def has(self, flag: str) -> bool:
         """Whether the machine has a feature, by its name in /proc/cpuinfo (`avx2`, `amx_bf16`, `asimd`)."""
         return flag in self.flags
 
     @property
+    def fma(self) -> bool:
+        """Whether multiply-add is one instruction."""
+        return self.arch != "x86_64" or self.has("fma")
+
+    @property
     def fingerprint(self) -> str:
-        """Text that differs whenever machine code of another machine may not run here, or was made for other vectors."""
+        """Text that differs whenever machine code of another machine may not run here, or is for other vectors."""
         return f"{self.arch}/{self.system}/{self.model}/{self.vector_bytes}/{' '.join(sorted(self.flags))}"
 
     @property

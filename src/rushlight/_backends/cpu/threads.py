@@ -7,11 +7,11 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from rushlight._base.knobs import Knob
-from rushlight._base.log import log
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu import threads_native
 from rushlight._backends.cpu.target import usable_cores
+from rushlight._base.knobs import Knob
+from rushlight._base.log import log
 
 if TYPE_CHECKING:
     from rushlight._backends.cpu.runtime import Runtime
@@ -62,7 +62,7 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Let `count` threads, the calling one included, run a kernel.  Results do not depend on it, not even in the last bit.
+    """Let `count` threads, the calling one included, run a kernel.  Results do not depend on it, to the last bit.
 
     Raises TypeError unless `count` is an int, and RuntimeError unless it is positive.
     """

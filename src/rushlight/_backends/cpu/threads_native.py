@@ -1,11 +1,11 @@
 """The thread pool, in the native language: workers that spin, then sleep, and take pieces from a counter.
 
-A job is (kernel, bufs, ints, number of pieces).  The *ticket* is one 64-bit word: the job's number above, the next piece
-below.  To take a piece a thread reads the ticket and the job, and compare-and-swaps the ticket to the next piece; success
-means that the job it read is the one still running, because the job's fields change only between two tickets.
-The caller waits for the pieces that were taken, never for threads: one that lost its core before it took a piece
-delays nobody.  A failing piece stops the handing out; pieces before it have been taken, so which failure is reported
-(that of the lowest piece) does not depend on the number of threads.
+A job is (kernel, bufs, ints, number of pieces).  The *ticket* is one 64-bit word: the job's number above, the next
+piece below.  To take a piece a thread reads the ticket and the job, and compare-and-swaps the ticket to the next
+piece; success means that the job it read is the one still running, because the job's fields change only between two
+tickets. The caller waits for the pieces that were taken, never for threads: one that lost its core before it took a
+piece delays nobody.  A failing piece stops the handing out; pieces before it have been taken, so which failure is
+reported (that of the lowest piece) does not depend on the number of threads.
 
 Only one job runs at a time: whoever finds the pool taken (a second Python thread, a kernel inside a kernel) runs its
 pieces alone.
@@ -17,7 +17,21 @@ import platform
 import sys
 
 from rushlight._backends.native import (
-    atomic_add, atomic_cas, atomic_load, atomic_store, call_ptr, extern, i32, i64, native, pause, ptr, stack, static, u64, unlikely,
+    atomic_add,
+    atomic_cas,
+    atomic_load,
+    atomic_store,
+    call_ptr,
+    extern,
+    i32,
+    i64,
+    native,
+    pause,
+    ptr,
+    stack,
+    static,
+    u64,
+    unlikely,
 )  # fmt: skip
 
 __all__ = [
@@ -140,8 +154,11 @@ def worker(unused):
     """The life of a worker thread."""
     longest = THREADS.i64[SPIN]
     budget = longest
-    seen = atomic_load(i32, THREADS, EPOCH4)
     while True:
+        # A thread may begin long after it was created, even after it was told to stop: the epoch is read first.
+        seen = atomic_load(i32, THREADS, EPOCH4)
+        if atomic_load(i32, THREADS, STOP4) != 0:
+            return None
         take_pieces()
         k = 0
         while k < budget and atomic_load(i32, THREADS, EPOCH4) == seen:
@@ -156,9 +173,6 @@ def worker(unused):
             atomic_add(i32, THREADS, SLEEPERS4, -1)
         else:
             budget = min(budget << 1, longest)
-        seen = atomic_load(i32, THREADS, EPOCH4)
-        if atomic_load(i32, THREADS, STOP4) != 0:
-            return None
 
 
 # ***** starting and stopping; the caller holds the lock *****

@@ -16,7 +16,19 @@ from typing import Any, NoReturn
 from rushlight._backends.native.function import NativeFunction
 from rushlight._backends.native.intrinsics import Intrinsic
 from rushlight._backends.native.types import (
-    TYPES, Extern, ExternData, Signature, Static, Type, f32, f64, i1, i64, ptr, u8, void,
+    TYPES,
+    Extern,
+    ExternData,
+    Signature,
+    Static,
+    Type,
+    f32,
+    f64,
+    i1,
+    i64,
+    ptr,
+    u8,
+    void,
 )  # fmt: skip
 
 __all__ = ["NativeError", "Unit", "Val", "compile_unit"]
@@ -156,7 +168,9 @@ class FunctionCompiler:
         line, column = getattr(self.node, "lineno", 0), getattr(self.node, "col_offset", 0)
         file = self.function.python.__code__.co_filename
         source = linecache.getline(file, line).rstrip("\n")
-        raise NativeError(f"{file}:{line}: in native function {self.function.symbol}: {message}\n  {source}\n  {' ' * column}^")
+        raise NativeError(
+            f"{file}:{line}: in native function {self.function.symbol}: {message}\n  {source}\n  {' ' * column}^"
+        )
 
     def emit(self, line: str) -> None:
         if not self.dead:
@@ -749,5 +763,6 @@ class FunctionCompiler:
             self.emit("ret void")
         linkage = "" if self.exported else "internal "
         attributes = "nounwind" + (" alwaysinline" if self.function.inline and not self.exported else "")
-        head = f"define {linkage}{self.signature.result.llvm} @{self.unit.symbol(self.function)}({', '.join(params)}) {attributes} {{"
+        name = f"{self.signature.result.llvm} @{self.unit.symbol(self.function)}"
+        head = f"define {linkage}{name}({', '.join(params)}) {attributes} {{"
         return "\n".join([head, "entry:", *self.entry, *self.body, "}"])

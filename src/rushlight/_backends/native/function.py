@@ -36,7 +36,9 @@ class NativeFunction:
         return f"<native {self.symbol}: {self.signature.text}>"
 
     def __call__(self, *args: object) -> object:
-        raise TypeError(f"native function {self.symbol} is not bound; use rushlight._backends.cpu.stubs.bind({self.symbol})")
+        raise TypeError(
+            f"native function {self.symbol} is not bound; use rushlight._backends.cpu.stubs.bind({self.symbol})"
+        )
 
     def resolve(self, name: str) -> Any:
         """The Python object that a free name of the function stands for: closure, then globals, then built-ins."""
@@ -71,7 +73,15 @@ class NativeFunction:
                 continue
             seen.add(id(function))
             code = function.python.__code__
-            parts = [function.symbol, function.signature.text, function.inline, code.co_code, code.co_consts, code.co_varnames, code.co_names]
+            parts = [
+                function.symbol,
+                function.signature.text,
+                function.inline,
+                code.co_code,
+                code.co_consts,
+                code.co_varnames,
+                code.co_names,
+            ]
             for name, value in function.references():
                 if isinstance(value, NativeFunction):
                     todo.append(value)
@@ -82,7 +92,9 @@ class NativeFunction:
         return h.digest()
 
 
-def native(signature: str, *, name: str | None = None, inline: bool = False) -> Callable[[Callable[..., Any]], NativeFunction]:
+def native(
+    signature: str, *, name: str | None = None, inline: bool = False
+) -> Callable[[Callable[..., Any]], NativeFunction]:
     """Mark a function as native.
 
     `signature` names the result and argument types, as in `i64(ptr, i64)`.  `name` is the symbol (default: the

@@ -8,9 +8,10 @@ from typing import Any
 from rushlight._backends.native.types import Signature, Type, f32, f64, i1, i64, ptr, u8, u32, u64, void
 
 __all__ = [
-    "Intrinsic", "atomic_add", "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bits", "bitcast", "bswap", "call_ptr",
-    "ceil", "clz", "copysign", "ctz", "fence", "floor", "fma", "funnel_left", "isnan", "load", "memcpy", "memmove", "memset", "mulhi",
-    "pause", "popcount", "prefetch", "rint", "sdiv", "select", "sqrt", "srem", "stack", "store", "trap", "trunc", "unlikely",
+    "Intrinsic", "atomic_add", "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bits", "bitcast", "bswap",
+    "call_ptr", "ceil", "clz", "copysign", "ctz", "fence", "floor", "fma", "funnel_left", "isnan", "load", "memcpy",
+    "memmove", "memset", "mulhi", "pause", "popcount", "prefetch", "rint", "sdiv", "select", "sqrt", "srem", "stack",
+    "store", "trap", "trunc", "unlikely",
 ]  # fmt: skip
 
 
@@ -96,7 +97,9 @@ memcpy, memmove, memset = (_intrinsic(3)(_memory(n)) for n in ("memcpy", "memmov
 @_intrinsic(1)
 def prefetch(c: Any, args: list[Any]) -> Any:
     """prefetch(p): ask for the cache line at p."""
-    c.emit(c.intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32", f"{c.typed(args[0], ptr)}, i32 0, i32 3, i32 1"))
+    c.emit(
+        c.intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32", f"{c.typed(args[0], ptr)}, i32 0, i32 3, i32 1")
+    )
 
 
 # ***** atomics, all sequentially consistent *****

@@ -1,0 +1,244 @@
+"""The thread pool: same bits for any number of threads, forks, several Python threads, interrupts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from rushlight._backends.cpu import stubs, threads
+from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.threads_native import RUNNING, WANTED
+from rushlight._backends.native import extern, f32, native
+
+rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
+
+
+@native("i32(ptr, ptr, i64)")
+def square_kernel(bufs, ints, piece):
+    o, a, n = bufs.ptr[0], bufs.ptr[1], ints.i64[8]
+    for _round in range(ints.i64[9]):
+        for i in range(piece * n, piece * n + n):
+            o.f32[i] = a.f32[i] * a.f32[i] + f32(piece)
+    return 0
+
+
+@native("i32(ptr, ptr, i64)")
+def nested_kernel(bufs, ints, piece):
+    """Piece 0 runs another parallel loop, with its own bufs and ints."""
+    if piece == 0:
+        return rl_parallel_for(square_kernel, bufs.ptr[0], bufs.ptr[1], bufs.ptr[1].i64[0])
+    return 0
+
+
+def constants(pieces, size, rounds=1, flags=0):
+    return (ctypes.c_int64 * 16)(pieces, flags, 0, 0, 0, 0, 0, 0, size, rounds)
+
+
+def run(pieces, size, rounds=1, flags=0):
+    a = np.arange(pieces * size, dtype=np.float32)
+    o = np.zeros_like(a)
+    ints = constants(pieces, size, rounds, flags)
+    square()(ctypes.addressof(ints), o.ctypes.data, a.ctypes.data)
+    np.testing.assert_array_equal(o, a * a + np.repeat(np.arange(pieces, dtype=np.float32), size))
+
+
+def square():
+    return stubs.make_kernel_callable(stubs.native_address(square_kernel), "square")
+
+
+@pytest.fixture(autouse=True)
+def restore():
+    before = threads.get_num_threads()
+    yield
+    threads.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("flags", [0, 1])
+def test_every_piece_runs_once(count, flags):
+    threads.set_num_threads(count)
+    assert threads.get_num_threads() == count
+    for pieces, size in ((1, 5), (2, 3), (7, 100), (500, 3), (64, 1000)):
+        for _ in range(20):
+            run(pieces, size, flags=flags)
+    assert runtime().threads[RUNNING] == (count - 1 if count > 1 else 0)
+
+
+def test_many_small_jobs():
+    threads.set_num_threads(4)
+    k, o, a = square(), np.zeros(4, np.float32), np.ones(4, np.float32)
+    ints = constants(4, 1)
+    for i in range(20_000):
+        o[:] = -1
+        k(ctypes.addressof(ints), o.ctypes.data, a.ctypes.data)
+        assert o[3] == 4, i
+        if i % 5000 == 0:
+            time.sleep(0.02)  # long enough for the workers to fall asleep
+
+
+def test_stopping_and_starting():
+    for count in (2, 4, 1, 3):
+        threads.set_num_threads(count)
+        run(32, 10)
+        threads.stop_threads()
+        assert runtime().threads[RUNNING] == 0
+        run(32, 10)
+        assert runtime().threads[WANTED] == count
+
+
+def test_wrong_numbers_of_threads():
+    with pytest.raises(RuntimeError, match="positive"):
+        threads.set_num_threads(0)
+    with pytest.raises(TypeError, match="int"):
+        threads.set_num_threads(2.0)
+    with pytest.raises(TypeError, match="int"):
+        threads.set_num_threads(True)
+
+
+def test_python_threads_at_once():
+    """Several Python threads call kernels that drop the GIL: one has the pool, the others work alone."""
+    threads.set_num_threads(3)
+    errors = []
+
+    def work():
+        try:
+            for _ in range(100):
+                run(16, 500, rounds=3, flags=1)
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not errors
+
+
+def test_nested_calls_run_serially():
+    threads.set_num_threads(4)
+    a, o = np.arange(40, dtype=np.float32), np.zeros(40, np.float32)
+    inner = constants(10, 4)
+    outer = constants(4, 0)
+    pair = np.array([o.ctypes.data, a.ctypes.data], dtype=np.int64)
+    nested = stubs.make_kernel_callable(stubs.native_address(nested_kernel), "nested")
+    nested(ctypes.addressof(outer), pair.ctypes.data, ctypes.addressof(inner))
+    np.testing.assert_array_equal(o, a * a + np.repeat(np.arange(10, dtype=np.float32), 4))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_its_own_pool():
+    threads.set_num_threads(3)
+    run(64, 100)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            run(64, 100)
+            threads.set_num_threads(2)
+            run(64, 100)
+            code = 0
+        finally:
+            os._exit(code)
+    run(64, 100)
+    deadline = time.monotonic() + 20
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the child hung")
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+_INTERRUPT = """
+import ctypes, os, signal, sys, threading, time
+sys.path.insert(0, {here!r})
+import test_threads as t
+t.threads.set_num_threads(2)
+t.run(4, 10)
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        t.run(8, 100_000, rounds=100, flags=1)
+except KeyboardInterrupt:
+    t.run(8, 100)
+    print("interrupted and well")
+"""
+
+
+def test_an_interrupt_arrives_after_the_kernel(run_python):
+    done = run_python("-c", _INTERRUPT.format(here=os.path.dirname(__file__)))
+    assert done.returncode == 0, done.stderr
+    assert "interrupted and well" in done.stdout
+
+
+_EXIT = """
+import sys
+sys.path.insert(0, {here!r})
+import test_threads as t
+t.threads.set_num_threads(4)
+for _ in range(50):
+    t.run(16, 50)
+assert t.threads.get_num_threads() == 4
+"""
+
+
+def test_a_clean_exit(run_python):
+    for _ in range(3):
+        done = run_python("-c", _EXIT.format(here=os.path.dirname(__file__)))
+        assert done.returncode == 0 and done.stderr == ""
+
+
+_KNOB = """
+from rushlight._backends.cpu import threads
+from rushlight._backends.cpu.runtime import runtime
+print(threads.get_num_threads())
+runtime()
+print(threads.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [({"OMP_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "3,2"}, 3),
+     ({"OMP_NUM_THREADS": "3", "RUSHLIGHT_NUM_THREADS": "5"}, 5),
+     ({"OMP_NUM_THREADS": "many"}, None)],
+)  # fmt: skip
+def test_the_environment_decides(run_python, environment, want, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "RUSHLIGHT_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    done = run_python("-c", _KNOB)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert done.stdout.split() == [str(want or cores)] * 2, done.stderr
+
+
+_CONDITION = """
+import sys
+from rushlight._backends.cpu import threads_native
+threads_native.FUTEX = 0
+sys.path.insert(0, {here!r})
+import test_threads as t
+t.threads.set_num_threads(4)
+t.test_many_small_jobs()
+for _ in range(200):
+    t.run(16, 50)
+"""
+
+
+def test_sleeping_without_futex(run_python):
+    """The way of systems without futex: a condition variable."""
+    done = run_python("-c", _CONDITION.format(here=os.path.dirname(__file__)))
+    assert done.returncode == 0, done.stderr
