@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,3 +178,14 @@ def test_every_transcendental_function_has_a_bound():
     }  # fmt: skip
     assert set(UNARY) | set(BINARY) == exact | set(BOUNDS)
     assert all(b.float32 <= 2 and b.float64 <= 4 for b in BOUNDS.values())
+
+
+def test_the_documented_table_is_the_tested_one():
+    page = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
+    documented = {}
+    for names, float32, float64 in re.findall(r"^\| `([a-z0-9 ]+)` \| ([0-9.]+) \| ([0-9.]+) \|$", page, re.MULTILINE):
+        group = names.split()
+        assert float(float32) == max(BOUNDS[n].float32 for n in group), names
+        assert float(float64) == max(BOUNDS[n].float64 for n in group), names
+        documented.update(dict.fromkeys(group))
+    assert set(documented) == set(BOUNDS)
