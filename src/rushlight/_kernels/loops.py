@@ -408,7 +408,7 @@ class Writer:
         self.put(f"{self.names[s.buffer]}[{self.ix(s.ix)}] ={how} {value}{guard}")
 
 
-BLOCK = 256
+BLOCK = 64
 
 
 def blocked(var: Var, reduce: Reduce) -> int:

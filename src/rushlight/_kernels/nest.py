@@ -118,6 +118,17 @@ class Nest:
         self.outer: list[Var] = [group.row] if group.row is not None else []
         self.group = group
 
+    def shadow(self) -> Nest:
+        """A copy to try things on."""
+        other = Nest(self.group, self.target)
+        other.stages = []
+        for stage in self.stages:
+            twin = Stage(list(stage.loops))
+            twin.items = [Item(i.op, i.value, i.dtype, i.position) for i in stage.items]
+            twin.stores = [Store(s.buffer, s.ix, s.value, s.combine, s.guard) for s in stage.stores]
+            other.stages.append(twin)
+        return other
+
     # ***** shaping *****
 
     def all_loops(self) -> list[Var]:

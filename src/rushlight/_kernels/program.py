@@ -305,7 +305,8 @@ class Assembler:
         return rows < MANY_ROWS or stages[0].work >= 1024 and self.lane_blocks(nest) < MANY_ROWS
 
     def lane_blocks(self, nest: Nest) -> int:
-        """How many pieces the rows alone would give."""
+        """How many pieces the rows alone would give; found on a shadow of the nest, which stays as it is."""
+        nest = nest.shadow()
         nest.split_dims()
         nest.order_dims()
         nest.merge_dims()

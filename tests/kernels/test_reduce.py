@@ -1,0 +1,160 @@
+"""Reductions and row kernels: sizes around vectors, blocks and pieces; the same bits for any number of threads; accuracy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rushlight._backends.cpu.threads import get_num_threads, set_num_threads
+from rushlight._prims import build, prim
+from rushlight._types.dtype import FLOAT32
+from tests.kernels.kernel_harness import Ran, check, trace_arrays
+
+SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 127, 255, 1000, 4096, 16_385, 65_537, 140_000)
+rng = np.random.default_rng(0)
+
+
+def normal(*shape, dtype="float32"):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def softmax(x, dim):
+    top = prim.amax(x, dims=(dim,))
+    e = prim.exp(x - build.keep_dims(top, x.shape, (dim,)))
+    return e / build.keep_dims(prim.sum(e, dims=(dim,)), x.shape, (dim,))
+
+
+def layer_norm(x):
+    dims, n = (len(x.shape) - 1,), x.shape[-1]
+    mean = prim.sum(x, dims=dims) * (1 / n)
+    centred = x - build.keep_dims(mean, x.shape, dims)
+    scale = prim.rsqrt(prim.sum(centred * centred, dims=dims) * (1 / n) + 1e-5)
+    return centred * build.keep_dims(scale, x.shape, dims), mean, scale
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8", "bool"])
+def test_full(n, dtype):
+    x = (rng.integers(-100, 100, n) if dtype != "bool" else rng.integers(0, 2, n)).astype(dtype)
+    names = ["all", "any"] if dtype == "bool" else ["sum", "amax", "amin"]
+    check(lambda v: [getattr(prim, name)(v, dims=(0,)) for name in names], x, rtol=1e-6)
+    check(lambda v: [prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x)
+
+
+@pytest.mark.parametrize("shape", [(3, 70_001), (70_001, 3), (300, 300), (1, 100_000), (100_000, 1), (17, 5000), (5000, 17), (2000, 100)])
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("order", "CF")
+def test_two_dims(shape, dims, order):
+    x = np.asarray(normal(*shape), order=order)
+    check(lambda v: prim.sum(v, dims=dims), x, rtol=1e-4, atol=1e-3)
+    check(lambda v: [prim.amax(v, dims=dims), prim.amin(v, dims=dims)], x)
+    if len(dims) == 1:
+        check(lambda v: [prim.argmax(v, dim=dims[0]), prim.argmin(v, dim=dims[0])], x)
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (2,), (3,), (0, 2, 3), (1, 3), (0, 1), (2, 3)])
+def test_four_dims(dims):
+    x = normal(6, 20, 33, 40)
+    check(lambda v: prim.sum(v, dims=dims), x, rtol=1e-4, atol=1e-3)
+    check(lambda v: prim.sum(v, dims=dims), np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("where", [0, 5, 63, 64, 999])
+def test_nan_wins(where):
+    x = normal(1000)
+    x[where] = np.nan
+    ran = check(lambda v: [prim.amax(v, dims=(0,)), prim.amin(v, dims=(0,)), prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x)
+    assert np.isnan(ran.results[0]) and int(ran.results[2]) == int(ran.results[3]) == where
+
+
+def test_first_of_equals():
+    x = np.zeros(200_000, np.float32)
+    x[[777, 150_000]] = 1
+    ran = check(lambda v: [prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x)
+    assert [int(r) for r in ran.results] == [777, 0]
+    ran = check(lambda v: prim.argmax(v, dim=0), np.full(200_000, -np.inf, np.float32))
+    assert int(ran.results[0]) == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 64), (5, 65), (17, 1000), (300, 257), (3, 40_000)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_softmax(shape, dim):
+    ran = check(lambda v: softmax(v, dim), normal(*shape) * 5, rtol=1e-4, atol=1e-6)
+    assert len(ran.program.steps) == 1 or min(shape) < 16
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (3, 5, 33), (64, 768), (2, 100_000)])
+def test_layer_norm(shape):
+    check(layer_norm, normal(*shape), rtol=1e-3, atol=1e-4)
+
+
+def test_layer_norm_is_one_kernel():
+    ran = check(layer_norm, normal(64, 768), rtol=1e-3, atol=1e-4)
+    assert len(ran.program.steps) == 1
+
+
+def test_batch_norm_statistics():
+    def norm(x):
+        mean = prim.sum(x, dims=(0, 2, 3)) * (1 / 600)
+        centred = x - build.keep_dims(mean, x.shape, (0, 2, 3))
+        var = prim.sum(centred * centred, dims=(0, 2, 3)) * (1 / 600)
+        return centred * build.keep_dims(prim.rsqrt(var + 1e-5), x.shape, (0, 2, 3)), mean, var
+
+    ran = check(norm, normal(6, 24, 10, 10), rtol=1e-3, atol=1e-4)
+    assert len(ran.program.steps) == 1
+    check(norm, np.ascontiguousarray(normal(6, 10, 10, 24)).transpose(0, 3, 1, 2), rtol=1e-3, atol=1e-4)
+
+
+def test_large_sums_are_accurate():
+    x = np.full(5_000_000, 0.1, np.float32)
+    ran = Ran(trace_arrays(lambda v: prim.sum(v, dims=(0,)), [x]), [x])
+    exact = float(np.float32(0.1)) * len(x)
+    assert abs(float(ran.results[0]) - exact) <= 2e-6 * exact
+    y = np.full((600_000, 3), 0.1, np.float32)
+    ran = Ran(trace_arrays(lambda v: prim.sum(v, dims=(0,)), [y]), [y])
+    assert np.abs(ran.results[0] / (float(np.float32(0.1)) * len(y)) - 1).max() <= 2e-6
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda v: prim.sum(v, dims=(0,)), (1_000_003,)),
+        (lambda v: prim.sum(v, dims=(0,)), (30_000, 40)),
+        (lambda v: prim.sum(v, dims=(1,)), (40, 30_000)),
+        (lambda v: softmax(v, 1), (200, 1000)),
+        (lambda v: layer_norm(v)[0], (200, 1000)),
+        (lambda v: prim.cumsum(v, dim=1, reverse=False), (200, 1000)),
+    ],
+)
+def test_same_bits_for_any_number_of_threads(function, shape):
+    x = normal(*shape)
+    graph = trace_arrays(function, [x])
+    before = get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            set_num_threads(threads)
+            found.append(Ran(graph, [x]).results[0].tobytes())
+    finally:
+        set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+
+
+def test_new_sizes_of_a_class_compile_nothing():
+    keys = set()
+    for n in (1000, 2000, 70_001):
+        x = normal(n, 48)
+        ran = Ran(trace_arrays(lambda v: softmax(v, 1), [x]), [x])
+        keys.update(step.key for step in ran.program.steps)
+    assert len(keys) == 1
+    keys = set()
+    for n in (100, 4096, 100_000):
+        x = normal(n)
+        keys.add(Ran(trace_arrays(lambda v: v + 1.0, [x]), [x]).program.steps[0].key)
+    assert len(keys) == 1
+
+
+def test_scalar_arguments():
+    x = normal(100)
+    graph = trace_arrays(lambda v, s: v * build.broadcast_to(build.convert(s, FLOAT32), v.shape), [x, 2.5])
+    np.testing.assert_array_equal(Ran(graph, [x, 2.5]).results[0], x * np.float32(2.5))
