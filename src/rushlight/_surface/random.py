@@ -471,16 +471,16 @@ def _draw_categories(weights: Any, samples: int, replacement: bool, generator: G
 # ***** dropouts *****
 
 
-def _dropout(name: str, feature: bool, alpha: bool, what: str) -> None:
+def _dropout(name: str, channels: int, alpha: bool, what: str) -> None:
     """`torch.NAME(input, p, train)` and `torch.NAME_`."""
 
     @overridable
     def function(input: Tensor, p: float, train: bool) -> Tensor:
-        return sampling.dropout_with(name, input, p, train, feature, alpha, False)  # type: ignore[no-any-return]
+        return sampling.dropout_with(name, input, p, train, channels, alpha, False)  # type: ignore[no-any-return]
 
     @overridable
     def in_place(input: Tensor, p: float, train: bool) -> Tensor:
-        return sampling.dropout_with(name + "_", input, p, train, feature, alpha, True)  # type: ignore[no-any-return]
+        return sampling.dropout_with(name + "_", input, p, train, channels, alpha, True)  # type: ignore[no-any-return]
 
     function.__doc__ = f"{what} with probability `p` if `train`; see `torch.nn.functional.{name}`."
     in_place.__doc__ = f"In-place form of `{name}`."
@@ -488,10 +488,10 @@ def _dropout(name: str, feature: bool, alpha: bool, what: str) -> None:
     composite(name + "_", overridable=False)(_named(in_place, name + "_"))
 
 
-_dropout("dropout", False, False, "Set elements to 0 and scale the rest by 1 / (1 - p)")
-_dropout("feature_dropout", True, False, "Set whole channels to 0 and scale the rest by 1 / (1 - p)")
-_dropout("alpha_dropout", False, True, "Set elements to SELU's negative limit, keeping mean and variance,")
-_dropout("feature_alpha_dropout", True, True, "Set whole channels to SELU's negative limit, keeping mean and variance,")
+_dropout("dropout", 0, False, "Set elements to 0 and scale the rest by 1 / (1 - p)")
+_dropout("feature_dropout", 2, False, "Set whole channels to 0 and scale the rest by 1 / (1 - p)")
+_dropout("alpha_dropout", 0, True, "Set elements to SELU's negative limit, keeping mean and variance,")
+_dropout("feature_alpha_dropout", 2, True, "Set whole channels to SELU's negative limit, keeping mean and variance,")
 
 
 def check_p(p: float) -> None:
@@ -518,7 +518,7 @@ def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inp
 @overridable
 def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     check_p(p)
-    return sampling.dropout_with("dropout", input, p, training, False, False, inplace)  # type: ignore[no-any-return]
+    return sampling.dropout_with("dropout", input, p, training, 0, False, inplace)  # type: ignore[no-any-return]
 
 
 @composite("alpha_dropout", spaces=("nn.functional",), overridable=False)
@@ -526,7 +526,7 @@ def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) 
 def functional_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for self-normalising networks: dropped elements get SELU's negative limit; mean and variance are kept."""
     check_p(p)
-    return sampling.dropout_with("alpha_dropout", input, p, training, False, True, inplace)  # type: ignore[no-any-return]
+    return sampling.dropout_with("alpha_dropout", input, p, training, 0, True, inplace)  # type: ignore[no-any-return]
 
 
 @composite("feature_alpha_dropout", spaces=("nn.functional",), overridable=False)
@@ -536,11 +536,11 @@ def functional_feature_alpha_dropout(
 ) -> Tensor:
     """`alpha_dropout` of whole channels (dim 1)."""
     check_p(p)
-    return sampling.dropout_with("feature_alpha_dropout", input, p, training, True, True, inplace)  # type: ignore[no-any-return]
+    return sampling.dropout_with("feature_alpha_dropout", input, p, training, 2, True, inplace)  # type: ignore[no-any-return]
 
 
 def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> None:
-    """`dropout1d`, `dropout2d`, `dropout3d`: whole channels; a single sample gets a batch dim for the while."""
+    """`dropout1d`, `dropout2d`, `dropout3d`: whole channels of a batch or of a single sample."""
 
     @overridable
     def function(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -550,12 +550,9 @@ def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> N
             _wrong_rank(name, ndim, warns)
         elif name == "dropout2d" and ndim == 3:
             _warn_channels_first()
-        alone = ndim == single and name != "dropout2d"
-        given = (input.unsqueeze_(0) if inplace else input.unsqueeze(0)) if alone else input
-        made: Any = sampling.dropout_with("feature_dropout", given, p, training, True, False, inplace)
-        if alone:
-            made = made.squeeze_(0) if inplace else made.squeeze(0)
-        return made  # type: ignore[no-any-return]
+        # without a batch dim there is one dim less before the channels' own
+        channels = 1 if ndim == single and name != "dropout2d" else 2
+        return sampling.dropout_with("feature_dropout", input, p, training, channels, False, inplace)  # type: ignore[no-any-return]
 
     function.__doc__ = (
         f"Set whole channels of a batch ({warns}) to 0 with probability `p`, and scale the others by 1 / (1 - p)."
@@ -638,18 +635,21 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
 
 def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Generator | None) -> Any:
     """The slopes as a tensor, or the mean slope."""
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return (lower + upper) / 2
     dtype = input._spec.dtype
-    if dtype not in (FLOAT32, FLOAT64):
-        raise NotImplementedError(f"rushlight has no rrelu in training for {dtype!r} yet")
-    slopes = empty_spec(Spec.of(dtype, input._spec.device, input._spec.shape))
+    if not dtype.is_floating_point:
+        raise not_implemented("rrelu_with_noise_out_cpu", dtype)
+    wide = FLOAT64 if dtype is FLOAT64 else FLOAT32
+    slopes: Any = empty_spec(Spec.of(wide, input._spec.device, input._spec.shape))
     if slopes._storage is not None and slopes._spec.numel:
-        values = input.detach().contiguous()
-        if dtype is FLOAT32:  # the bounds have the dtype of the tensor, the uniform between them is float64
+        values = input.detach().to(wide).contiguous()
+        if wide is FLOAT32:  # the bounds have the dtype in which the tensor computes, the uniform between them is float64
             lower, upper = sampling.to_f32(lower), sampling.to_f32(upper)
-        streams.fill_leaks(generator, slopes._ptr, slopes._spec.numel, dtype, values._ptr, lower, upper)
-    return slopes
+        streams.fill_leaks(generator, slopes._ptr, slopes._spec.numel, wide, values._ptr, lower, upper)
+    return slopes.to(dtype)
 
 
 def _apply_slopes(input: Any, slopes: Any, inplace: bool) -> Tensor:
