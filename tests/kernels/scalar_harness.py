@@ -13,7 +13,9 @@ from rushlight._kernels.scalar import Emitter, ModuleText
 from rushlight._types.dtype import BY_NAME
 
 WIDTH = 16
-AVX2_ONLY = ",-avx512f,-avx512vl,-avx512dq,-avx512bw,-avx512cd,-avx512vnni,-avx512bf16,-avx512vbmi,-avx512vbmi2,-avx512ifma"
+AVX2_ONLY = (
+    ",-avx512f,-avx512vl,-avx512dq,-avx512bw,-avx512cd,-avx512vnni,-avx512bf16,-avx512vbmi,-avx512vbmi2,-avx512ifma"
+)
 NO_FMA = AVX2_ONLY + ",-fma,-avx2,-avx,-f16c"
 # this machine, then lesser ones of its kind
 FEATURES = ["", AVX2_ONLY, NO_FMA] if platform.machine() in ("x86_64", "AMD64") else [""]

@@ -60,7 +60,12 @@ def samples32(name, count):
     """Random bit patterns (so all exponents), and denser where the functions do something."""
     rng = generator(name)
     bits = rng.integers(0, 2**32, count, dtype=np.uint32).view("float32")
-    near = [rng.normal(0, 1, count), rng.normal(0, 12, count), rng.uniform(-110, 110, count), 1 + rng.normal(0, 0.01, count)]
+    near = [
+        rng.normal(0, 1, count),
+        rng.normal(0, 12, count),
+        rng.uniform(-110, 110, count),
+        1 + rng.normal(0, 0.01, count),
+    ]
     x = np.concatenate([bits, *(n.astype("float32") for n in near)])
     if name in UNIT:
         x = np.concatenate([x[np.abs(x) <= 1], rng.uniform(-1, 1, count).astype("float32")])
@@ -117,7 +122,12 @@ def test_two_arguments_float32(name):
 def samples64(name, count):
     rng = generator(name)
     wide = np.ldexp(rng.uniform(1, 2, count), rng.integers(-1060, 1020, count))
-    parts = [rng.normal(0, 1, count), rng.normal(0, 10, count), 1 + rng.normal(0, 0.01, count), rng.uniform(-1, 1, count)]
+    parts = [
+        rng.normal(0, 1, count),
+        rng.normal(0, 10, count),
+        1 + rng.normal(0, 0.01, count),
+        rng.uniform(-1, 1, count),
+    ]
     if name in ("exp", "exp2", "expm1", "sinh", "cosh"):
         parts.append(rng.uniform(-708, 708, count))
     if name in ("sin", "cos", "tan"):
@@ -151,7 +161,9 @@ def test_two_arguments_float64(name):
     rng = generator(name)
     wide = np.exp(rng.uniform(-700, 700, 150))
     x = np.concatenate([np.exp(rng.normal(0, 3, 150)), wide, 1 + rng.normal(0, 1e-5, 150)])
-    y = np.concatenate([rng.normal(0, 20, 150), rng.uniform(-1, 1, 150) * 700 / np.abs(np.log(wide)), rng.normal(0, 1e7, 150)])
+    y = np.concatenate(
+        [rng.normal(0, 20, 150), rng.uniform(-1, 1, 150) * 700 / np.abs(np.log(wide)), rng.normal(0, 1e7, 150)]
+    )
     if name == "atan2":
         x = x * rng.choice([-1, 1], x.size)
     got = run(name, x, y)

@@ -17,7 +17,23 @@ FUNCTIONS = {
     "cosh": mp.cosh, "tanh": mp.tanh, "asin": mp.asin, "acos": mp.acos, "atan": mp.atan, "asinh": mp.asinh,
     "acosh": mp.acosh, "atanh": mp.atanh,
 }  # fmt: skip
-CMATH = ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh")
+CMATH = (
+    "exp",
+    "log",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+)
 
 
 def samples(name, dtype, count=60):
@@ -26,7 +42,12 @@ def samples(name, dtype, count=60):
     def normal():
         return rng.normal(0, 1, count) + 1j * rng.normal(0, 1, count)
 
-    parts = [normal(), 4 * normal(), normal() * 10.0 ** rng.uniform(-6, 6, count), np.exp(1j * rng.uniform(-3, 3, count))]
+    parts = [
+        normal(),
+        4 * normal(),
+        normal() * 10.0 ** rng.uniform(-6, 6, count),
+        np.exp(1j * rng.uniform(-3, 3, count)),
+    ]
     z = np.concatenate(parts)
     if name in ("exp", "exp2", "expm1", "sinh", "cosh", "sin", "cos"):
         z = z[(np.abs(z.real) < 80) & (np.abs(z.imag) < 80)]
@@ -104,7 +125,9 @@ def test_division_does_not_overflow_on_the_way():
 def test_modulus_and_direction(dtype):
     real = "float32" if dtype == "complex64" else "float64"
     big, small = np.finfo(real).max, np.finfo(real).tiny
-    z = np.array([3 + 4j, complex(0.6, 0.8) * big, complex(3, 4) * small, 0, complex(np.inf, np.nan), complex(np.nan, 0)], dtype)
+    z = np.array(
+        [3 + 4j, complex(0.6, 0.8) * big, complex(3, 4) * small, 0, complex(np.inf, np.nan), complex(np.nan, 0)], dtype
+    )
     np.testing.assert_allclose(run("abs", z, out=real), [5, big, 5 * small, 0, np.inf, np.nan], rtol=2e-7)
     np.testing.assert_allclose(run("sign", z[:4]), [0.6 + 0.8j, 0.6 + 0.8j, 0.6 + 0.8j, 0], rtol=2e-7)
 

@@ -94,7 +94,9 @@ def test_float16_is_ieee(features):
     halves = bits.view("float16")
     np.testing.assert_array_equal(run("convert", halves, out="float32", features=features), halves.astype("float32"))
     rng = np.random.default_rng(2)
-    x = np.concatenate([rng.normal(0, 1, 5000) * 10.0 ** rng.uniform(-9, 6, 5000), [65519, 65520, 1e-8, -0.0, np.inf, np.nan]])
+    x = np.concatenate(
+        [rng.normal(0, 1, 5000) * 10.0 ** rng.uniform(-9, 6, 5000), [65519, 65520, 1e-8, -0.0, np.inf, np.nan]]
+    )
     x = x.astype("float32")
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(run("convert", x, out="float16", features=features), x.astype("float16"))
@@ -121,7 +123,25 @@ def test_bitcast():
 @pytest.mark.oracle
 def test_against_pytorch():
     torch = pytest.importorskip("torch")
-    values = [0.0, -0.0, 0.5, -1.5, np.inf, -np.inf, np.nan, 1e-8, 65519, 65520, 1e10, -1e10, 3e38, 2.0**63, 300.7, -300.7, 128]
+    values = [
+        0.0,
+        -0.0,
+        0.5,
+        -1.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-8,
+        65519,
+        65520,
+        1e10,
+        -1e10,
+        3e38,
+        2.0**63,
+        300.7,
+        -300.7,
+        128,
+    ]
     for source in (*NAMES, "bfloat16"):
         if source[0] in "iu":
             every = torch.tensor([0, 1, 5, 127, 128, 255, 2**31, 2**62 + 3, -1, -129]).to(getattr(torch, source))

@@ -79,7 +79,11 @@ def test_types_in_registers_and_memory():
     for dtype, register, memory, lanes in rows:
         assert (reg_type(dtype), mem_type(dtype), mem_lanes(dtype)) == (register, memory, lanes)
     em = Emitter(4)
-    assert em.mem_vt(COMPLEX64) == "<8 x float>" and em.at(1).mem_vt(COMPLEX64) == "<2 x float>" and em.at(1).mem_vt(INT8) == "i8"
+    assert (
+        em.mem_vt(COMPLEX64) == "<8 x float>"
+        and em.at(1).mem_vt(COMPLEX64) == "<2 x float>"
+        and em.at(1).mem_vt(INT8) == "i8"
+    )
 
 
 @pytest.mark.parametrize("width", [1, 2, 16])
@@ -101,7 +105,7 @@ def test_reduce_combines_all_lanes(width, prim, start):
     body = "\n".join(em.lines)
     text = f"""{em.module}
 define float @k(ptr %p) {{
-  %x = load {em.vt('float')}, ptr %p, align 4
+  %x = load {em.vt("float")}, ptr %p, align 4
 {body}
   ret float {total}
 }}"""
@@ -141,7 +145,9 @@ def test_every_lowering_is_valid_llvm(width):
             out = BOOL if prim in ("eq", "ne", "lt", "le", "gt", "ge", "signbit") else dtype
             out = FLOAT32 if (prim, dtype) == ("abs", COMPLEX64) else out
             unary = prim in UNARY or prim == "bitwise_not"
-            module = llvm.parse_assembly(kernel_text(prim, [dtype] * (1 if unary else 2), out, {}, width, fma=width != 4))
+            module = llvm.parse_assembly(
+                kernel_text(prim, [dtype] * (1 if unary else 2), out, {}, width, fma=width != 4)
+            )
             module.verify()
 
 
@@ -155,7 +161,13 @@ def test_object_code_for_other_machines(triple):
     except RuntimeError:
         pytest.skip("this build of LLVM lacks the target")
     machine = target.create_target_machine(opt=1)
-    for prim, dtype in (("exp", FLOAT32), ("sin", FLOAT32), ("log", FLOAT64), ("div_floor", INT32), ("convert", FLOAT16)):
+    for prim, dtype in (
+        ("exp", FLOAT32),
+        ("sin", FLOAT32),
+        ("log", FLOAT64),
+        ("div_floor", INT32),
+        ("convert", FLOAT16),
+    ):
         out = FLOAT32 if prim == "convert" else dtype
         fma = triple.startswith("aarch64")
         text = kernel_text(prim, [dtype] * (2 if prim == "div_floor" else 1), out, {}, 16, fma=fma)
@@ -189,6 +201,8 @@ def test_full_and_lane_index():
 
 
 def test_supports():
-    assert supports("exp", FLOAT32) and supports("exp", COMPLEX64) and supports("add", BOOL) and supports("convert", UINT8)
+    assert (
+        supports("exp", FLOAT32) and supports("exp", COMPLEX64) and supports("add", BOOL) and supports("convert", UINT8)
+    )
     assert not supports("exp", INT32) and not supports("sub", BOOL) and not supports("lt", COMPLEX64)
     assert supports("tanh", BY_NAME["bfloat16"])

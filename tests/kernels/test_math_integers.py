@@ -81,7 +81,14 @@ def test_bits_comparisons_and_extremes(dtype):
         np.testing.assert_array_equal(run(name, x, y), reference(x, y))
     np.testing.assert_array_equal(run("bitwise_not", x), ~x)
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        reference = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+        reference = {
+            "eq": "equal",
+            "ne": "not_equal",
+            "lt": "less",
+            "le": "less_equal",
+            "gt": "greater",
+            "ge": "greater_equal",
+        }
         np.testing.assert_array_equal(run(name, x, y, out="bool"), getattr(np, reference[name])(x, y))
 
 
@@ -120,7 +127,9 @@ def test_bools():
         np.testing.assert_array_equal(run(name, x, y), expected, err_msg=name)
     np.testing.assert_array_equal(run("bitwise_not", x), ~x)
     # any byte that is not zero counts as true
-    np.testing.assert_array_equal(run("bitwise_not", np.array([0, 1, 2, 255], "uint8").view(bool)), [True, False, False, False])
+    np.testing.assert_array_equal(
+        run("bitwise_not", np.array([0, 1, 2, 255], "uint8").view(bool)), [True, False, False, False]
+    )
 
 
 def test_select():

@@ -67,13 +67,17 @@ def test_exp_at_the_edges_of_the_range(dtype):
     if np.exp(last.astype("longdouble")) > finfo.max:
         last = np.nextafter(last, 0, dtype=dtype)
     smallest = np.log(finfo.smallest_subnormal.astype("longdouble"))
-    x = np.array([last, np.nextafter(last, np.array(inf, dtype)), np.log(finfo.tiny) - 3, smallest + 0.01, smallest - 0.8], dtype)
+    x = np.array(
+        [last, np.nextafter(last, np.array(inf, dtype)), np.log(finfo.tiny) - 3, smallest + 0.01, smallest - 0.8], dtype
+    )
     x[1] = np.nextafter(x[1], np.array(inf, dtype))
     y = run("exp", x)
     assert np.isfinite(y[0]) and y[0] > 0.99 * finfo.max
     assert y[1] == inf
     assert 0 < y[2] < finfo.tiny
-    np.testing.assert_allclose(y[2], np.exp(x[2].astype("longdouble")).astype(dtype), rtol=1e-5 if dtype == "float32" else 1e-14)
+    np.testing.assert_allclose(
+        y[2], np.exp(x[2].astype("longdouble")).astype(dtype), rtol=1e-5 if dtype == "float32" else 1e-14
+    )
     assert y[3] == finfo.smallest_subnormal
     assert y[4] == 0
 
@@ -98,7 +102,13 @@ def grid(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("name", "reference"),
-    [("atan2", np.arctan2), ("rem_trunc", np.fmod), ("nextafter", np.nextafter), ("copysign", np.copysign), ("pow", np.power)],
+    [
+        ("atan2", np.arctan2),
+        ("rem_trunc", np.fmod),
+        ("nextafter", np.nextafter),
+        ("copysign", np.copysign),
+        ("pow", np.power),
+    ],
 )
 def test_pairs_of_special_values(name, reference, dtype):
     x, y = grid(dtype)
@@ -122,7 +132,14 @@ def test_maximum_and_minimum_propagate_nan(name, reference, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("name", "reference"),
-    [("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal)],
+    [
+        ("eq", np.equal),
+        ("ne", np.not_equal),
+        ("lt", np.less),
+        ("le", np.less_equal),
+        ("gt", np.greater),
+        ("ge", np.greater_equal),
+    ],
 )
 def test_comparisons(name, reference, dtype):
     x, y = grid(dtype)

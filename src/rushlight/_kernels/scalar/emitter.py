@@ -24,9 +24,9 @@ __all__ = ["Emitter", "supports"]
 class Emitter(Writer):
     """Writes pointwise primitives as instructions of one vector width.
 
-        em = Emitter(16, ModuleText())
-        y = em.op("exp", [em.wrap("%x", FLOAT32)], [FLOAT32], FLOAT32)      # y.name: the SSA value of type <16 x float>
-        em.lines                                                           # the instructions
+    em = Emitter(16, ModuleText())
+    y = em.op("exp", [em.wrap("%x", FLOAT32)], [FLOAT32], FLOAT32)      # y.name: the SSA value of type <16 x float>
+    em.lines                                                           # the instructions
     """
 
     __slots__ = ()
@@ -118,6 +118,8 @@ _SPECIAL: dict[str, Callable[[Sequence[Any], Sequence[DType], DType], Value]] = 
     "select": _select,
     "complex": lambda args, in_dtypes, out: (args[0], args[1]),
     "real": lambda args, in_dtypes, out: args[0][0] if isinstance(args[0], tuple) else args[0],
-    "imag": lambda args, in_dtypes, out: args[0][1] if isinstance(args[0], tuple) else args[0].em.const(args[0].type, 0),
+    "imag": lambda args, in_dtypes, out: (
+        args[0][1] if isinstance(args[0], tuple) else args[0].em.const(args[0].type, 0)
+    ),
     "conj": lambda args, in_dtypes, out: (args[0][0], -args[0][1]) if isinstance(args[0], tuple) else args[0],
 }

@@ -434,7 +434,8 @@ class Writer:
         power = x
         while len(terms) > 1:
             terms = [
-                self.fma(power, terms[k + 1], terms[k]) if k + 1 < len(terms) else terms[k] for k in range(0, len(terms), 2)
+                self.fma(power, terms[k + 1], terms[k]) if k + 1 < len(terms) else terms[k]
+                for k in range(0, len(terms), 2)
             ]
             if len(terms) > 1:
                 power = power * power
