@@ -351,8 +351,9 @@ def inner(a: Any, b: Any) -> Any:
     if not a.shape or not b.shape:
         if a.dtype is not b.dtype:
             raise RuntimeError("expected both tensors to have same dtype")
+        dtype = a.dtype
         a, b = build.match(wide(a), wide(b))
-        return a & b if a.dtype is BOOL else a * b
+        return a & b if dtype is BOOL else narrow(a * b, dtype)
     if a.shape[-1] != b.shape[-1]:
         raise RuntimeError(
             f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}"

@@ -1,0 +1,226 @@
+"""Convolutions in one, two and three dimensions, and their transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.bodies import CPP_NAME, narrow, onto, wide
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+
+__all__: list[str] = []
+
+Ints = tuple[int, ...]
+
+
+def _ints(value: Any, n: int, name: str) -> Ints:
+    """One number for each dim of space."""
+    items = (value,) * n if isinstance(value, int) else tuple(value)
+    items = items * n if len(items) == 1 else items
+    if len(items) != n:
+        raise RuntimeError(f"expected {name} to be a single integer value or a list of {n} values to match the convolution dimensions, but got {name}={list(items)}")
+    return items
+
+
+def _check(x: Any, weight: Any, bias: Any, n: int, transposed: bool, groups: int) -> None:
+    if len(x.shape) not in (n + 1, n + 2):
+        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{'_transpose' if transposed else ''}{n}d, but got input of size: {list(x.shape)}")
+    if len(weight.shape) != n + 2:
+        raise RuntimeError(f"expected weight to have {n + 2} dimensions, but got weight of size {list(weight.shape)}")
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    if x.dtype is not weight.dtype:
+        raise RuntimeError(f"Input type ({CPP_NAME[x.dtype.name]}) and weight type ({CPP_NAME[weight.dtype.name]}) should be the same")
+    if bias is not None and bias.dtype is not x.dtype:
+        raise RuntimeError(f"Input type ({CPP_NAME[x.dtype.name]}) and bias type ({CPP_NAME[bias.dtype.name]}) should be the same")
+    outs = weight.shape[1] * groups if transposed else weight.shape[0]
+    channels = x.shape[-(n + 1)]
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if channels != expected or (not transposed and weight.shape[0] % groups) or (transposed and weight.shape[0] % groups):
+        raise RuntimeError(
+            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have {expected} channels, but got "
+            f"{channels} channels instead"
+        )
+    if bias is not None and bias.shape != (outs,):
+        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {outs} elements, but got bias of size {list(bias.shape)} instead")
+
+
+def _padding(padding: Any, x: Any, kernel: Ints, stride: Ints, dilation: Ints) -> tuple[Any, Ints]:
+    """(x, padding): "same" may need more on one side, which is then padded by hand."""
+    n = len(kernel)
+    if padding == "valid":
+        return x, (0,) * n
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise RuntimeError("padding='same' is not supported for strided convolutions")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        odd = [t % 2 for t in total]
+        if any(odd):
+            x = build.pad(x, [0] * (n + 2), [0, 0, *odd], [0] * (n + 2))
+        return x, tuple(t // 2 for t in total)
+    if isinstance(padding, str):
+        raise RuntimeError(f"Invalid padding string: '{padding}'")
+    return x, _ints(padding, n, "padding")
+
+
+def _sizes_fit(x: Any, kernel: Ints, padding: Ints, dilation: Ints) -> None:
+    padded = [s + 2 * p for s, p in zip(x.shape[2:], padding, strict=True)]
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    if any(p < r for p, r in zip(padded, reach, strict=True)):
+        raise RuntimeError(
+            f"Calculated padded input size per channel: ({' x '.join(map(str, padded))}). Kernel size: ({' x '.join(map(str, reach))}). "
+            "Kernel size can't be greater than actual input size"
+        )
+
+
+def _positive(stride: Ints, padding: Any, dilation: Ints) -> None:
+    if any(s <= 0 for s in stride):
+        raise RuntimeError("non-positive stride is not supported")
+    if any(d <= 0 for d in dilation):
+        raise RuntimeError("dilation should be greater than zero")
+    if not isinstance(padding, str) and any(p < 0 for p in padding):
+        raise RuntimeError("negative padding is not supported")
+
+
+def _with_bias(y: Any, bias: Any) -> Any:
+    return y if bias is None else narrow(wide(y) + onto(wide(bias), y.shape, 1), y.dtype)
+
+
+def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, n: int) -> Any:
+    _check(x, weight, bias, n, False, groups)
+    kernel = weight.shape[2:]
+    stride, dilation = _ints(stride, n, "stride"), _ints(dilation, n, "dilation")
+    _positive(stride, padding if isinstance(padding, str) else _ints(padding, n, "padding"), dilation)
+    batched = len(x.shape) == n + 2
+    images = x if batched else build.expand_dims(x, (0,))
+    images, around = _padding(padding, images, kernel, stride, dilation)
+    _sizes_fit(images, kernel, around, dilation)
+    if any(k == 0 for k in kernel):
+        raise RuntimeError("weight should have at least one element in each kernel dimension")
+    y = _with_bias(prim.conv(images, weight, stride=stride, padding=around, dilation=dilation, groups=groups), bias)
+    return y if batched else build.squeeze(y, (0,))
+
+
+def _declare(n: int) -> None:
+    def body(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+        return _convolve(x, weight, bias, stride, padding, dilation, groups, n)
+
+    operator(
+        f"conv{n}d(Tensor input, Tensor weight, Tensor? bias=None, int[{n}] stride=1, any padding=0, int[{n}] dilation=1, int groups=1) -> Tensor",
+        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0",
+        doc=f"Convolution of [N, C, *{n} dims] (or without N) with a weight [O, C / groups, *kernel]; padding may be 'same' or 'valid'.",
+    )(body)  # fmt: skip
+
+
+def transposed(x: Any, weight: Any, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints, groups: int) -> Any:
+    """The gradient of a convolution by its input: spread x by the stride, convolve with the turned kernel."""
+    n = len(stride)
+    channels, outs, *kernel = weight.shape
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    lo = [r - p for r, p in zip(reach, padding, strict=True)]
+    hi = [r - p + o for r, p, o in zip(reach, padding, output_padding, strict=True)]
+    spread = build.pad(x, (0, 0, *lo), (0, 0, *hi), (0, 0, *(s - 1 for s in stride)))
+    split = build.reshape(weight, (groups, channels // groups, outs, *kernel))
+    swapped = build.transpose(split, (0, 2, 1, *range(3, n + 3)))
+    turned = prim.flip(build.reshape(swapped, (groups * outs, channels // groups, *kernel)), dims=tuple(range(2, n + 2)))
+    return prim.conv(spread, turned, stride=(1,) * n, padding=(0,) * n, dilation=dilation, groups=groups)
+
+
+def _transpose_sizes(x: Any, kernel: Ints, stride: Ints, padding: Ints, extra: Ints, dilation: Ints) -> None:
+    for s, d, o in zip(stride, dilation, extra, strict=True):
+        if o >= s and o >= d:
+            raise RuntimeError(
+                f"output padding must be smaller than either stride or dilation, but got output_padding: {list(extra)} stride: {list(stride)} "
+                f"dilation: {list(dilation)}"
+            )
+    sizes = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1
+             for n, s, p, d, k, o in zip(x.shape[2:], stride, padding, dilation, kernel, extra, strict=True)]  # fmt: skip
+    if any(size <= 0 for size in sizes):
+        raise RuntimeError(f"Given input size per channel: ({' x '.join(map(str, x.shape[2:]))}). Calculated output size per channel: "
+                           f"({' x '.join(map(str, sizes))}). Output size is too small")  # fmt: skip
+
+
+def _declare_transposed(n: int) -> None:
+    def body(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any) -> Any:
+        _check(x, weight, bias, n, True, groups)
+        stride, padding, dilation, extra = (
+            _ints(v, n, w)
+            for v, w in ((stride, "stride"), (padding, "padding"), (dilation, "dilation"), (output_padding, "output_padding"))
+        )
+        _positive(stride, padding, dilation)
+        batched = len(x.shape) == n + 2
+        images = x if batched else build.expand_dims(x, (0,))
+        _transpose_sizes(images, weight.shape[2:], stride, padding, extra, dilation)
+        y = _with_bias(transposed(images, weight, stride, padding, extra, dilation, groups), bias)
+        return y if batched else build.squeeze(y, (0,))
+
+    operator(
+        f"conv_transpose{n}d(Tensor input, Tensor weight, Tensor? bias=None, int[{n}] stride=1, int[{n}] padding=0, int[{n}] output_padding=0, "
+        f"int groups=1, int[{n}] dilation=1) -> Tensor",
+        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0",
+        doc=f"The transpose of `conv{n}d`: weight [C, O / groups, *kernel]; every element of x paints the kernel onto the result.",
+    )(body)  # fmt: skip
+
+
+for _n in (1, 2, 3):
+    _declare(_n)
+    _declare_transposed(_n)
+
+
+# ***** windows as columns *****
+
+
+@operator("unfold(Tensor input, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor", name="im2col",
+          spaces=("nn.functional",), method=False, node="Im2ColBackward0")  # fmt: skip
+def im2col(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """The windows of [N, C, H, W] as columns: [N, C * kernel, number of windows]."""
+    if len(x.shape) not in (3, 4):
+        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}")
+    images = x if len(x.shape) == 4 else build.expand_dims(x, (0,))
+    kernel, gaps, around, steps = (_ints(v, 2, "kernel_size") for v in (kernel_size, dilation, padding, stride))
+    for values, what in ((kernel, "kernel size"), (gaps, "dilation"), (steps, "stride")):
+        if min(values) <= 0:
+            raise RuntimeError(f"{what} should be greater than zero, but got {list(values)}")
+    padded = build.pad(images, (0, 0, *around), (0, 0, *around), (0, 0, 0, 0))
+    if any(s < g * (k - 1) + 1 for s, k, g in zip(padded.shape[2:], kernel, gaps, strict=True)):
+        raise RuntimeError(
+            f"Given input with spatial size ({x.shape[-2]}, {x.shape[-1]}), kernel_size={kernel}, dilation={gaps}, padding={around}, calculated "
+            "shape of the array of sliding blocks is too small: its components must be at least one."
+        )
+    windows = prim.window(padded, dims=(2, 3), size=kernel, stride=steps, dilation=gaps)
+    batch, channels, rows, columns = windows.shape[:4]
+    moved = build.transpose(windows, (0, 1, 4, 5, 2, 3))
+    found = build.reshape(moved, (batch, channels * kernel[0] * kernel[1], rows * columns))
+    return found if len(x.shape) == 4 else build.squeeze(found, (0,))
+
+
+@operator("fold(Tensor input, int[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor",
+          name="col2im", spaces=("nn.functional",), method=False, node="Col2ImBackward0")  # fmt: skip
+def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """The transpose of `unfold`: columns summed back into [N, C, H, W]."""
+    if len(x.shape) not in (2, 3):
+        raise RuntimeError(f"Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(x.shape)}")
+    columns = x if len(x.shape) == 3 else build.expand_dims(x, (0,))
+    size, kernel, gaps, around, steps = (_ints(v, 2, "kernel_size") for v in (output_size, kernel_size, dilation, padding, stride))
+    per_window = kernel[0] * kernel[1]
+    batch, depth, count = columns.shape
+    if depth % per_window:
+        raise RuntimeError(
+            f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got input.size(1)={depth} and "
+            f"kernel_size=({kernel[0]}, {kernel[1]})."
+        )
+    places = [(s + 2 * p - g * (k - 1) - 1) // t + 1 for s, p, g, k, t in zip(size, around, gaps, kernel, steps, strict=True)]
+    if places[0] * places[1] != count or min(places) < 1:
+        raise RuntimeError(
+            f"Given output_size=({size[0]}, {size[1]}), kernel_size=({kernel[0]}, {kernel[1]}), expected size of input's dimension 2 to match the "
+            f"calculated number of sliding blocks {places[0]} * {places[1]} = {places[0] * places[1]}, but got input.size(2)={count}."
+        )
+    split = build.reshape(columns, (batch, depth // per_window, *kernel, *places))
+    windows = build.transpose(split, (0, 1, 4, 5, 2, 3))
+    shape = (batch, depth // per_window, *(s + 2 * p for s, p in zip(size, around, strict=True)))
+    whole = narrow(prim.unwindow(wide(windows), shape=shape, dims=(2, 3), size=kernel, stride=steps, dilation=gaps), x.dtype)
+    cut = [0, 0, *(-p for p in around)]
+    found = build.pad(whole, cut, cut, [0] * 4)
+    return found if len(x.shape) == 3 else build.squeeze(found, (0,))
+
+

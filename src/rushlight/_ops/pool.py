@@ -1,0 +1,514 @@
+"""Pooling and resizing.
+
+Small windows are unrolled: one strided read for each place of the window, joined element by element in one fused kernel.
+Larger ones go through the primitive `window` and a reduction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._ops.bodies import isnan, lowest, narrow, refuse, wide
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import INT64
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+Ints = tuple[int, ...]
+NN = ("nn.functional",)
+UNROLLED = 16
+
+
+# ***** geometry *****
+
+
+def _ints(value: Any, n: int, name: str) -> Ints:
+    items = (value,) * n if isinstance(value, int) else tuple(value)
+    items = items * n if len(items) == 1 else items
+    if len(items) != n:
+        raise RuntimeError(f"{name} must either be a single int, or a tuple of {n} ints")
+    return items
+
+
+def _batched(x: Any, n: int, name: str) -> Any:
+    """`x` as [N, C, *space]."""
+    if len(x.shape) not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+                           f"for input, but got: {list(x.shape)}")  # fmt: skip
+    if any(size == 0 for size in x.shape[-(n + 1) :]):
+        raise RuntimeError(f"{name}: Expected input's non-batch dimensions to have positive length, but input has a shape of {list(x.shape)}")
+    return x if len(x.shape) == n + 2 else build.expand_dims(x, (0,))
+
+
+def _unbatched(y: Any, x: Any) -> Any:
+    return y if len(x.shape) == len(y.shape) else build.squeeze(y, (0,))
+
+
+class _Windows:
+    """Where the windows of a pooling lie: sizes of the result, and how far it reaches beyond the input on either side."""
+
+    def __init__(self, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, name: str) -> None:
+        n = len(kernel)
+        self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
+        self.space: Ints = tuple(x.shape[-n:])
+        for k, s, p, d in zip(kernel, stride, padding, dilation, strict=True):
+            if k <= 0:
+                raise RuntimeError(f"kernel size should be greater than zero, but got kernel size {list(kernel)}")
+            if s <= 0:
+                raise RuntimeError("stride should not be zero")
+            if d <= 0:
+                raise RuntimeError(f"dilation should be greater than zero, but got dilation {list(dilation)}")
+            if p < 0:
+                raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
+            if p > ((k - 1) * d + 1) // 2:
+                raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}")
+        self.out: Ints = tuple(
+            self._count(*g, ceil_mode) for g in zip(self.space, kernel, stride, padding, dilation, strict=True)
+        )
+        if any(o < 1 for o in self.out):
+            raise RuntimeError(f"Given input size: {list(x.shape[-(n + 1) :])}. Calculated output size: {list(self.out)}. Output size is too small")
+        reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(self.out, stride, dilation, kernel, strict=True)]
+        self.after: Ints = tuple(r - p - size for r, p, size in zip(reach, padding, self.space, strict=True))
+
+    @staticmethod
+    def _count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+        room = size + 2 * p - d * (k - 1) - 1
+        count = -(-room // s) + 1 if ceil_mode else room // s + 1
+        # The last window must start inside the input or its left padding.
+        return count - 1 if ceil_mode and (count - 1) * s >= size + p else count
+
+    def padded(self, x: Any, value: Any) -> Any:
+        """The input widened (or cut) to just what the windows touch."""
+        return build.pad(x, (0, 0, *self.padding), (0, 0, *self.after), (0,) * len(x.shape), value=value)
+
+    def places(self) -> Any:
+        """All places of one window."""
+        return itertools.product(*map(range, self.kernel))
+
+    def at(self, padded: Any, place: Sequence[int]) -> Any:
+        """What lies at this place of every window."""
+        starts = tuple(d * k for d, k in zip(self.dilation, place, strict=True))
+        stops = tuple(a + (o - 1) * s + 1 for a, o, s in zip(starts, self.out, self.stride, strict=True))
+        return prim.slice(padded, starts=(0, 0, *starts), stops=(*padded.shape[:2], *stops), steps=(1, 1, *self.stride))
+
+    def windows(self, padded: Any) -> Any:
+        """[N, C, *out, *kernel]."""
+        n = len(self.kernel)
+        return prim.window(padded, dims=tuple(range(2, n + 2)), size=self.kernel, stride=self.stride, dilation=self.dilation)
+
+    @property
+    def apart(self) -> bool:
+        """Whether every element lies in at most one window, without padding: then the gradient needs no sums."""
+        return all(
+            k == s and p == 0 and d == 1 and a <= 0
+            for k, s, p, d, a in zip(self.kernel, self.stride, self.padding, self.dilation, self.after, strict=True)
+        )
+
+    def pour_back(self, windows: Any, space_shape: Ints) -> Any:
+        """[N, C, *out, *kernel] summed back to where the elements came from."""
+        n = len(self.kernel)
+        if self.apart:
+            order = (0, 1, *(d for i in range(n) for d in (2 + i, 2 + n + i)))
+            whole = build.reshape(
+                build.transpose(windows, order), (*windows.shape[:2], *(o * k for o, k in zip(self.out, self.kernel, strict=True)))
+            )
+            hi = [size - got for size, got in zip(space_shape, whole.shape, strict=True)]
+            return build.pad(whole, [0] * len(hi), hi, [0] * len(hi))
+        shape = (*space_shape[:2], *(s + p + a for s, p, a in zip(self.space, self.padding, self.after, strict=True)))
+        whole = prim.unwindow(
+            windows, shape=shape, dims=tuple(range(2, n + 2)), size=self.kernel, stride=self.stride, dilation=self.dilation
+        )
+        return build.pad(whole, (0, 0, *(-p for p in self.padding)), (0, 0, *(-a for a in self.after)), (0,) * len(shape))
+
+
+# ***** the greatest of each window *****
+
+
+def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
+    """(values, place within the window); a NaN wins."""
+    floats = images.dtype.is_floating_point
+    padded = w.padded(images, lowest(images.dtype))
+    if numel(w.kernel) > UNROLLED:
+        windows = w.windows(padded)
+        n = len(w.kernel)
+        flat = build.reshape(windows, (*windows.shape[: n + 2], numel(w.kernel)))
+        return prim.amax(flat, dims=(n + 2,)), prim.argmax(flat, dim=n + 2)
+    best = place = None
+    for number, where in enumerate(w.places()):
+        value = w.at(padded, where)
+        if best is None:
+            best, place = value, build.full(value.shape, 0, INT64)
+            continue
+        better = value > best
+        better = better | isnan(value) if floats else better
+        best, place = build.select(better, value, best), build.select(better, number, place)
+    return best, place
+
+
+def _flat_index(w: _Windows, place: Any) -> Any:
+    """Places within windows as indices into the flattened space of the input."""
+    index = None
+    rest = place
+    sizes = list(w.kernel)
+    for i in range(len(sizes)):
+        inner = numel(sizes[i + 1 :])
+        step = prim.div_trunc(rest, build.full_like(rest, inner)) if inner > 1 else rest
+        rest = prim.rem_trunc(rest, build.full_like(rest, inner)) if inner > 1 else rest
+        at = prim.iota(shape=place.shape, dim=2 + i, dtype=INT64) * w.stride[i] + step * w.dilation[i] - w.padding[i]
+        index = at if index is None else index * w.space[i] + at
+    return index
+
+
+def _max_windows(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, name: str) -> tuple[Any, _Windows]:
+    images = _batched(x, n, name)
+    kernel = _ints(kernel_size, n, f"{name}: kernel_size")
+    steps = kernel if not stride and stride != 0 else _ints(stride, n, f"{name}: stride")
+    return images, _Windows(images, kernel, steps, _ints(padding, n, f"{name}: padding"), _ints(dilation, n, f"{name}: dilation"), ceil_mode, name)
+
+
+def _declare_max(n: int) -> None:
+    arguments = f"(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, int[{n}] dilation=1, bool ceil_mode=False)"
+
+    def prepare(x: Any, *rest: Any) -> tuple[Any, _Windows]:
+        refuse(x, f"max_pool{n}d", "bc")
+        return _max_windows(x, n, *rest, f"max_pool{n}d()")
+
+    def with_indices(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
+        images, w = prepare(x, kernel_size, stride, padding, dilation, ceil_mode)
+        values, place = _greatest(w, wide(images))
+        values = narrow(values, x.dtype)
+        return _unbatched(values, x), _unbatched(_flat_index(w, place), x), place
+
+    def plain(x: Any, *rest: Any) -> Any:
+        images, w = prepare(x, *rest)
+        values, place = _greatest(w, wide(images))
+        return _unbatched(narrow(values, x.dtype), x), place
+
+    def back(ct: Any, place: Any, x: Any, *rest: Any) -> Any:
+        images, w = prepare(x, *rest)
+        grad = wide(ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,)))
+        shape = (*place.shape, *w.kernel)
+        number = build.reshape(prim.iota(shape=(numel(w.kernel),), dim=0, dtype=INT64), w.kernel)
+        here = prim.eq(build.broadcast_to(number, shape), prim.broadcast(place, shape=shape, dims=tuple(range(n + 2))))
+        windows = build.select(here, prim.broadcast(grad, shape=shape, dims=tuple(range(n + 2))), 0)
+        return build.reshape(narrow(w.pour_back(windows, images.shape), x.dtype), x.shape)
+
+    doc = f"The greatest element of each window over the last {n} dims."
+    node = f"MaxPool{n}DWithIndicesBackward0"
+    both = operator(f"max_pool{n}d_with_indices{arguments} -> (Tensor, Tensor)", name=f"max_pool{n}d_with_indices", spaces=("torch", *NN),
+                    method=False, node=node, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
+    both.gradient(lambda cts, outs, x, *rest: back(cts[0], outs[2], x, *rest))
+    one = operator(f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, doc=doc)(plain)
+    one.gradient(lambda ct, outs, x, *rest: back(ct, outs[1], x, *rest))
+
+
+# ***** the mean of each window *****
+
+
+def _divisor(w: _Windows, shape: Ints, dtype: Any, count_include_pad: bool, divisor_override: int | None) -> Any:
+    """How many elements each window counts: a number, or values where windows differ."""
+    if divisor_override is not None:
+        return float(divisor_override)
+    if all(p == 0 and a <= 0 for p, a in zip(w.padding, w.after, strict=True)):
+        return float(numel(w.kernel))
+    total = None
+    for i, (k, s, p, size) in enumerate(zip(w.kernel, w.stride, w.padding, w.space, strict=True)):
+        start = prim.iota(shape=shape, dim=2 + i, dtype=INT64) * s - p
+        stop = prim.minimum(start + k, build.full(shape, size + p, INT64))
+        if not count_include_pad:
+            start, stop = prim.maximum(start, build.full(shape, 0, INT64)), prim.minimum(stop, build.full(shape, size, INT64))
+        count = stop - start
+        total = count if total is None else total * count
+    return build.convert(total, dtype)
+
+
+def _avg_windows(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> tuple[Any, _Windows]:
+    images, w = _max_windows(x, n, kernel_size, stride, padding, 1, ceil_mode, f"avg_pool{n}d()")
+    return images, w
+
+
+def _avg(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, override: int | None) -> Any:
+    images, w = _avg_windows(x, n, kernel_size, stride, padding, ceil_mode)
+    if override == 0:
+        raise RuntimeError("divisor must be not zero")
+    padded = w.padded(wide(images), 0)
+    if numel(w.kernel) <= UNROLLED:
+        parts = [w.at(padded, where) for where in w.places()]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+    else:
+        windows = w.windows(padded)
+        total = prim.sum(windows, dims=tuple(range(n + 2, 2 * n + 2)))
+    divisor = _divisor(w, total.shape, total.dtype, include, override)
+    if total.dtype.is_integer:
+        number = build.full_like(total, int(divisor)) if isinstance(divisor, float) else divisor
+        return _unbatched(prim.div_trunc(total, number), x)
+    return _unbatched(narrow(total / divisor, x.dtype), x)
+
+
+def _avg_back(ct: Any, x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, override: int | None) -> Any:
+    images, w = _avg_windows(x, n, kernel_size, stride, padding, ceil_mode)
+    grad = wide(ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,)))
+    share = grad / _divisor(w, grad.shape, grad.dtype, include, override)
+    windows = prim.broadcast(share, shape=(*share.shape, *w.kernel), dims=tuple(range(n + 2)))
+    return build.reshape(narrow(w.pour_back(windows, images.shape), x.dtype), x.shape)
+
+
+def _declare_avg(n: int) -> None:
+    more = ", int? divisor_override=None" if n > 1 else ""
+    spaces = NN if n > 1 else ("torch", *NN)
+
+    def body(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor_override: Any = None) -> Any:
+        refuse(x, f"avg_pool{n}d", "bc")
+        return _avg(x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    def rule(ct: Any, out: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
+             divisor_override: Any = None) -> Any:  # fmt: skip
+        return _avg_back(ct, x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+    operator(
+        f"avg_pool{n}d(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, bool ceil_mode=False, "
+        f"bool count_include_pad=True{more}) -> Tensor",
+        spaces=spaces, method=False, node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
+        doc=f"The mean of each window over the last {n} dims.",
+    )(body).gradient(rule)  # fmt: skip
+
+
+for _n in (1, 2, 3):
+    _declare_max(_n)
+    _declare_avg(_n)
+
+
+# ***** windows made to fit a number of results *****
+
+
+def _bounds(size: int, out: int) -> list[tuple[int, int]]:
+    """Start and end of each window: the input divided as evenly as can be, windows overlapping by one where it does not go."""
+    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
+    items = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
+    items = items * n if len(items) == 1 else items
+    if len(items) != n:
+        raise RuntimeError(f"{name}: output_size must be {n}")
+    space = x.shape[-n:]
+    sizes = tuple(space[i] if v is None else v for i, v in enumerate(items))
+    if any(v < 0 for v in sizes):
+        raise RuntimeError(f"elements of output_size must be greater than or equal to 0 but received {list(sizes)}")
+    if len(x.shape) not in (n + 1, n + 2):
+        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
+    if any(size == 0 for size in x.shape[-(n + 1) :]):
+        raise RuntimeError(f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x.shape)}")
+    return (x if len(x.shape) == n + 2 else build.expand_dims(x, (0,))), sizes
+
+
+def _mean_along(x: Any, dim: int, out: int) -> Any:
+    """Means of evenly laid windows along one dim."""
+    size = x.shape[dim]
+    if out == size:
+        return x
+    if out and size % out == 0:
+        split = build.reshape(x, (*x.shape[:dim], out, size // out, *x.shape[dim + 1 :]))
+        return prim.sum(split, dims=(dim + 1,)) / float(size // out)
+    parts = []
+    for start, stop in _bounds(size, out):
+        starts, stops = [0] * len(x.shape), list(x.shape)
+        starts[dim], stops[dim] = start, stop
+        part = prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(x.shape))
+        mean = prim.sum(part, dims=(dim,)) / float(stop - start)
+        parts.append(build.expand_dims(mean, (dim,)))
+    return prim.cat(*parts, dim=dim) if parts else build.full((*x.shape[:dim], 0, *x.shape[dim + 1 :]), 0, x.dtype)
+
+
+def _declare_adaptive_avg(n: int) -> None:
+    name = f"adaptive_avg_pool{n}d"
+
+    def body(x: Any, output_size: Any) -> Any:
+        refuse(x, name, "buic")
+        images, sizes = _target(x, n, output_size, f"{name}()")
+        y = wide(images)
+        if all(v == 1 for v in sizes):
+            whole = prim.sum(y, dims=tuple(range(2, n + 2))) / float(numel(y.shape[2:]))
+            y = build.reshape(whole, (*y.shape[:2], *sizes))
+        else:
+            for i, out in enumerate(sizes):
+                y = _mean_along(y, 2 + i, out)
+        return _unbatched(narrow(y, x.dtype), x)
+
+    operator(f"{name}(Tensor input, any output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,
+             node=lambda input, output_size: "MeanBackward1" if output_size in (1, (1,) * n, [1] * n) else
+             {1: "SqueezeBackward1", 2: "AdaptiveAvgPool2DBackward0", 3: "AdaptiveAvgPool3DBackward0"}[n],
+             doc=f"Means of windows that divide the last {n} dims into `output_size` parts.")(body)  # fmt: skip
+
+
+def _declare_adaptive_max(n: int) -> None:
+    name = f"adaptive_max_pool{n}d"
+
+    def gathered(images: Any, sizes: Ints) -> tuple[Any, Any]:
+        """([*out, *widest window, N, C] values, index in the flattened space); short windows repeat their last place."""
+        space = images.shape[2:]
+        lists = [_bounds(size, out) for size, out in zip(space, sizes, strict=True)]
+        widest = [max((b - a for a, b in bounds), default=1) for bounds in lists]
+        shape = (*sizes, *widest)
+        places = []
+        for i, (size, out) in enumerate(zip(space, sizes, strict=True)):
+            at = prim.iota(shape=shape, dim=i, dtype=INT64)
+            parts = build.full(shape, out, INT64)
+            start = prim.div_trunc(at * size, parts)
+            stop = prim.div_trunc((at + 1) * size + (out - 1), parts)
+            places.append(prim.minimum(start + prim.iota(shape=shape, dim=n + i, dtype=INT64), stop - 1))
+        moved = build.transpose(images, (*range(2, n + 2), 0, 1))
+        flat = places[0]
+        for size, place in zip(space[1:], places[1:], strict=True):
+            flat = flat * size + place
+        return prim.index(moved, *places), flat
+
+    def body(x: Any, output_size: Any) -> Any:
+        refuse(x, name, "buic")
+        images, sizes = _target(x, n, output_size, f"{name}()")
+        if numel(sizes) == 0 or numel(images.shape) == 0:
+            shape = (*images.shape[:2], *sizes)
+            return _unbatched(build.full(shape, 0, x.dtype), x), _unbatched(build.full(shape, 0, INT64), x)
+        values, flat = gathered(wide(images), sizes)
+        batch, channels = images.shape[:2]
+        rows = build.reshape(values, (*sizes, numel(values.shape[n : 2 * n]), batch, channels))
+        number = prim.argmax(rows, dim=n)
+        best = prim.amax(rows, dims=(n,))
+        order = (n, n + 1, *range(n))
+        index = prim.gather(build.reshape(flat, (numel(sizes), numel(flat.shape[n:]))),
+                            build.reshape(number, (numel(sizes), batch * channels)), dim=1)  # fmt: skip
+        index = build.reshape(index, (*sizes, batch, channels))
+        return _unbatched(narrow(build.transpose(best, order), x.dtype), x), _unbatched(build.transpose(index, order), x)
+
+    declared = operator(f"{name}_with_indices(Tensor input, any output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
+                        node=f"AdaptiveMaxPool{n}DBackward0", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
+
+    def rule(cts: Any, outs: Any, x: Any, output_size: Any) -> Any:
+        space = numel(x.shape[-n:])
+        lead = numel(x.shape[:-n])
+        count = numel(outs[1].shape[-n:])
+        zeros = build.full((lead, space), 0, wide(cts[0]).dtype)
+        grad, index = (build.reshape(v, (lead, count)) for v in (wide(cts[0]), outs[1]))
+        return build.reshape(narrow(prim.scatter(zeros, index, grad, dim=1, reduce="add"), x.dtype), x.shape)
+
+    declared.gradient(rule)
+
+
+for _n in (1, 2, 3):
+    _declare_adaptive_avg(_n)
+    _declare_adaptive_max(_n)
+
+
+# ***** norms of windows *****
+
+
+@operator("lp_pool_core(Tensor input, float norm_type, int[] kernel_size, int[] stride, bool ceil_mode) -> Tensor", spaces=(), method=False,
+          node="PowBackward0")  # fmt: skip
+def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
+    """The p-norm of each window."""
+    n = len(kernel_size)
+    size = wide(x)
+    images, w = _avg_windows(x, n, kernel_size, stride, 0, ceil_mode)
+    raised = prim.pow(wide(images), build.full_like(size if len(size.shape) == n + 2 else wide(images), norm_type))
+    windows = w.windows(w.padded(raised, 0))
+    total = prim.sum(windows, dims=tuple(range(n + 2, 2 * n + 2)))
+    if any(p or a > 0 for p, a in zip(w.padding, w.after, strict=True)):
+        # The mean counts only what lies inside, and is then scaled to the whole window.
+        total = total * (float(numel(w.kernel)) / _divisor(w, total.shape, total.dtype, True, None))
+    positive = prim.sign(total) * prim.maximum(prim.abs(total), build.zeros_like(total))
+    return _unbatched(narrow(prim.pow(positive, build.full_like(total, 1.0 / norm_type)), x.dtype), x)
+
+
+# ***** resizing *****
+
+
+def _nearest_index(out: int, size: int, scale: float | None, exact: bool) -> list[int]:
+    """The source of each place: floor(i * size / out), computed in float32 as PyTorch does."""
+    ratio = _single(1.0 / scale if scale is not None and scale > 0 else size / out)
+    if exact:
+        return [min(int(math.floor(_single(_single(i + 0.5) * ratio))), size - 1) for i in range(out)]
+    return [min(int(math.floor(_single(i * ratio))), size - 1) for i in range(out)]
+
+
+def _single(value: float) -> float:
+    """Rounded to float32."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _pick(x: Any, dim: int, places: list[int]) -> Any:
+    """These places along a dim, known beforehand."""
+    size, out = x.shape[dim], len(places)
+    if places == list(range(size)):
+        return x
+    if out % size == 0 and places == [i // (out // size) for i in range(out)]:
+        shape = (*x.shape[: dim + 1], out // size, *x.shape[dim + 1 :])
+        spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1))
+        return build.reshape(spread, (*x.shape[:dim], out, *x.shape[dim + 1 :]))
+    parts = [prim.slice(x, starts=tuple(p if d == dim else 0 for d in range(len(x.shape))),
+                        stops=tuple(p + 1 if d == dim else s for d, s in enumerate(x.shape)), steps=(1,) * len(x.shape))
+             for p in places]  # fmt: skip
+    return prim.cat(*parts, dim=dim)
+
+
+@operator("upsample_nearest_core(Tensor input, int[] output_size, any scales, bool exact) -> Tensor", spaces=(), method=False,
+          node=lambda input, **_: f"UpsampleNearest{len(input.shape) - 2}DBackward0")  # fmt: skip
+def upsample_nearest_core(x: Any, output_size: Any, scales: Any, exact: bool) -> Any:
+    """Each place takes the nearest of the input."""
+    for i, out in enumerate(output_size):
+        scale = scales[i] if scales is not None else None
+        x = _pick(x, 2 + i, _nearest_index(out, x.shape[2 + i], scale, exact))
+    return x
+
+
+def _linear_weights(size: int, out: int, scale: float | None, align_corners: bool) -> list[tuple[int, int, float]]:
+    """(left, right, weight of right) of each place."""
+    if align_corners:
+        ratio = (size - 1) / (out - 1) if out > 1 else 0.0
+    else:
+        ratio = 1.0 / scale if scale is not None and scale > 0 else size / out
+    ratio = _single(ratio)
+    found = []
+    for i in range(out):
+        at = _single(ratio * i) if align_corners else max(_single(_single(ratio * _single(i + 0.5)) - 0.5), 0.0)
+        left = min(int(at), size - 1)
+        found.append((left, min(left + 1, size - 1), min(max(at - left, 0.0), 1.0)))
+    return found
+
+
+def _mix(x: Any, dim: int, weights: list[tuple[int, int, float]]) -> Any:
+    """Two neighbours mixed along a dim: a product with a matrix that has two numbers in each row."""
+    size, out = x.shape[dim], len(weights)
+    rows = []
+    for left, right, share in weights:
+        row = prim.iota(shape=(1, size), dim=1, dtype=INT64)
+        first = build.select(build.eq(row, left), build.full((1, size), 1.0 - share, x.dtype), 0.0)
+        rows.append(build.select(build.eq(row, right), first + share, first))
+    matrix = prim.cat(*rows, dim=0)
+    last = len(x.shape) - 1
+    order = [d for d in range(last + 1) if d != dim] + [dim]
+    moved = build.transpose(x, order)
+    found = prim.dot(build.reshape(moved, (numel(moved.shape[:-1]), size)), build.transpose(matrix, (1, 0)))
+    found = build.reshape(found, (*moved.shape[:-1], out))
+    return build.transpose(found, sorted(range(last + 1), key=order.__getitem__))
+
+
+@operator("upsample_linear_core(Tensor input, int[] output_size, any scales, bool align_corners) -> Tensor", spaces=(), method=False,
+          node=lambda input, **_: {3: "UpsampleLinear1DBackward0", 4: "UpsampleBilinear2DBackward0", 5: "UpsampleTrilinear3DBackward0"}[len(input.shape)])  # fmt: skip
+def upsample_linear_core(x: Any, output_size: Any, scales: Any, align_corners: bool) -> Any:
+    """Each place mixes its neighbours of the input by distance."""
+    y = wide(x)
+    for i, out in enumerate(output_size):
+        scale = scales[i] if scales is not None else None
+        if y.shape[2 + i] != out or (scale is not None and scale != 1.0 and not align_corners):
+            y = _mix(y, 2 + i, _linear_weights(y.shape[2 + i], out, scale, align_corners))
+    return narrow(y, x.dtype)
+
+

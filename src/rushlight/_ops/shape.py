@@ -1,0 +1,533 @@
+"""Shapes that need new memory: joining, repeating, turning, padding, triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._ops.bodies import common, pad_dim, take_slice, wrap
+from rushlight._ops.table import operator
+from rushlight._ops.views import diagonal_of
+from rushlight._prims import build, prim
+from rushlight._types.dtype import INT64
+from rushlight._types.layout import numel, wrap_dim
+
+__all__: list[str] = []
+
+
+# ***** joining *****
+
+
+def _no_tensors(name: str, tensors: Sequence[Any]) -> None:
+    if not tensors:
+        raise RuntimeError(f"{name}(): expected a non-empty list of Tensors" if name == "cat" else f"{name} expects a non-empty TensorList")
+
+
+def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
+    """Tensors one after another; a 1-dim tensor without elements is left out, as PyTorch has always done."""
+    _no_tensors("cat", tensors)
+    values = common(tensors)
+    for i, x in enumerate(values):
+        if not x.shape:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    kept = [x for x in values if x.shape != (0,)]
+    if not kept:
+        wrap_dim(dim, 1)
+        return values[0]
+    first = kept[0]
+    dim = wrap(dim, first)
+    for i, x in enumerate(kept):
+        if len(x.shape) != len(first.shape):
+            raise RuntimeError(f"Tensors must have same number of dimensions: got {len(first.shape)} and {len(x.shape)}")
+        for d, (n, m) in enumerate(zip(first.shape, x.shape, strict=True)):
+            if d != dim and n != m:
+                raise RuntimeError(
+                    f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} for tensor number {i} in the list."
+                )
+    return prim.cat(*kept, dim=dim)
+
+
+@operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, aliases=("concat", "concatenate"))
+def cat(tensors: Sequence[Any], dim: int) -> Any:
+    """Tensors one after another along a dim."""
+    return _joined("cat", tensors, dim)
+
+
+def _stacked(tensors: Sequence[Any], dim: int) -> Any:
+    _no_tensors("stack", tensors)
+    first = tensors[0]
+    for i, x in enumerate(tensors):
+        if x.shape != first.shape:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and {list(x.shape)} at entry {i}"
+            )
+    at = wrap_dim(dim, len(first.shape) + 1)
+    return prim.cat(*(build.expand_dims(x, (at,)) for x in common(tensors)), dim=at)
+
+
+@operator("stack(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True)
+def stack(tensors: Sequence[Any], dim: int) -> Any:
+    """Tensors of one shape along a new dim."""
+    return _stacked(tensors, dim)
+
+
+def _at_least(x: Any, ndim: int) -> Any:
+    """PyTorch's rule for `hstack` and its kin: numbers become rows, rows become matrices, matrices get a third dim behind."""
+    if ndim >= 1 and not x.shape:
+        x = build.reshape(x, (1,))
+    if ndim >= 2 and len(x.shape) == 1:
+        x = build.reshape(x, (1, *x.shape))
+    return build.reshape(x, (*x.shape, 1)) if ndim >= 3 and len(x.shape) == 2 else x
+
+
+@operator("hstack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
+def hstack(tensors: Sequence[Any]) -> Any:
+    """Side by side: along dim 1, or dim 0 for vectors."""
+    _no_tensors("hstack", tensors)
+    raised = [_at_least(x, 1) for x in tensors]
+    return _joined("hstack", raised, 0 if len(raised[0].shape) == 1 else 1)
+
+
+@operator("vstack(Tensor[] tensors) -> Tensor", method=False, out=True, aliases=("row_stack",), node="CatBackward0")
+def vstack(tensors: Sequence[Any]) -> Any:
+    """One above the other: along dim 0, vectors as rows."""
+    _no_tensors("vstack", tensors)
+    return _joined("vstack", [_at_least(x, 2) for x in tensors], 0)
+
+
+@operator("dstack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
+def dstack(tensors: Sequence[Any]) -> Any:
+    """One behind the other: along dim 2."""
+    _no_tensors("dstack", tensors)
+    return _joined("dstack", [_at_least(x, 3) for x in tensors], 2)
+
+
+@operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
+def column_stack(tensors: Sequence[Any]) -> Any:
+    """Side by side, vectors as columns."""
+    _no_tensors("column_stack", tensors)
+    raised = [build.reshape(x, (numel(x.shape), 1)) if len(x.shape) <= 1 else x for x in tensors]
+    return _joined("column_stack", raised, 1)
+
+
+@operator("block_diag_core(Tensor[] tensors) -> Tensor", spaces=(), method=False, node="BlockDiagBackward0")
+def block_diag_core(tensors: Sequence[Any]) -> Any:
+    """Matrices along the diagonal, 0 elsewhere."""
+    blocks = []
+    for i, x in enumerate(common(tensors)):
+        if len(x.shape) > 2:
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {len(x.shape)} dimensions")
+        blocks.append(_at_least(x, 2))
+    width, at, rows = sum(b.shape[1] for b in blocks), 0, []
+    for block in blocks:
+        rows.append(pad_dim(block, 1, at, width - at - block.shape[1]))
+        at += block.shape[1]
+    return prim.cat(*rows, dim=0)
+
+
+# ***** turning *****
+
+
+def _flip_dims(x: Any, dims: Sequence[int]) -> tuple[int, ...]:
+    wrapped = tuple(wrap(d, x) for d in dims)
+    if len(set(wrapped)) != len(wrapped):
+        raise RuntimeError(f"dim {next(d for d in wrapped if wrapped.count(d) > 1)} appears multiple times in the list of dims")
+    return wrapped if x.shape else ()
+
+
+def _flipped(x: Any, dims: Sequence[int]) -> Any:
+    return prim.flip(x, dims=tuple(dims)) if dims else x
+
+
+@operator("flip(Tensor input, int[] dims) -> Tensor")
+def flip(x: Any, dims: Any) -> Any:
+    """The order of places along dims turned round."""
+    return _flipped(x, _flip_dims(x, dims))
+
+
+@operator("fliplr(Tensor input) -> Tensor", node="FlipBackward0")
+def fliplr(x: Any) -> Any:
+    """Columns in reverse."""
+    if len(x.shape) < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return _flipped(x, (1,))
+
+
+@operator("flipud(Tensor input) -> Tensor", node="FlipBackward0")
+def flipud(x: Any) -> Any:
+    """Rows in reverse."""
+    if not x.shape:
+        raise RuntimeError("Input must be >= 1-d.")
+    return _flipped(x, (0,))
+
+
+@operator("rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor")
+def rot90(x: Any, k: int, dims: Any) -> Any:
+    """Turned by k quarters from the first dim toward the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if len(x.shape) < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {len(x.shape)}")
+    for d in dims:
+        if not -len(x.shape) <= d < len(x.shape):
+            raise RuntimeError(f"Rotation dim{dims.index(d)} out of range, dim{dims.index(d)} = {d}")
+    first, second = (wrap(d, x) for d in dims)
+    if first == second:
+        raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+    perm = list(range(len(x.shape)))
+    perm[first], perm[second] = second, first
+    quarter = k % 4
+    if quarter == 1:
+        return build.transpose(_flipped(x, (second,)), perm)
+    if quarter == 2:
+        return _flipped(x, (first, second))
+    return build.transpose(_flipped(x, (first,)), perm) if quarter == 3 else x
+
+
+@operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor")
+def roll(x: Any, shifts: Any, dims: Any) -> Any:
+    """Places moved along dims; those that fall off the end come in at the front.  Without dims in the flattened input."""
+    if not dims and len(shifts) == 1:
+        return build.reshape(_rolled(build.reshape(x, (numel(x.shape),)), shifts[0], 0), x.shape)
+    if len(shifts) != len(dims):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}" if shifts else "`shifts` required")
+    for shift, dim in zip(shifts, dims, strict=True):
+        at = wrap(dim, x)
+        x = _rolled(x, shift, at) if x.shape else x
+    return x
+
+
+def _rolled(x: Any, shift: int, dim: int) -> Any:
+    size = x.shape[dim]
+    shift = shift % size if size else 0
+    if shift == 0:
+        return x
+    return prim.cat(take_slice(x, dim, size - shift, size), take_slice(x, dim, 0, size - shift), dim=dim)
+
+
+# ***** repeating *****
+
+
+@operator("repeat(Tensor input, int[] repeats) -> Tensor", spaces=())
+def repeat(x: Any, repeats: Any) -> Any:
+    """The whole of x so often along each dim; more repeats than dims make new dims in front."""
+    if len(repeats) < len(x.shape):
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+    if any(n < 0 for n in repeats):
+        raise RuntimeError(f"Repeats must be non-negative, got {list(repeats)}")
+    lead = len(repeats) - len(x.shape)
+    sizes = (1,) * lead + x.shape
+    shape = tuple(n for both in zip(repeats, sizes, strict=True) for n in both)
+    dims = tuple(2 * d + 1 for d in range(lead, len(sizes)))
+    spread = prim.broadcast(x, shape=shape, dims=dims)
+    return build.reshape(spread, [n * size for n, size in zip(repeats, sizes, strict=True)])
+
+
+@operator("tile(Tensor input, int[] dims) -> Tensor", node="RepeatBackward0")
+def tile(x: Any, dims: Any) -> Any:
+    """`repeat`, in which missing repeats in front count as 1."""
+    return repeat(x, (1,) * max(len(x.shape) - len(dims), 0) + tuple(dims))
+
+
+@operator("repeat_interleave(Tensor input, int repeats, int? dim=None) -> Tensor", name="repeat_interleave_core", spaces=(), method=False,
+          node="CloneBackward0")  # fmt: skip
+def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
+    """Each place so often, one after the other, along dim (of the flattened input without one)."""
+    if repeats < 0:
+        raise RuntimeError("repeats has to be positive")
+    if dim is None:
+        x, dim = build.reshape(x, (numel(x.shape),)), 0
+    at = wrap(dim, x)
+    x = x if x.shape else build.reshape(x, (1,))
+    shape = (*x.shape[: at + 1], repeats, *x.shape[at + 1 :])
+    spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != at + 1))
+    return build.reshape(spread, (*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :]))
+
+
+# ***** padding *****
+
+
+def _pad_pairs(x: Any, pad: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(dim, before, after), from PyTorch's list that starts at the last dim."""
+    if len(pad) % 2:
+        raise RuntimeError("Padding length must be divisible by 2")
+    if len(pad) // 2 > len(x.shape):
+        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding length {len(pad)} and "
+                           f"input of dimension {len(x.shape)}")  # fmt: skip
+    return [(len(x.shape) - 1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
+
+
+def _reflected(x: Any, dim: int, before: int, after: int) -> Any:
+    """Mirrored at the edge, which is not repeated."""
+    size = x.shape[dim]
+    if before >= size or after >= size:
+        raise RuntimeError(
+            f"Argument #4: Padding size should be less than the corresponding input dimension, but got: padding ({before}, {after}) at dimension "
+            f"{dim} of input {list(x.shape)}"
+        )
+    parts = [_mirror(x, dim, 1, before + 1)] if before > 0 else []
+    parts.append(take_slice(x, dim, max(-before, 0), size - max(-after, 0)))
+    parts += [_mirror(x, dim, size - 1 - after, size - 1)] if after > 0 else []
+    return prim.cat(*parts, dim=dim)
+
+
+def _mirror(x: Any, dim: int, start: int, stop: int) -> Any:
+    return prim.flip(take_slice(x, dim, start, stop), dims=(dim,))
+
+
+def _replicated(x: Any, dim: int, before: int, after: int) -> Any:
+    """The edge repeated."""
+    size = x.shape[dim]
+
+    def edge(at: int, count: int) -> Any:
+        return build.broadcast_to(take_slice(x, dim, at, at + 1), (*x.shape[:dim], count, *x.shape[dim + 1 :]))
+
+    parts = [edge(0, before)] if before > 0 else []
+    parts.append(take_slice(x, dim, max(-before, 0), size - max(-after, 0)))
+    parts += [edge(size - 1, after)] if after > 0 else []
+    return prim.cat(*parts, dim=dim)
+
+
+def _wrapped(x: Any, dim: int, before: int, after: int) -> Any:
+    """The far side comes in again."""
+    size = x.shape[dim]
+    if before > size or after > size:
+        raise RuntimeError("Padding value causes wrapping around more than once.")
+    if size + before + after < 0:
+        raise RuntimeError("Negative padding value is resulting in an empty dimension")
+    x = take_slice(x, dim, max(-before, 0), size - max(-after, 0))
+    size = x.shape[dim]
+    parts = [take_slice(x, dim, size - before, size)] if before > 0 else []
+    parts.append(x)
+    parts += [take_slice(x, dim, 0, after)] if after > 0 else []
+    return prim.cat(*parts, dim=dim)
+
+
+_MODES = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
+
+
+def _pad_node(mode: str = "constant", **_: Any) -> str:
+    return {"reflect": "ReflectionPad2DBackward0", "replicate": "ReplicationPad2DBackward0", "circular": "CopySlices"}.get(mode, "ConstantPadNdBackward0")
+
+
+@operator("pad(Tensor input, int[] pad, str mode='constant', float? value=None) -> Tensor", spaces=("nn.functional",), method=False,
+          node=_pad_node)  # fmt: skip
+def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
+    """More room around x, from the last dim on: filled with `value`, or by what lies inside; negative pads cut off."""
+    pairs = _pad_pairs(x, pad)
+    if mode == "constant":
+        lo, hi = [0] * len(x.shape), [0] * len(x.shape)
+        for dim, before, after in pairs:
+            lo[dim], hi[dim] = before, after
+            if x.shape[dim] + before + after < 0:
+                raise RuntimeError(
+                    f"The input size {x.shape[dim]}, plus negative padding {before} and {after} resulted in a negative output size, "
+                    "which is invalid."
+                )
+        return _constant_pad(x, lo, hi, value or 0)
+    if value is not None and value != 0:
+        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if mode not in _MODES:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    if not (len(pairs) == len(x.shape) - 2 or len(pairs) == len(x.shape) - 1) or not 1 <= len(pairs) <= 3:
+        raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
+    if any(size == 0 for size in x.shape[len(x.shape) - len(pairs) :]) or any(s == 0 for s in x.shape[1:]):
+        raise RuntimeError(f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}")
+    for dim, before, after in pairs:
+        if before or after:
+            x = _MODES[mode](x, dim, before, after)
+    return x
+
+
+def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> Any:
+    """Cuts come first: a cut larger than the dim, made up for by the other side, leaves only padding."""
+    for d, (a, b) in enumerate(zip(lo, hi, strict=True)):
+        if min(a, b) < 0 and -min(a, b) > x.shape[d]:
+            size = x.shape[d] + a + b
+            return build.full([size if i == d else n + lo[i] + hi[i] for i, n in enumerate(x.shape)], value, x.dtype)
+    starts = tuple(max(-a, 0) for a in lo)
+    stops = tuple(n - max(-b, 0) for n, b in zip(x.shape, hi, strict=True))
+    if any(starts) or stops != x.shape:
+        x = prim.slice(x, starts=starts, stops=stops, steps=(1,) * len(x.shape))
+    return build.pad(x, [max(a, 0) for a in lo], [max(b, 0) for b in hi], [0] * len(x.shape), value=value)
+
+
+@operator("constant_pad_nd(Tensor input, int[] pad, Scalar value=0) -> Tensor", static=("value",), method=False)
+def constant_pad_nd(x: Any, pad: Any, value: Any) -> Any:
+    """`pad` with a constant."""
+    lo, hi = [0] * len(x.shape), [0] * len(x.shape)
+    for dim, before, after in _pad_pairs(x, pad):
+        lo[dim], hi[dim] = before, after
+    return _constant_pad(x, lo, hi, value)
+
+
+# ***** triangles and diagonals *****
+
+
+def _triangle(name: str, doc: str, inside: str) -> None:
+    def body(x: Any, diagonal: int) -> Any:
+        if len(x.shape) < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+        last = len(x.shape) - 1
+        row, column = (prim.iota(shape=x.shape, dim=d, dtype=INT64) for d in (last - 1, last))
+        return build.select(getattr(prim, inside)(*build.match(column - row, diagonal)), x, 0)
+
+    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out=True, inplace=True, inplace_spaces=(), doc=doc)(body)
+
+
+_triangle("tril", "What lies on and below a diagonal, 0 elsewhere.", "le")
+_triangle("triu", "What lies on and above a diagonal, 0 elsewhere.", "ge")
+
+
+def _embedded(x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    """A new dim pair that holds the last dim on a diagonal."""
+    ndim = len(x.shape) + 1
+    first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if first == second:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    size = x.shape[-1] + abs(offset)
+    lead = x.shape[:-1]
+    rows = pad_dim(x, len(lead), max(-offset, 0), max(offset, 0))
+    shape = (*lead, size, size)
+    spread = prim.broadcast(rows, shape=shape, dims=tuple(range(len(lead) + 1)))
+    row, column = (prim.iota(shape=shape, dim=d, dtype=INT64) for d in (ndim - 2, ndim - 1))
+    square = build.select(build.eq(column - row, offset), spread, 0)
+    rest = iter(range(ndim - 2))
+    perm = [ndim - 2 if d == first else ndim - 1 if d == second else next(rest) for d in range(ndim)]
+    return build.transpose(square, perm)
+
+
+@operator("diag_embed(Tensor input, int offset=0, int dim1=-2, int dim2=-1) -> Tensor")
+def diag_embed(x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    """The last dim on a diagonal of two new dims, 0 elsewhere."""
+    if not x.shape:
+        raise RuntimeError("diag_embed expects at least a 1-dimensional tensor")
+    return _embedded(x, offset, dim1, dim2)
+
+
+@operator("diagflat(Tensor input, int offset=0) -> Tensor", node="DiagEmbedBackward0")
+def diagflat(x: Any, offset: int) -> Any:
+    """A matrix with the flattened input on a diagonal."""
+    return _embedded(build.reshape(x, (numel(x.shape),)), offset, 0, 1)
+
+
+@operator("diag(Tensor input, int diagonal=0) -> Tensor", out=True,
+          node=lambda input, diagonal: "DiagEmbedBackward0" if len(input.shape) == 1 else "DiagonalBackward0_copy")  # fmt: skip
+def diag(x: Any, diagonal: int) -> Any:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    if len(x.shape) == 1:
+        return _embedded(x, diagonal, 0, 1)
+    if len(x.shape) != 2:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {len(x.shape)}D")
+    return diagonal_of(x, diagonal, 0, 1)
+
+
+@operator("diagonal_scatter(Tensor input, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor")
+def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
+    """`input` with `src` on a diagonal."""
+    first, second = wrap(dim1, x), wrap(dim2, x)
+    shape = diagonal_of(x, offset, first, second).shape
+    if src.shape != shape:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(shape)}")
+    rest = [d for d in range(len(x.shape)) if d not in (first, second)]
+    perm = (*rest, first, second)
+    moved = build.transpose(x, perm)
+    ndim = len(perm)
+    rows = pad_dim(src, ndim - 2, max(-offset, 0), moved.shape[-2] - max(-offset, 0) - src.shape[-1])
+    spread = prim.broadcast(rows, shape=moved.shape, dims=tuple(range(ndim - 1)))
+    row, column = (prim.iota(shape=moved.shape, dim=d, dtype=INT64) for d in (ndim - 2, ndim - 1))
+    start = max(-offset, 0)
+    here = build.eq(column - row, offset) & (row >= start) & (row < start + src.shape[-1])
+    return build.transpose(build.select(here, spread, moved), sorted(range(ndim), key=perm.__getitem__))
+
+
+def _patched(x: Any, src: Any, dim: int, start: int, stop: int, step: int) -> Any:
+    """`x` with src at start:stop:step along dim."""
+    count = len(range(start, stop, step))
+    wanted = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    if src.shape != wanted:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(wanted)}")
+    if count == 0:
+        return x
+    lo, hi, gap = ([0] * len(x.shape) for _ in range(3))
+    lo[dim], hi[dim], gap[dim] = start, x.shape[dim] - start - (count - 1) * step - 1, step - 1
+    spread = build.pad(build.convert(src, x.dtype), lo, hi, gap)
+    at = prim.iota(shape=x.shape, dim=dim, dtype=INT64) - start
+    inside = (at >= 0) & (at < (count - 1) * step + 1)
+    if step > 1:
+        inside = inside & build.eq(prim.rem_trunc(at, build.full_like(at, step)), 0)
+    return build.select(inside, spread, x)
+
+
+@operator("select_scatter(Tensor input, Tensor src, int dim, int index) -> Tensor")
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
+    """`input` with `src` at one place along dim."""
+    at = wrap(dim, x)
+    if not x.shape or not -x.shape[at] <= index < x.shape[at]:
+        raise IndexError(f"select_scatter(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}")
+    index %= x.shape[at]
+    wanted = (*x.shape[:at], *x.shape[at + 1 :])
+    if src.shape != wanted:
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(wanted)}")
+    return _patched(x, build.expand_dims(src, (at,)), at, index, index + 1, 1)
+
+
+@operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor")
+def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
+    """`input` with `src` at start:end:step along dim."""
+    at = wrap(dim, x)
+    first, last, _ = slice(start, end, step).indices(x.shape[at])
+    return _patched(x, src, at, first, max(first, last), step)
+
+
+# ***** channels and pixels *****
+
+
+@operator("pixel_shuffle(Tensor input, int upscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
+    """[*, C r^2, H, W] as [*, C, H r, W r]."""
+    if len(x.shape) < 3:
+        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)")
+    r = upscale_factor
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    *lead, channels, height, width = x.shape
+    if channels % (r * r):
+        raise RuntimeError(
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={channels} "
+            f"is not divisible by {r * r}"
+        )
+    n = len(lead)
+    split = build.reshape(x, (*lead, channels // (r * r), r, r, height, width))
+    moved = build.transpose(split, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    return build.reshape(moved, (*lead, channels // (r * r), height * r, width * r))
+
+
+@operator("pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
+    """[*, C, H r, W r] as [*, C r^2, H, W]."""
+    if len(x.shape) < 3:
+        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)")
+    r = downscale_factor
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    *lead, channels, height, width = x.shape
+    for size, what, place in ((height, "height", -2), (width, "width", -1)):
+        if size % r:
+            raise RuntimeError(f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({place})={size} is not divisible by {r}")
+    n = len(lead)
+    split = build.reshape(x, (*lead, channels, height // r, r, width // r, r))
+    moved = build.transpose(split, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
+    return build.reshape(moved, (*lead, channels * r * r, height // r, width // r))
+
+
+@operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+def channel_shuffle(x: Any, groups: int) -> Any:
+    """Channels of the groups dealt out in turn."""
+    if len(x.shape) < 3:
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(x.shape)}")
+    batch, channels, *space = x.shape
+    if groups <= 0 or channels % groups:
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
+    split = build.reshape(x, (batch, groups, channels // groups, *space))
+    return build.reshape(build.transpose(split, (0, 2, 1, *range(3, len(split.shape)))), x.shape)
