@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu import stubs, threads
+from rushlight._backends.cpu import stubs, target, threads
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.threads_native import RUNNING, WANTED
 from rushlight._backends.native import extern, f32, native
@@ -221,7 +221,7 @@ def test_the_environment_decides(run_python, environment, want, monkeypatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     done = run_python("-c", _KNOB)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = target.usable_cores()
     assert done.stdout.split() == [str(want or cores)] * 2, done.stderr
 
 

@@ -66,13 +66,23 @@ class _System:
         self.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self._found: dict[str, int] = {}
 
+    def _others(self) -> list[ctypes.CDLL]:
+        """Libraries to ask after the process itself; libgcc has what no instruction of an older processor does."""
+        found: list[ctypes.CDLL] = [ctypes.pythonapi]
+        for name in ("libm.so.6", "libgcc_s.so.1"):
+            try:
+                found.append(ctypes.CDLL(name))
+            except OSError:
+                continue
+        return found
+
     def symbol(self, name: str) -> int:
         """The address of a symbol of the process; 0 when there is none."""
         found = self._found.get(name)
         if found is None:
             found = self.dlsym(None, name.encode())
-            if not found:  # a Python linked without libm, or embedded with local symbols
-                for library in (ctypes.pythonapi, ctypes.CDLL("libm.so.6")):
+            if not found:
+                for library in self._others():
                     found = found or self.dlsym(library._handle, name.encode())
             self._found[name] = found = found or 0
         return found
@@ -131,11 +141,10 @@ class _Plan:
         self._read_symbols()
         self.stubs: dict[int, int] = {}  # symbol number -> offset of its slot in the table of addresses
         self.relocations = [
-            (target, _RELOCATION.iter_unpack(data[offset : offset + size]))
+            (target, list(_RELOCATION.iter_unpack(data[offset : offset + size])))
             for _, kind, _, _, offset, size, _, target, _, _ in self.sections
             if kind == _RELA and target in self._loaded_sections()
         ]
-        self.relocations = [(target, list(rows)) for target, rows in self.relocations]
         self._place()
 
     def _loaded_sections(self) -> set[int]:

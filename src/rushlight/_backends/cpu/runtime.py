@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cpu import jit, pool_native, stub_native, threads_native
+from rushlight._backends.cpu import jit, limits, pool_native, stub_native, threads_native
 from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import native
@@ -22,10 +22,13 @@ from rushlight._base.lazy import LazyModule
 
 if TYPE_CHECKING:
     import ctypes
+
+    from rushlight._backends.native import compiler
 else:
     ctypes = LazyModule("ctypes")
+    compiler = LazyModule("rushlight._backends.native.compiler")  # only when something is compiled: it needs `ast`
 
-__all__ = ["Runtime", "cached_object", "compile_native", "runtime"]
+__all__ = ["Runtime", "cached_object", "compile_native", "is_loaded", "runtime"]
 
 
 # ***** native functions to object code *****
@@ -51,19 +54,12 @@ def _language_digest() -> bytes:
 def cached_object(text: str, opt: str = "kernel") -> bytes:
     """Object code for LLVM text, from the disk cache or compiled now."""
     cache = default_cache()
-    key = cache.key(opt, text)
+    key = cache.key(opt, repr(jit.OPT_LEVELS.get(opt)), text)
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(text, opt)
         cache.put(key, data)
     return data
-
-
-def native_text(functions: Iterable[NativeFunction]) -> str:
-    """LLVM text for native functions."""
-    from rushlight._backends.native.compiler import compile_unit  # loads ast: only when something is compiled
-
-    return compile_unit(functions, host_target().arch)
 
 
 def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> bytes:
@@ -73,10 +69,12 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> byte
     """
     functions = list(functions)
     cache = default_cache()
-    key = cache.key("native", _language_digest(), extra, *(f.digest() for f in functions))
+    key = cache.key(
+        "native", repr(jit.OPT_LEVELS["native"]), _language_digest(), extra, *(f.digest() for f in functions)
+    )
     data = cache.get(key)
     if data is None:
-        data = jit.compile_object(native_text(functions) + extra, "native")
+        data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, "native")
         cache.put(key, data)
     return data
 
@@ -148,7 +146,7 @@ class Runtime:
         return ctypes.CFUNCTYPE(None, *types)(self._loaded[name])
 
     def _tables(self) -> tuple[Any, Any]:
-        out = (ctypes.c_void_p * 2)()
+        out = (ctypes.c_uint64 * 2)()
         self.plain("runtime_tables", ctypes.c_void_p)(ctypes.addressof(out))
         return (
             (ctypes.c_int64 * pool_native.STATE_WORDS).from_address(out[0]),
@@ -211,9 +209,11 @@ def runtime() -> Runtime:
     """The runtime of this process; the first call loads it (2 ms from the disk cache) and sets its limits."""
     if not _RUNTIME:
         made = Runtime()
-        from rushlight._backends.cpu import storage, threads  # they need this module, so they come last
-
-        storage.configure(made)
-        threads.configure(made)
+        limits.configure(made)
         _RUNTIME.append(made)
     return _RUNTIME[0]
+
+
+def is_loaded() -> bool:
+    """Whether this process has its runtime already."""
+    return bool(_RUNTIME)

@@ -11,15 +11,11 @@ loads the runtime, so modules that are imported early should ask for them late.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rushlight._backends.cpu import pool_native
 from rushlight._backends.cpu import runtime as _runtime
-from rushlight._backends.cpu.target import host_target
-from rushlight._base.knobs import Knob
-
-if TYPE_CHECKING:
-    from rushlight._backends.cpu.runtime import Runtime
+from rushlight._backends.cpu.limits import MEMORY_LIMIT_MB, POOL_CAP_MB
 
 __all__ = [
     "MEMORY_LIMIT_MB",
@@ -34,33 +30,12 @@ __all__ = [
 _NATIVE = ("Storage", "alloc", "alloc_zeroed", "from_owner")
 
 
-def _default_cap() -> int:
-    """A quarter of the memory: enough for the buffers of a training step, little enough to leave room for others."""
-    return max(64, host_target().memory_bytes // 4 >> 20)
-
-
-POOL_CAP_MB: Knob[int] = Knob(
-    "pool_cap_mb", env="RUSHLIGHT_POOL_CAP_MB", kind=int, default=_default_cap,
-    doc="Most megabytes of freed CPU memory to keep for reuse (default: a quarter of the machine's memory).",
-)  # fmt: skip
-MEMORY_LIMIT_MB: Knob[int] = Knob(
-    "memory_limit_mb", env="RUSHLIGHT_MEMORY_LIMIT_MB", kind=int, default=0,
-    doc="Most megabytes of CPU memory to hold in all; 0 for no limit but the system's.",
-)  # fmt: skip
-
-
 def __getattr__(name: str) -> Any:
     if name in _NATIVE:
         value = getattr(_runtime.runtime(), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def configure(runtime: Runtime) -> None:
-    """Give a fresh runtime its limits."""
-    runtime.state[pool_native.CAP] = POOL_CAP_MB.get() << 20
-    runtime.state[pool_native.LIMIT] = MEMORY_LIMIT_MB.get() << 20
 
 
 def set_pool_cap(nbytes: int) -> None:

@@ -6,7 +6,6 @@ Nothing here loads LLVM: warm starts compare the fingerprint of the machine with
 from __future__ import annotations
 
 import os
-import platform
 import sys
 
 from rushlight._base.knobs import Knob
@@ -33,7 +32,7 @@ class TargetDescription:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        machine = platform.machine().lower() if sys.platform == "win32" else os.uname().machine
+        machine = os.uname().machine if hasattr(os, "uname") else "x86_64"
         self.arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
         self.system = sys.platform
         self.model, self.flags = _cpuinfo()
@@ -77,7 +76,7 @@ class TargetDescription:
 
 def _cpuinfo() -> tuple[str, frozenset[str]]:
     """Model name and feature flags of the first core (empty where there is no /proc/cpuinfo)."""
-    model, flags = platform.processor() if sys.platform != "linux" else "", frozenset[str]()
+    model, flags = "", frozenset[str]()
     try:
         with open("/proc/cpuinfo", "rb") as file:
             text = file.read(16384).decode("ascii", "replace")
@@ -117,10 +116,16 @@ def _caches() -> dict[int, int]:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
+    """The number of cores that this process may run on; a container's share of processor time counts as cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, -(-int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, cores)
 
 
 def _memory_bytes() -> int:

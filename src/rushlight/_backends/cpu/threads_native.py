@@ -13,7 +13,7 @@ pieces alone.
 
 from __future__ import annotations
 
-import platform
+import os
 import sys
 
 from rushlight._backends.native import (
@@ -54,8 +54,9 @@ LOCK4, WANTED, RUNNING, SPIN = 64, 33, 34, 35
 
 CLOSED = 0xFFFFFFFF  # the piece part of a ticket that hands nothing out
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
-_MACHINE = platform.machine() if sys.platform == "linux" else ""
+_MACHINE = os.uname().machine if sys.platform == "linux" else ""
 FUTEX = _FUTEX.get(_MACHINE, 0)  # 0: sleep on a condition variable
+SIGBUS = 7 if sys.platform == "linux" else 10
 SIG_SETMASK = 2 if sys.platform == "linux" else 3
 MOST = 0x7FFFFFFF
 
@@ -64,6 +65,7 @@ sched_yield = extern("sched_yield", "i32()")
 pthread_create = extern("pthread_create", "i32(ptr, ptr, ptr, ptr)")
 pthread_join = extern("pthread_join", "i32(ptr, ptr)")
 pthread_sigmask = extern("pthread_sigmask", "i32(i32, ptr, ptr)")
+sigdelset = extern("sigdelset", "i32(ptr, i32)")
 sigfillset = extern("sigfillset", "i32(ptr)")
 pthread_attr_init = extern("pthread_attr_init", "i32(ptr)")
 pthread_attr_setstacksize = extern("pthread_attr_setstacksize", "i32(ptr, i64)")
@@ -186,6 +188,9 @@ def start_workers(count):
     pthread_attr_init(attributes)
     pthread_attr_setstacksize(attributes, 4 << 20)
     sigfillset(every)
+    for signal in range(4, 12):  # faults of the thread itself: SIGILL 4, SIGBUS 7 (10), SIGFPE 8, SIGSEGV 11
+        if signal == 4 or signal == SIGBUS or signal == 8 or signal == 11:
+            sigdelset(every, i32(signal))
     pthread_sigmask(SIG_SETMASK, every, before)  # signals are for Python's threads
     started = 0
     while started < count:

@@ -1,0 +1,81 @@
+"""The limits of the runtime, as knobs, and how a fresh runtime gets them: memory to keep, memory to hold, threads."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from typing import TYPE_CHECKING
+
+from rushlight._backends.cpu import pool_native, threads_native
+from rushlight._backends.cpu.target import host_target, usable_cores
+from rushlight._base.knobs import Knob
+from rushlight._base.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import ctypes
+
+    from rushlight._backends.cpu.runtime import Runtime
+else:
+    ctypes = LazyModule("ctypes")
+
+__all__ = ["MEMORY_LIMIT_MB", "NUM_THREADS", "POOL_CAP_MB", "apply_threads", "configure", "wanted_threads"]
+
+
+def _default_cap() -> int:
+    """A quarter of the memory: enough for the buffers of a training step, little enough to leave room for others."""
+    return max(64, host_target().memory_bytes // 4 >> 20)
+
+
+def _default_threads() -> int:
+    text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(text) if text.isdigit() and int(text) > 0 else usable_cores()
+
+
+POOL_CAP_MB: Knob[int] = Knob(
+    "pool_cap_mb", env="RUSHLIGHT_POOL_CAP_MB", kind=int, default=_default_cap,
+    doc="Most megabytes of freed CPU memory to keep for reuse (default: a quarter of the machine's memory).",
+)  # fmt: skip
+MEMORY_LIMIT_MB: Knob[int] = Knob(
+    "memory_limit_mb", env="RUSHLIGHT_MEMORY_LIMIT_MB", kind=int, default=0,
+    doc="Most megabytes of CPU memory to hold in all; 0 for no limit but the system's.",
+)  # fmt: skip
+NUM_THREADS: Knob[int] = Knob(
+    "num_threads", env="RUSHLIGHT_NUM_THREADS", kind=int, default=_default_threads,
+    doc="Threads that run a kernel (default: OMP_NUM_THREADS, else the cores this process may use).",
+)  # fmt: skip
+
+_SPIN_SECONDS = 40e-6  # about what a sleep and a wake-up cost
+_STEP: list[float] = []  # seconds that one step of spinning takes
+
+
+def wanted_threads() -> int:
+    """The number of threads that the knob asks for, within what the pool can hold."""
+    return max(1, min(NUM_THREADS.get(), threads_native.MAX_THREADS))
+
+
+def apply_threads(runtime: Runtime) -> None:
+    """Let the pool use the wanted number of threads; with more of them than cores they do not spin while they wait.
+
+    (A thread that spins would keep one that has work from running.)
+    """
+    count = wanted_threads()
+    runtime.threads[threads_native.SPIN] = 0 if count > usable_cores() else int(_SPIN_SECONDS / _STEP[0])
+    runtime.plain("threads_stop", ctypes.c_int64)(count)
+
+
+def configure(runtime: Runtime) -> None:
+    """Prepare a fresh runtime.  Worker threads start with the first kernel that has work for them."""
+    runtime.state[pool_native.CAP] = POOL_CAP_MB.get() << 20
+    runtime.state[pool_native.LIMIT] = MEMORY_LIMIT_MB.get() << 20
+    runtime.plain("threads_init")()
+    spin_many = runtime.plain("spin_many", ctypes.c_int64)
+    spin_many(1)
+    start = time.perf_counter()
+    spin_many(500)
+    _STEP[:] = [max((time.perf_counter() - start) / 500, 1e-9)]
+    apply_threads(runtime)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=runtime.plain("threads_forked"))
+    stop = runtime.plain("threads_stop", ctypes.c_int64)
+    atexit.register(stop, 0)
