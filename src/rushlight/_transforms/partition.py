@@ -8,6 +8,10 @@ to what the backward reads, and the cheapest set of pipes that stops it is what 
 Keeping an input or an output costs its bytes: it exists anyway.  Keeping anything else costs three times its bytes, because it
 is written, read and takes memory, plus something for being one more result.  Matrix products, sorts, scans, reductions and
 the like are never computed twice.
+
+What is computed again must come out with the same bits: the gradient of a maximum looks for the elements that are equal to it.
+That holds because a primitive is computed in one way wherever it is fused; a code generator that contracts products and sums
+as it likes would break it.
 """
 
 from __future__ import annotations
