@@ -12,12 +12,14 @@ from tests.kernels.scalar_harness import compile_text, kernel_text, run
 
 from rushlight._kernels.scalar import Emitter, ModuleText, mem_lanes, mem_type, reg_type, supports
 from rushlight._kernels.scalar.lowerings import BINARY, UNARY
+from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import (
     BFLOAT16,
     BOOL,
     BY_NAME,
     COMPLEX64,
     COMPLEX128,
+    DTYPES,
     FLOAT16,
     FLOAT32,
     FLOAT64,
@@ -206,3 +208,38 @@ def test_supports():
     )
     assert not supports("exp", INT32) and not supports("sub", BOOL) and not supports("lt", COMPLEX64)
     assert supports("tanh", BY_NAME["bfloat16"])
+
+
+def test_16_bit_floats_have_neighbours_of_their_own():
+    em = Emitter(4)
+    with pytest.raises(NotImplementedError, match="nextafter has no lowering for bfloat16"):
+        em.op("nextafter", [em.wrap("%x", BFLOAT16)] * 2, [BFLOAT16, BFLOAT16], BFLOAT16)
+
+
+# of several dtypes, each with a test of its own
+MIXED = ("select", "convert", "bitcast", "complex", "real", "imag", "conj")
+
+
+def test_whatever_a_primitive_accepts_is_lowered():
+    """Each pointwise primitive, for each dtype that its own rule admits."""
+    for name, primitive in PRIMITIVES.items():
+        if primitive.family not in ("pointwise", "comparison") or name in MIXED:
+            continue
+        for dtype in DTYPES:
+            if any(accepts(primitive, [Operand(dtype)] * arity) for arity in (1, 2)):
+                assert supports(name, dtype), f"{name} accepts {dtype.name}"
+
+
+class Operand:
+    shape = ()
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+
+def accepts(primitive, operands):
+    try:
+        primitive.spec(*operands)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        return False
+    return True

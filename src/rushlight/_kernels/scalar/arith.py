@@ -53,6 +53,17 @@ def _rounding(intrinsic: str):  # type: ignore[no-untyped-def]
     return lambda x: x.em.call(intrinsic, x)
 
 
+def round_even(x: Val) -> Val:
+    """The nearest integer, ties to even."""
+    em = x.em
+    if em.fma_hardware:
+        return em.call("llvm.roundeven", x)
+    # old processors would call the C library, and not every one has the function
+    magic = 2.0**23 if x.type == "float" else 2.0**52
+    a = x.abs()
+    return em.select(a.lt(magic), ((a + magic) - magic).copysign(x), x)
+
+
 def copysign(x: Val, y: Val) -> Val:
     return x.copysign(y)
 
@@ -240,7 +251,7 @@ def shift_right(x: Val, y: Val, signed: bool) -> Val:
 FLOAT_UNARY = {
     "neg": lambda x: -x, "abs": lambda x: x.abs(), "sign": float_sign, "signbit": float_signbit, "sqrt": sqrt, "rsqrt": rsqrt,
     "floor": _rounding("llvm.floor"), "ceil": _rounding("llvm.ceil"), "trunc": _rounding("llvm.trunc"),
-    "round": _rounding("llvm.roundeven"),
+    "round": round_even,
 }  # fmt: skip
 FLOAT_BINARY = {
     "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,

@@ -46,7 +46,7 @@ class Emitter(Writer):
         if prim == "full":
             return self.number((params or {})["value"], out_dtype)
         dtype = in_dtypes[0]
-        if dtype.itemsize == 2 and dtype.kind == "f":
+        if dtype.itemsize == 2 and dtype.kind == "f" and prim in _THROUGH_FLOAT:
             return _through_float(self, prim, args, in_dtypes, out_dtype)
         function = _find(prim, dtype, len(args))
         if function is None:
@@ -69,11 +69,13 @@ class Emitter(Writer):
 def supports(prim: str, dtype: DType) -> bool:
     """Whether `prim` has a lowering when its first operand has `dtype`."""
     if dtype.kind == "f" and dtype.itemsize == 2:
-        return prim in _SPECIAL or prim in UNARY or prim in BINARY
+        return prim in _SPECIAL or prim in _THROUGH_FLOAT
     return prim in _SPECIAL or any(_find(prim, dtype, arity) is not None for arity in (1, 2))
 
 
 def _find(prim: str, dtype: DType, arity: int) -> Callable[..., Value] | None:
+    if dtype.itemsize == 2 and dtype.kind == "f":
+        return None
     return _TABLES[dtype.kind][arity - 1].get(prim) if arity < 3 else None
 
 
@@ -81,6 +83,10 @@ _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "b": (BOOL_UNARY, BOOL_BINARY), "u": (INT_UNARY, INT_BINARY), "i": (INT_UNARY, INT_BINARY), "f": (UNARY, BINARY),
     "c": (COMPLEX_UNARY, COMPLEX_BINARY),
 }  # fmt: skip
+
+
+# the neighbour of a value depends on the format, so it cannot be found in another one
+_THROUGH_FLOAT = frozenset({*UNARY, *BINARY} - {"nextafter"})
 
 
 def _through_float(
