@@ -78,15 +78,22 @@ def user_globals() -> dict[str, Any]:
 def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
     # Files hold bytes as latin-1 text. Other codecs are refused: looking one up imports a module by name.
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "ascii"):
-        raise rushlight_error("_codecs.encode", (text, encoding))
+        raise bad_arguments("_codecs.encode", (text, encoding))
     return text.encode(encoding)
 
 
 def _bytearray(*args: Any) -> bytearray:
     # An int would ask for that much memory.
     if args and not isinstance(args[0], (bytes, str)):
-        raise rushlight_error("bytearray", args)
+        raise bad_arguments("bytearray", args)
     return bytearray(*(args if not args or isinstance(args[0], bytes) else (_encode(*args),)))
+
+
+def _bytes(*args: Any) -> bytes:
+    # Old protocols write b"" as a call without arguments; an int would ask for that much memory.
+    if args:
+        raise bad_arguments("bytes", args)
+    return b""
 
 
 def _set(*args: Any) -> set[Any]:
@@ -99,7 +106,7 @@ def _complex(*args: Any) -> complex:
 
 def _counter(*args: Any) -> Any:
     if args and not isinstance(args[0], (dict, list, tuple, str)):
-        raise rushlight_error("Counter", args)
+        raise bad_arguments("Counter", args)
     return collections.Counter(*args)
 
 
@@ -109,17 +116,17 @@ def _ordered_dict(*args: Any) -> Any:
 
 def _size(*args: Any) -> Any:
     if len(args) != 1 or not isinstance(args[0], (tuple, list)) or not all(type(n) is int for n in args[0]):
-        raise rushlight_error("torch.Size", args)
+        raise bad_arguments("torch.Size", args)
     return rushlight.Size(args[0])
 
 
 def _device(*args: Any) -> Any:
     if not args or not isinstance(args[0], str):
-        raise rushlight_error("torch.device", args)
+        raise bad_arguments("torch.device", args)
     return rushlight.device(*args)
 
 
-def rushlight_error(name: str, args: Any) -> Exception:
+def bad_arguments(name: str, args: Any) -> Exception:
     """The error for arguments that an honest file never gives."""
     from pickle import UnpicklingError
 
@@ -131,6 +138,7 @@ _BUILTIN: dict[str, Callable[..., Any]] = {
     "collections.Counter": _counter,
     "_codecs.encode": _encode,
     "builtins.bytearray": _bytearray,
+    "builtins.bytes": _bytes,
     "builtins.set": _set,
     "builtins.complex": _complex,
     "torch.Size": _size,

@@ -107,7 +107,7 @@ def _finished(made: Any, requires_grad: Any, metadata: Any) -> Any:
         if unknown:
             raise RuntimeError(f"corrupt file: unknown tensor metadata {sorted(map(str, unknown))}")
         if metadata.get("conj"):
-            made = made.conj()
+            made = made.conj_physical()
         if metadata.get("neg"):
             made = made.neg()
     return made.requires_grad_(True) if requires_grad else made

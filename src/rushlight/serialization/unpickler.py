@@ -23,6 +23,7 @@ __all__ = ["SafeUnpickler", "global_names"]
 _RENAMED = {
     ("__builtin__", "set"): ("builtins", "set"),
     ("__builtin__", "bytearray"): ("builtins", "bytearray"),
+    ("__builtin__", "bytes"): ("builtins", "bytes"),
     ("__builtin__", "complex"): ("builtins", "complex"),
 }
 _BLOCKED_MODULES = ("sys", "os", "posix", "nt", "subprocess", "builtins")

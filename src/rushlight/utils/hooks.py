@@ -22,10 +22,14 @@ def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def warn_if_has_hooks(tensor: Any) -> None:
     """Warn that the backward hooks of `tensor` are lost when it is saved."""
-    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
+    rare = tensor._meta
+    for hook in ((rare.hooks if rare is not None else None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
-            name = getattr(hook, "__name__", repr(hook))
-            warnings.warn(f"backward hook {name!r} on tensor will not be serialized.", stacklevel=2)
+            warnings.warn(
+                f"backward hook {hook!r} on tensor will not be serialized. If this is expected, you can decorate the "
+                "function with @torch.utils.hooks.unserializable_hook to suppress this warning",
+                stacklevel=2,
+            )
 
 
 def _boundary(*tensors: Any) -> tuple[Any, ...]:
