@@ -394,6 +394,30 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return recorded(made, "PoissonBackward0", input)
 
 
+@composite("binomial", overridable=False)
+@overridable
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Successes in `count` trials (a float tensor of whole numbers), each with the chance `prob`; shaped like `count`.
+
+    >>> torch.binomial(torch.tensor([4.0]), torch.tensor([1.0]))
+    tensor([4.])
+    """
+    check_generator("binomial", generator)
+    spec = count._spec
+    if spec.dtype is not prob._spec.dtype:
+        raise RuntimeError(
+            f"Found dtype {sampling.type_word(prob._spec.dtype)} but expected {sampling.type_word(spec.dtype)}"
+        )
+    if spec.dtype not in (FLOAT32, FLOAT64):
+        raise not_implemented("binomial_cpu", spec.dtype)
+    made = empty_spec(Spec.of(spec.dtype, spec.device, spec.shape))
+    if made._storage is not None and spec.numel:
+        counts: Any = count.detach().contiguous()  # type: ignore[attr-defined]
+        chances: Any = prob.detach().expand(spec.shape).contiguous()  # type: ignore[attr-defined]
+        streams.fill_binomial(generator, made._ptr, spec.numel, spec.dtype, counts._ptr, chances._ptr)
+    return recorded(made, "BinomialBackward0", count, prob)
+
+
 @composite("multinomial", method=True, overridable=False)
 @overridable
 def multinomial(
@@ -646,7 +670,9 @@ def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Ge
     slopes: Any = empty_spec(Spec.of(wide, input._spec.device, input._spec.shape))
     if slopes._storage is not None and slopes._spec.numel:
         values = input.detach().to(wide).contiguous()
-        if wide is FLOAT32:  # the bounds have the dtype in which the tensor computes, the uniform between them is float64
+        if (
+            wide is FLOAT32
+        ):  # the bounds have the dtype in which the tensor computes, the uniform between them is float64
             lower, upper = sampling.to_f32(lower), sampling.to_f32(upper)
         streams.fill_leaks(generator, slopes._ptr, slopes._spec.numel, wide, values._ptr, lower, upper)
     return slopes.to(dtype)

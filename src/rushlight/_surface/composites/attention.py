@@ -1,0 +1,47 @@
+"""Attention as users call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine import convert
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import SPACES, composite
+from rushlight._types.dtype import BOOL
+
+__all__: list[str] = []
+
+
+@composite("scaled_dot_product_attention", spaces=("nn.functional",))
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query @ key^T * scale + mask) @ value.
+
+    Shapes: query (..., L, E), key (..., S, E), value (..., S, Ev); the result is (..., L, Ev). `attn_mask` broadcasts to (..., L, S): bool (True
+    takes part) or added to the scores. `scale` defaults to 1/sqrt(E). With `dropout_p` > 0 attention weights are dropped.
+    """
+    if dropout_p > 0.0:
+        return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)  # type: ignore[no-any-return]
+
+
+def _with_dropout(query: Any, key: Any, value: Any, mask: Any, p: float, is_causal: bool, scale: float | None, enable_gqa: bool) -> Tensor:
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+    scores = (query * factor) @ key.transpose(-2, -1)
+    if is_causal:
+        mask = SPACES["torch"]["ones"](query.shape[-2], key.shape[-2], dtype=BOOL).tril()
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), float("-inf")) if mask.dtype.kind == "b" else scores + mask
+    weights = SPACES["nn.functional"]["dropout"](scores.softmax(-1), p, True)
+    return weights @ value  # type: ignore[no-any-return]

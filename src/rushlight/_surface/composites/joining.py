@@ -1,0 +1,225 @@
+"""Taking apart and putting together: split, chunk, meshgrid, einsum, broadcasting several tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine import convert
+from rushlight._engine.creation import as_shape
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.dtype import INT64
+from rushlight._types.layout import broadcast_shapes
+
+__all__: list[str] = []
+
+
+def _tensors(values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    if len(values) == 1 and isinstance(values[0], (list, tuple)):
+        values = tuple(values[0])
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"expected Tensor as element, but got {type(value).__name__}")
+    return values
+
+
+@composite("broadcast_tensors")
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Views of the tensors in their common shape."""
+    given = _tensors(tensors)
+    shape = broadcast_shapes(*[t._spec.shape for t in given])
+    return tuple([t.expand(shape) for t in given])  # type: ignore[attr-defined]
+
+
+@composite("broadcast_to", method=True)
+def broadcast_to(input: Tensor, size: Any) -> Tensor:  # noqa: A002
+    """`expand` under its NumPy name."""
+    return input.expand(as_shape((size,)))  # type: ignore[attr-defined, no-any-return]
+
+
+@composite("meshgrid")
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Grids of coordinates from vectors of them."""
+    given = _tensors(tensors)
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    if not given:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    for t in given:
+        if t._spec.ndim > 1:
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {list(t.shape)}")
+    if any(t.dtype is not given[0].dtype for t in given):
+        raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+    swap = indexing == "xy" and len(given) >= 2
+    order = [given[1], given[0], *given[2:]] if swap else list(given)
+    shape = tuple(t.numel() for t in order)  # type: ignore[attr-defined]
+    grids = []
+    for place, t in enumerate(order):
+        view = t.view(tuple(-1 if d == place else 1 for d in range(len(shape))))  # type: ignore[attr-defined]
+        grids.append(view.expand(shape))
+    if swap:
+        grids = [g.swapaxes(0, 1) for g in grids]
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+@composite("einsum")
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Sums of products by Einstein's convention: `einsum("ij,jk->ik", a, b)`."""
+    if not isinstance(equation, str):
+        equation, operands = _from_sublists(equation, operands)
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    return convert.call("einsum_core", equation, tuple(operands))  # type: ignore[no-any-return]
+
+
+def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    if len(rest) < 1:
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list")
+    items = [first, *rest]
+
+    def letters(places: Any) -> str:
+        return "".join("..." if p is Ellipsis else chr(ord("A") + p if p < 26 else ord("a") + p - 26) for p in places)
+
+    pairs = len(items) // 2
+    equation = ",".join(letters(items[2 * i + 1]) for i in range(pairs))
+    if len(items) % 2:
+        equation += "->" + letters(items[-1])
+    return equation, tuple(items[2 * i] for i in range(pairs))
+
+
+@composite("block_diag")
+def block_diag(*tensors: Any) -> Tensor:
+    """The matrices along the diagonal of one large matrix."""
+    given = _tensors(tensors) if tensors else ()
+    return convert.call("block_diag_core", tuple(given))  # type: ignore[no-any-return]
+
+
+@composite("tensordot")
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
+    """Products summed over `dims`: a number of last and first dims, or two lists of dims."""
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()  # type: ignore[attr-defined]
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a._spec.ndim, b._spec.ndim):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        left, right = list(range(a._spec.ndim - dims, a._spec.ndim)), list(range(dims))
+    else:
+        left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
+    found = convert.call("tensordot_core", a, b, tuple(left), tuple(right))
+    return found if out is None else out.copy_(found)  # type: ignore[no-any-return]
+
+
+@composite("repeat_interleave", method=True)
+def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:  # noqa: A002
+    """Each element (along `dim`) several times; `repeats` is one number or one for each."""
+    if repeats is None:  # repeat_interleave(repeats): the numbers 0.. as often as repeats says
+        counts = input
+        places = SPACES["torch"]["arange"](counts.numel())
+        return repeat_interleave(places, counts)
+    if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats._spec.ndim == 0:  # type: ignore[attr-defined]
+        repeats = int(repeats.item())  # type: ignore[attr-defined]
+    if isinstance(repeats, int):
+        return convert.call("repeat_interleave_core", input, repeats, dim)  # type: ignore[no-any-return]
+    counts = repeats.tolist() if isinstance(repeats, Tensor) else list(repeats)
+    if any(c < 0 for c in counts):
+        raise RuntimeError("repeats can not be negative")
+    if dim is None:
+        input, dim = input.reshape(-1), 0  # noqa: A001
+    size = input.shape[dim]
+    if len(counts) == 1:
+        counts = counts * size
+    if len(counts) != size:
+        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {len(counts)} and input.size({dim}) = {size}")
+    places = [i for i, c in enumerate(counts) for _ in range(c)]
+    return input.index_select(dim, SPACES["torch"]["tensor"](places, dtype=INT64))  # type: ignore[no-any-return]
+
+
+
+
+@composite("bucketize")
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:  # noqa: A002
+    """The bucket of each value between sorted boundaries."""
+    values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
+    found = convert.call("bucketize_core", values, boundaries, right)
+    found = found.int() if out_int32 else found
+    return found if out is None else out.copy_(found)  # type: ignore[no-any-return]
+
+
+@composite("atleast_1d")
+def atleast_1d(*tensors: Any) -> Any:
+    """0-dim tensors get one dim."""
+    return _at_least(tensors, lambda t: t.reshape(1) if t._spec.ndim == 0 else t)
+
+
+@composite("atleast_2d")
+def atleast_2d(*tensors: Any) -> Any:
+    """Fewer than two dims become two."""
+    return _at_least(tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t)
+
+
+@composite("atleast_3d")
+def atleast_3d(*tensors: Any) -> Any:
+    """Fewer than three dims become three."""
+    def grow(t: Any) -> Any:
+        n = t._spec.ndim
+        return t.reshape(1, 1, 1) if n == 0 else t.unsqueeze(0).unsqueeze(-1) if n == 1 else t.unsqueeze(-1) if n == 2 else t
+
+    return _at_least(tensors, grow)
+
+
+def _at_least(tensors: tuple[Any, ...], grow: Any) -> Any:
+    if len(tensors) == 1 and isinstance(tensors[0], Tensor):
+        return grow(tensors[0])
+    return tuple([grow(t) for t in _tensors(tensors)])
+
+
+@composite("cartesian_prod")
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """All combinations of one element from each."""
+    given = _tensors(tensors)
+    for t in given:
+        if t._spec.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")
+    if len(given) == 1:
+        return given[0]
+    return SPACES["torch"]["stack"]([g.reshape(-1) for g in meshgrid(*given, indexing="ij")], 1)  # type: ignore[no-any-return]
+
+
+@composite("chain_matmul")
+def chain_matmul(*matrices: Any) -> Tensor:
+    """The product of several matrices, from the left."""
+    given = _tensors(matrices)
+    made = given[0]
+    for matrix in given[1:]:
+        made = function_of("mm")(made, matrix)
+    return made
+
+
+def _window(name: str, coefficients: Any) -> None:
+    def function(window_length: int, periodic: bool = True, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+                 layout: Any = None, pin_memory: bool = False, **kwargs: Any) -> Tensor:  # fmt: skip
+        from rushlight._types.promotion import default_dtype
+
+        kind = dtype or default_dtype()
+        if not kind.is_floating_point:
+            raise RuntimeError(f"{name} expects floating point dtypes, got: {kind!r}")
+        if window_length < 0:
+            raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
+        if coefficients is None:
+            made = convert.call("bartlett_window_core", window_length, periodic, kind)
+        else:
+            made = convert.call("cosine_window_core", window_length, periodic, coefficients(*args, **kwargs), kind)
+        return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
+
+    function.__doc__ = f"The {name.removesuffix('_window')} window of this length; periodic for spectral analysis."
+    composite(name)(function)
+
+
+_window("hann_window", lambda: (0.5, -0.5))
+_window("hamming_window", lambda alpha=0.54, beta=0.46: (float(alpha), -float(beta)))
+_window("blackman_window", lambda: (0.42, -0.5, 0.08))
+_window("bartlett_window", None)
