@@ -235,3 +235,26 @@ def test_many_blocks_at_once():
         held[step] = (s, stamp)
     for s, stamp in held.values():
         assert (np.frombuffer(s, np.uint8) == stamp).all()
+
+
+def test_resize():
+    s = storage.alloc(100)
+    np.frombuffer(s, np.uint8)[:] = np.arange(100)
+    live = storage.memory_stats()["live"]
+    storage.resize(s, 10_000)
+    assert s.nbytes == 10_000
+    np.testing.assert_array_equal(np.frombuffer(s, np.uint8)[:100], np.arange(100))
+    storage.resize(s, 10)
+    np.testing.assert_array_equal(np.frombuffer(s, np.uint8), np.arange(10))
+    assert storage.memory_stats()["live"] == live
+    storage.resize(s, 0)
+    assert (s.ptr, s.nbytes, storage.memory_stats()["live"]) == (0, 0, live - 1)
+    storage.resize(s, 5)
+    assert s.ptr and storage.memory_stats()["live"] == live
+    array = np.zeros(4)
+    with pytest.raises(RuntimeError, match="not resizable"):
+        storage.resize(storage.from_owner(array.ctypes.data, array.nbytes, array), 8)
+    with pytest.raises(TypeError, match="a Storage and a number"):
+        storage.resize(array, 8)
+    with pytest.raises(ValueError, match="negative"):
+        storage.resize(s, -1)

@@ -242,3 +242,31 @@ def test_sleeping_without_futex(run_python):
     """The way of systems without futex: a condition variable."""
     done = run_python("-c", _CONDITION.format(here=os.path.dirname(__file__)))
     assert done.returncode == 0, done.stderr
+
+
+@native("i32(ptr, ptr, i64)")
+def halve_kernel(bufs, ints, piece):
+    bufs.ptr[0].f32[piece] = bufs.ptr[1].f32[piece] * f32(0.5)
+    return 0
+
+
+def test_flush_denormal_reaches_the_workers():
+    threads.set_num_threads(3)
+    k = stubs.make_kernel_callable(stubs.native_address(halve_kernel), "halve")
+    a, o = np.full(5000, 2e-38, np.float32), np.zeros(5000, np.float32)
+
+    words = constants(5000, 1)
+
+    def halves():
+        o[:] = -1
+        k(ctypes.addressof(words), o.ctypes.data, a.ctypes.data)
+        return o
+
+    assert (halves() == np.float32(1e-38)).all()
+    try:
+        if not threads.set_flush_denormal(True):
+            pytest.skip("this machine cannot")
+        assert (halves() == 0).all()
+    finally:
+        threads.set_flush_denormal(False)
+    assert (halves() == np.float32(1e-38)).all()

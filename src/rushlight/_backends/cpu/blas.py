@@ -41,7 +41,7 @@ _SYSTEM = {
 class Blas:
     """A BLAS library: `path` (None: plain loops), `wide` (64-bit integers), `symbols` (addresses under our names)."""
 
-    __slots__ = ("_library", "path", "symbols", "wide")
+    __slots__ = ("_gate", "_library", "path", "symbols", "wide")
 
     def __init__(self, library: Any, path: str | None) -> None:
         self._library, self.path, self.wide = library, path, False
@@ -67,6 +67,10 @@ class Blas:
                 add(f"rl_cblas_{letter}{name}", f"{prefix}cblas_{letter}{name}{suffix}")
         for name in ("set", "get"):
             add(f"rl_blas_{name}_threads", f"{prefix}openblas_{name}_num_threads{suffix}")
+        self._gate = (ctypes.c_int64 * 8)()
+        self.symbols["rl_blas_gate"] = ctypes.addressof(self._gate)
+        if hasattr(os, "register_at_fork"):  # another thread may have been inside when the process was copied
+            os.register_at_fork(after_in_child=lambda: ctypes.memset(self._gate, 0, ctypes.sizeof(self._gate)))
 
     @property
     def gated(self) -> bool:

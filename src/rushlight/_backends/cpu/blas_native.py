@@ -14,6 +14,7 @@ from rushlight._backends.native import (
     atomic_cas,
     atomic_store,
     extern,
+    extern_data,
     f32,
     f64,
     i8,
@@ -26,7 +27,6 @@ from rushlight._backends.native import (
     pause,
     ptr,
     stack,
-    static,
     store,
     u8,
 )  # fmt: skip
@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[str, Type, int]] = {
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
 SMALL = 512  # multiplications below which a plain loop is faster than a call of BLAS
 SINGLE = 1 << 18  # multiplications up to which OpenBLAS uses one thread of its own accord
-GATE = static("rl_blas_gate", 64)  # lock, calls inside, the user's thread count
+GATE = extern_data("rl_blas_gate")  # lock, calls inside, the user's thread count: one for all kernels of a process
 
 malloc = extern("malloc", "ptr(i64)")
 free = extern("free", "void(ptr)")

@@ -16,6 +16,7 @@ from rushlight._backends.native import (
     extern,
     extern_data,
     i64,
+    memcpy,
     memset,
     native,
     ptr,
@@ -30,6 +31,7 @@ __all__ = [
     "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK",
     "PEAK_HELD", "STATE", "STATE_WORDS", "S_PTR", "STORAGE_BYTES", "STORAGE_TYPE", "SYSTEM_CALLS", "TOTAL", "TRIMS",
     "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
+    "py_resize",
     "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new",
 ]  # fmt: skip
 
@@ -67,6 +69,7 @@ PyLong_AsLongLong = extern("PyLong_AsLongLong", "i64(ptr)")
 PyLong_AsUnsignedLongLong = extern("PyLong_AsUnsignedLongLong", "u64(ptr)")
 PyBuffer_FillInfo = extern("PyBuffer_FillInfo", "i32(ptr, ptr, ptr, i64, i32, i32)")
 PyExc_ValueError = extern_data("PyExc_ValueError")
+PyExc_RuntimeError = extern_data("PyExc_RuntimeError")
 PyExc_TypeError = extern_data("PyExc_TypeError")
 Py_None = extern_data("_Py_NoneStruct")
 
@@ -329,6 +332,35 @@ def py_from_owner(self, args, nargs):
     if out is None:
         Py_DecRef(owner)
     return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_resize(self, args, nargs):
+    """resize(storage, nbytes): new memory for a Storage of the pool, with the old bytes as far as they fit."""
+    if nargs != 2 or args.ptr[0].ptr[1] != STATE.ptr[STORAGE_TYPE]:
+        return PyErr_Format(PyExc_TypeError.ptr[0], "resize takes a Storage and a number of bytes")
+    nbytes = PyLong_AsLongLong(args.ptr[1])
+    if nbytes == -1 and PyErr_Occurred() is not None:
+        return None
+    storage = args.ptr[0]
+    old, size = storage.ptr[S_PTR], storage.i64[S_NBYTES]
+    if nbytes < 0:
+        return PyErr_Format(PyExc_ValueError.ptr[0], "cannot resize to a negative number of bytes (%lld)", nbytes)
+    if storage.ptr[S_OWNER] is not None:
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], "Trying to resize storage that is not resizable")
+    new: ptr = None
+    if nbytes > 0:
+        new = block_alloc(nbytes)
+        if new is None:
+            return None
+        memcpy(new, old, min(size, nbytes))
+    if storage.i64[S_POOLED] == 1:
+        block_free(old, size)
+    storage.ptr[S_PTR] = new
+    storage.i64[S_NBYTES] = nbytes
+    storage.i64[S_POOLED] = i64(nbytes > 0)
+    Py_IncRef(Py_None)
+    return Py_None
 
 
 @native("ptr(ptr, ptr, i64)")

@@ -95,11 +95,12 @@ threads_state = threads_native.THREADS
 _ROOTS = (
     runtime_tables,
     pool_native.py_alloc, pool_native.py_alloc_zeroed, pool_native.py_from_owner, pool_native.py_empty_cache,
+    pool_native.py_resize,
     pool_native.storage_dealloc, pool_native.storage_buffer, pool_native.block_alloc, pool_native.block_free,
     stub_native.py_make_callable, stub_native.handle_dealloc, stub_native.rl_fail, stub_native.rl_arg_int,
     stub_native.rl_arg_ptr, stub_native.rl_arg_f64, stub_native.rl_count_error, stub_native.rl_raise,
     threads_native.rl_parallel_for, threads_native.threads_init, threads_native.threads_stop,
-    threads_native.threads_forked, threads_native.spin_many,
+    threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
 )  # fmt: skip
 
 # what kernels and bound native functions may call in the runtime
@@ -110,8 +111,8 @@ class Runtime:
     """The loaded runtime.  `state` and `threads` are its tables, as arrays of 64-bit integers.
 
     `alloc(nbytes)`, `alloc_zeroed(nbytes)` and `from_owner(address, nbytes, owner)` return a `Storage`; `empty_cache()`
-    gives free memory back; `make_callable` is described in `stub_native`; `symbols` are addresses for kernels to link
-    to.
+    gives free memory back; `resize(storage, nbytes)` changes a Storage of the pool, keeping what
+    fits; `make_callable` is described in `stub_native`; `symbols` are addresses for kernels to link to.
     """
 
     def __init__(self) -> None:
@@ -135,7 +136,9 @@ class Runtime:
         method = self._method
         self.alloc, self.alloc_zeroed = method("py_alloc", "alloc"), method("py_alloc_zeroed", "alloc_zeroed")
         self.from_owner = method("py_from_owner", "from_owner")
-        self.empty_cache = method("py_empty_cache", "empty_cache")
+        self.empty_cache, self.resize = method("py_empty_cache", "empty_cache"), method("py_resize", "resize")
+        # native code points to all of this; it must outlive even the modules, which are emptied at exit
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 
     def address(self, name: str) -> int:
         """The address of an exported native function of the runtime."""

@@ -5,8 +5,8 @@
     >>> s.nbytes, s.version, s.owner, s.ptr % 64
     (1000, 0, None, 0)
 
-`alloc`, `alloc_zeroed`, `from_owner` and `Storage` are the runtime's own native objects; importing them from here
-loads the runtime, so modules that are imported early should ask for them late.
+`alloc`, `alloc_zeroed`, `from_owner`, `resize` and `Storage` are the runtime's own native objects; importing them from
+here loads the runtime, so modules that are imported early should ask for them late.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "set_pool_cap",
 ]
 
-_NATIVE = ("Storage", "alloc", "alloc_zeroed", "from_owner")
+_NATIVE = ("Storage", "alloc", "alloc_zeroed", "from_owner", "resize")
 
 
 def __getattr__(name: str) -> Any:

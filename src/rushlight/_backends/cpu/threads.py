@@ -9,7 +9,7 @@ from rushlight._backends.cpu.threads_native import WANTED
 from rushlight._base.lazy import LazyModule
 from rushlight._base.log import log
 
-__all__ = ["NUM_THREADS", "get_num_threads", "set_num_threads", "stop_threads"]
+__all__ = ["NUM_THREADS", "get_num_threads", "set_flush_denormal", "set_num_threads", "stop_threads"]
 
 _ctypes = LazyModule("ctypes")
 
@@ -32,6 +32,14 @@ def set_num_threads(count: int) -> None:
     if _runtime.is_loaded():
         limits.apply_threads(_runtime.runtime())
     log("threads", f"{limits.wanted_threads()} threads")
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Take denormal numbers for zero, or not, in this thread and the pool's workers; False where that cannot be."""
+    runtime = _runtime.runtime()
+    supported = _ctypes.CFUNCTYPE(_ctypes.c_int64, _ctypes.c_int64)(runtime.address("flush_denormals"))(int(mode))
+    stop_threads()  # they inherit the setting when they start again
+    return bool(supported)
 
 
 def stop_threads() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 
+from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import (
     atomic_add,
     atomic_cas,
@@ -23,11 +24,13 @@ from rushlight._backends.native import (
     atomic_store,
     call_ptr,
     extern,
+    float_control,
     i32,
     i64,
     native,
     pause,
     ptr,
+    set_float_control,
     stack,
     static,
     u64,
@@ -241,6 +244,21 @@ def threads_stop(wanted):
     if wanted > 0:
         THREADS.i64[WANTED] = wanted
     atomic_store(i32, THREADS, LOCK4, 0)
+
+
+# DAZ and FTZ of MXCSR; FZ of FPCR
+FLUSH_BITS = {"x86_64": 0x8040, "aarch64": 1 << 24}.get(host_target().arch, 0)
+
+
+@native("i64(i64)")
+def flush_denormals(on):
+    """Let the calling thread take denormal numbers for zero, or not; workers inherit it when they start.
+
+    Returns 1 where the machine can.
+    """
+    word = float_control()
+    set_float_control(word | u64(FLUSH_BITS) if on != 0 else word & ~u64(FLUSH_BITS))
+    return i64(FLUSH_BITS != 0)
 
 
 # ***** running *****

@@ -29,8 +29,9 @@ None`). `stack(64)` is local memory; `static("name", nbytes)` declares zeroed me
 **Calls**: other native functions, `extern("log", "f64(f64)")` (a C function declared at module level, `...` for
 varargs), `call_ptr("i32(ptr)", f, p)` through a pointer, and the intrinsics of `intrinsics.py`: atomic_load/store/add/
 xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, mulhi, funnel_left, popcount, clz, ctz, bswap, sdiv, srem,
-sqrt, floor, ceil, trunc, rint, fma, copysign, isnan, bits, bitcast, select, unlikely, trap.  A native function's name,
-a string and `extern_data("PyExc_ValueError")` are pointers where a ptr is expected.
+sqrt, floor, ceil, trunc, rint, fma, copysign, isnan, bits, bitcast, select, unlikely, trap, float_control,
+set_float_control.  A native function's name, a string and `extern_data("PyExc_ValueError")` are pointers where a ptr
+is expected.
 
 **Compile time**: module-level and closure ints, floats, strings and types are constants; an `if` on such
 (`if T is f32`, `if T.is_float`) drops the other arm, so one function made in a factory serves many types:
@@ -64,6 +65,7 @@ from rushlight._backends.native.intrinsics import (
     copysign,
     ctz,
     fence,
+    float_control,
     floor,
     fma,
     funnel_left,
@@ -79,6 +81,7 @@ from rushlight._backends.native.intrinsics import (
     rint,
     sdiv,
     select,
+    set_float_control,
     sqrt,
     srem,
     stack,
@@ -115,8 +118,8 @@ from rushlight._backends.native.types import (
 __all__ = [
     "TYPES", "Extern", "ExternData", "Intrinsic", "NativeFunction", "Signature", "Static", "Type", "atomic_add",
     "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bitcast", "bits", "bswap", "call_ptr", "ceil", "clz",
-    "copysign", "ctz", "extern", "extern_data", "f32", "f64", "fence", "floor", "fma", "funnel_left", "i1", "i8",
-    "i16", "i32", "i64", "isnan", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause", "popcount",
-    "prefetch", "ptr", "rint", "sdiv", "select", "sqrt", "srem", "stack", "static", "store", "trap", "trunc", "u8",
-    "u16", "u32", "u64", "unlikely", "void",
+    "copysign", "ctz", "extern", "extern_data", "f32", "f64", "fence", "float_control", "floor", "fma", "funnel_left",
+    "i1", "i8", "i16", "i32", "i64", "isnan", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause",
+    "popcount", "prefetch", "ptr", "rint", "sdiv", "select", "set_float_control", "sqrt", "srem", "stack", "static",
+    "store", "trap", "trunc", "u8", "u16", "u32", "u64", "unlikely", "void",
 ]  # fmt: skip

@@ -9,9 +9,9 @@ from rushlight._backends.native.types import Signature, Type, f32, f64, i1, i64,
 
 __all__ = [
     "Intrinsic", "atomic_add", "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bits", "bitcast", "bswap",
-    "call_ptr", "ceil", "clz", "copysign", "ctz", "fence", "floor", "fma", "funnel_left", "isnan", "load", "memcpy",
-    "memmove", "memset", "mulhi", "pause", "popcount", "prefetch", "rint", "sdiv", "select", "sqrt", "srem", "stack",
-    "store", "trap", "trunc", "unlikely",
+    "call_ptr", "ceil", "clz", "copysign", "ctz", "fence", "float_control", "floor", "fma", "funnel_left", "isnan",
+    "load", "memcpy", "memmove", "memset", "mulhi", "pause", "popcount", "prefetch", "rint", "sdiv", "select",
+    "set_float_control", "sqrt", "srem", "stack", "store", "trap", "trunc", "unlikely",
 ]  # fmt: skip
 
 
@@ -297,6 +297,34 @@ def call_ptr(c: Any, args: list[Any]) -> Any:
     if len(args) < 2 or not isinstance(args[0], str):
         c.fail('write call_ptr("i32(ptr, i64)", f, ...)')
     return c.call(c.typed(args[1], ptr).text, Signature(args[0]), args[2:])
+
+
+@_intrinsic(0)
+def float_control(c: Any, args: list[Any]) -> Any:
+    """float_control(): the thread's floating point control word, as u64 (MXCSR, FPCR; 0 elsewhere)."""
+    if c.arch == "x86_64":
+        c.count += 1
+        c.entry.append(f"  %control.{c.count} = alloca i32")
+        p = f"%control.{c.count}"
+        c.emit(c.intrinsic("llvm.x86.sse.stmxcsr", "void", "ptr", f"ptr {p}"))
+        return c.cast(c.op(u32, f"load i32, ptr {p}"), u64)
+    if c.arch in ("aarch64", "arm64"):
+        return c.op(u64, c.intrinsic("llvm.aarch64.get.fpcr", "i64", "", ""))
+    return c.value(u64, "0")
+
+
+@_intrinsic(1)
+def set_float_control(c: Any, args: list[Any]) -> Any:
+    """set_float_control(word): set what float_control() reads."""
+    word = c.typed(args[0], u64)
+    if c.arch == "x86_64":
+        c.count += 1
+        c.entry.append(f"  %control.{c.count} = alloca i32")
+        p = f"%control.{c.count}"
+        c.emit(f"store {c.cast(word, u32)}, ptr {p}")
+        c.emit(c.intrinsic("llvm.x86.sse.ldmxcsr", "void", "ptr", f"ptr {p}"))
+    elif c.arch in ("aarch64", "arm64"):
+        c.emit(c.intrinsic("llvm.aarch64.set.fpcr", "void", "i64", f"{word}"))
 
 
 @_intrinsic(0)
