@@ -49,8 +49,8 @@ FILLS: dict[str, Callable[[Any, int, str], Any]] = {
     "random_to": _filled("random_", 100),
     "random_from_to": _filled("random_", -20, 77),
     "dropout": lambda t, n, dtype: t.nn.functional.dropout(t.ones(n, dtype=getattr(t, dtype)), 0.25),
-    "bernoulli_tensor": lambda t, n, dtype: t.bernoulli(t.linspace(0, 1, n, dtype=t.float64).to(getattr(t, dtype))),
-    "poisson": lambda t, n, dtype: t.poisson(t.linspace(0, 40, n, dtype=t.float64).to(getattr(t, dtype))),
+    "bernoulli_tensor": lambda t, n, dtype: t.bernoulli((t.arange(n, dtype=t.float64) / n).to(getattr(t, dtype))),
+    "poisson": lambda t, n, dtype: t.poisson((t.arange(n, dtype=t.float64) / n * 40).to(getattr(t, dtype))),
 }
 
 
@@ -241,6 +241,18 @@ def _states(t: Any) -> Any:
             t.rand(n)
         out.append(t.get_rng_state())
     return out
+
+
+@case("binomial")
+def _binomial(t: Any) -> Any:
+    t.manual_seed(13)
+    out = []
+    for dtype in (t.float32, t.float64):
+        for trials in (1, 7, 30, 1000, 123456):
+            out.append(
+                t.binomial(t.full((40,), float(trials), dtype=dtype), (t.arange(40, dtype=t.float64) / 39).to(dtype))
+            )
+    return [*out, t.rand(2)]
 
 
 @case("activations")

@@ -24,12 +24,12 @@ def _uniform(low: float, high: float) -> Callable[..., None]:
 
 def _bernoulli_each(g: Any, ptr: int, n: int, dtype: Any) -> None:
     double = dtype.name == "float64"
-    p = _rounded(np.linspace(0, 1, n), dtype).astype(np.float64 if double else np.float32)
+    p = _rounded(np.arange(n) / n, dtype).astype(np.float64 if double else np.float32)
     assert streams.fill_bernoulli_each(g, ptr, n, dtype, p.ctypes.data, double)
 
 
 def _poisson(g: Any, ptr: int, n: int, dtype: Any) -> None:
-    rates = _rounded(np.linspace(0, 40, n), dtype)
+    rates = _rounded(np.arange(n) / n * 40, dtype)
     assert streams.fill_poisson(g, ptr, n, dtype, rates.ctypes.data)
 
 

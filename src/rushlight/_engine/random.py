@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
 __all__ = [
-    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_bernoulli_each", "fill_cauchy",
+    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
     "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern",
 ]  # fmt: skip
@@ -176,6 +176,10 @@ class Generator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restored, (self.state_bytes(),))
+
+    def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
+        """What PyTorch pickles of a generator: seed, offset (None on the CPU), state."""
+        self.set_state(state[2])
 
     def state_bytes(self) -> bytes:
         """The state as `get_state` gives it, the bytes that PyTorch would give."""
@@ -402,6 +406,11 @@ def fill_leaks(
 ) -> None:
     """Slopes for n float32 or float64 numbers: uniform in [low, high) for those <= 0, else 1.  Only the former draw."""
     _draw(_kernel("leaks", _KINDS[dtype.name]), generator, ptr, n, x_ptr, float(low), float(high))
+
+
+def fill_binomial(generator: Generator | None, ptr: int, n: int, dtype: DType, counts_ptr: int, p_ptr: int) -> None:
+    """Binomial numbers for n counts and n probabilities held as float32 or float64."""
+    _draw(_kernel("binomial", _KINDS[dtype.name]), generator, ptr, n, counts_ptr, p_ptr)
 
 
 # ***** order *****

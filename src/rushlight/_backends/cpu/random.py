@@ -622,6 +622,92 @@ def _leaks(kind: str) -> NativeFunction:
     return leaks
 
 
+@native("f64(f64)", inline=True)
+def stirling_tail(k):
+    """What Stirling's formula leaves out of log(k!), for a whole k."""
+    if k >= 10.0:
+        square = (k + 1.0) * (k + 1.0)
+        return (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0) / square) / square) / (k + 1.0)
+    low = select(k < 1.0, 0.0810614667953272, select(k < 2.0, 0.0413406959554092, 0.0276779256849983))
+    low = select(k < 3.0, low, select(k < 4.0, 0.02079067210376509, 0.0166446911898211))
+    high = select(k < 6.0, 0.0138761288230707, select(k < 7.0, 0.0118967099458917, 0.0104112652619720))
+    high = select(k < 8.0, high, select(k < 9.0, 0.00925546218271273, 0.00833056343336287))
+    return select(k < 5.0, low, high)
+
+
+def _binomial(kind: str) -> NativeFunction:
+    """`binomial(state, out, n, counts, p)`: successes in counts[i] trials, each of chance p[i]; both in the dtype of the result.
+
+    Few expected successes: trials until the next success, added up.  Ten and more: Hoermann's transformed rejection (BTRS).
+    The parameters are computed in the dtype itself, the rest in float64, as PyTorch mixes them.
+    """
+    P = f64 if kind == "f64" else f32
+    log1p_of = log1p if P is f64 else extern("log1pf", "f32(f32)")
+
+    @native(f"{kind}(ptr, {kind}, {kind})", name=f"rl_binomial_few_{kind}")
+    def few(state, count, p):
+        log_failure = f64(log1p_of(-p))
+        trials = 0.0
+        successes = P(0.0)
+        while True:
+            trials += ceil(log(draw_unit(state)) / log_failure)
+            if trials > f64(count):
+                return successes
+            successes += P(1.0)
+        return successes
+
+    @native(f"{kind}(ptr, {kind}, {kind})", name=f"rl_binomial_many_{kind}")
+    def many(state, count, p):
+        n = f64(count)
+        spread = f64(sqrt(count * p * (P(1.0) - p)))
+        b = 1.15 + 2.53 * spread
+        a = -0.0873 + 0.0248 * b + 0.01 * f64(p)
+        c = f64(count * p) + 0.5
+        accept = 0.92 - 4.2 / b
+        odds = f64(p / (P(1.0) - p))
+        alpha = (2.83 + 5.1 / b) * spread
+        mode = f64(floor((count + P(1.0)) * p))
+        while True:
+            u = draw_unit(state) - 0.5
+            v = draw_unit(state)
+            us = 0.5 - abs(u)
+            k = P(floor((2.0 * a / us + b) * u + c))
+            if k >= P(0.0) and k <= count:
+                if us >= 0.07 and v <= accept:
+                    return k
+                rest = f64(count - k + P(1.0))
+                bound = (mode + 0.5) * log((mode + 1.0) / (odds * (n - mode + 1.0)))
+                bound = bound + f64(count + P(1.0)) * log((n - mode + 1.0) / rest)
+                bound = bound + (f64(k) + 0.5) * log(odds * rest / f64(k + P(1.0)))
+                bound = bound + stirling_tail(mode) + stirling_tail(n - mode) - stirling_tail(f64(k)) - stirling_tail(f64(count - k))
+                if log(v * alpha / (a / (us * us) + b)) <= bound:
+                    return k
+        return P(0.0)
+
+    @native("void(ptr, ptr, i64, ptr, ptr)", name=f"rl_binomial_{kind}")
+    def binomial(state, out, n, counts, chances):
+        take(state, state, 0)  # makes sure that the state is seeded
+        for i in range(n):
+            count = load(P, counts, i)
+            p = load(P, chances, i)
+            made = P(0.0)
+            if count > P(0.0) and p > P(0.0):
+                q = p
+                if p > P(0.5):
+                    q = P(1.0 - f64(p))
+                if p >= P(1.0):
+                    made = count
+                elif f64(count * q) >= 10.0:
+                    made = many(state, count, q)
+                else:
+                    made = few(state, count, q)
+                if p > P(0.5) and p < P(1.0):
+                    made = count - made
+            store(P, out, i, made)
+
+    return binomial
+
+
 # ***** the table *****
 
 _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
@@ -640,6 +726,7 @@ _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
     "multinomial": _multinomial,
     "poisson": _poisson,
     "leaks": _leaks,
+    "binomial": _binomial,
 }
 _made: dict[tuple[str, str], NativeFunction] = {}
 _bound: dict[tuple[str, str], Callable[..., Any]] = {}
