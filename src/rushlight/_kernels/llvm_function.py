@@ -39,10 +39,10 @@ class Scope:
 class Lanes:
     """The loop variable that goes through vector lanes at present."""
 
-    __slots__ = ("mask", "var", "width")
+    __slots__ = ("left", "mask", "var", "width")
 
-    def __init__(self, var: Var, width: int, mask: Val | None) -> None:
-        self.var, self.width, self.mask = var, width, mask
+    def __init__(self, var: Var, width: int, mask: Val | None, left: str = "") -> None:
+        self.var, self.width, self.mask, self.left = var, width, mask, left
 
 
 class Printer:
@@ -270,7 +270,8 @@ class Printer:
         def inside(iv: str, carried: list[str]) -> list[str]:
             mask = self.tail_mask(iv, hi, width) if masked else None
             before = self.lanes
-            self.lanes = Lanes(var, width, mask)
+            left = self.scalar(f"sub i64 {hi}, {iv}", "i64", self.here()) if masked else ""
+            self.lanes = Lanes(var, width, mask, left)
             result = body(carried)
             self.lanes = before
             return result
@@ -883,7 +884,7 @@ class Printer:
         varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
         if len(varying) == 1 and varying[0] == (lanes.var, 1):
             return self.load_block(self.pointer(buffer, ix), buffer.dtype, lanes.width, mask, depth), lanes.width
-        if mask is None and len(varying) == 1 and varying[0][0] is lanes.var and buffer.dtype.kind != "c":
+        if guard is None and len(varying) == 1 and varying[0][0] is lanes.var:
             return self.load_steps(buffer, ix, varying[0][1], depth), lanes.width
         return self.gather(buffer, ix, mask, depth), lanes.width
 
@@ -937,28 +938,62 @@ class Printer:
         return self.write(here, lambda: em.from_memory(name, dtype))
 
     def load_steps(self, buffer: Buffer, ix: Ix, step: int, depth: int) -> Value:
-        """Elements at even steps, one load per lane: faster than gathers where those are microcoded."""
-        assert self.lanes is not None
-        w, dtype = self.lanes.width, buffer.dtype
-        em, t = self.emitter(w), mem_type(dtype)
-        pointer, by = self.pointer(buffer, ix), self.slot(step)
-        lines, vt = self.scopes[depth].lines, em.mem_vt(dtype)
-        vector = "poison"
-        for k in range(w):
-            if k:
-                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {by}", "ptr", depth)
-            one, new = em.fresh(), em.fresh()
-            lines.append(f"  {one} = load {t}, ptr {pointer}, align {_align(dtype)}")
-            lines.append(f"  {new} = insertelement {vt} {vector}, {t} {one}, i64 {k}")
-            vector = new
-        return self.write(depth, lambda: em.from_memory(vector, dtype))
+        """Elements at even steps, one load per lane: faster than gathers, which many machines do in microcode.
+
+        Lanes beyond the end read the last element once more.
+        """
+        lanes = self.lanes
+        assert lanes is not None
+        pointer, by, t = self.pointer(buffer, ix), self.slot(step), _element(buffer.dtype)
+        pointers = [pointer]
+        for k in range(1, lanes.width):
+            stride = by
+            if lanes.left:
+                more = self.scalar(f"icmp sgt i64 {lanes.left}, {k}", "i1", depth)
+                stride = self.scalar(f"select i1 {more}, i64 {by}, i64 0", "i64", depth)
+            pointers.append(self.scalar(f"getelementptr {t}, ptr {pointers[-1]}, i64 {stride}", "ptr", depth))
+        return self.load_each(pointers, buffer.dtype, depth)
+
+    def load_each(self, pointers: Sequence[str], dtype: DType, depth: int) -> Value:
+        """One element per lane, from an address each."""
+        em, t = self.emitter(len(pointers)), mem_type(dtype)
+        vt = em.vt(t)
+        lines = self.scopes[depth].lines
+        parts = []
+        for part in range(2 if dtype.kind == "c" else 1):
+            vector = "poison"
+            for k, pointer in enumerate(pointers):
+                one, new = em.fresh(), em.fresh()
+                if part:
+                    pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 1", "ptr", depth)
+                lines.append(f"  {one} = load {t}, ptr {pointer}, align {_align(dtype)}")
+                lines.append(f"  {new} = insertelement {vt} {vector}, {t} {one}, i64 {k}")
+                vector = new
+            parts.append(em.val(vector, t))
+        return tuple(parts) if dtype.kind == "c" else self.write(depth, lambda: em.from_memory(parts[0], dtype))
 
     def gather(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
-        """One element per lane from anywhere."""
+        """One element per lane from anywhere; lanes that are masked off read the first element."""
         assert self.lanes is not None
-        return self.gather_at(self.pointers(buffer, ix), buffer.dtype, self.lanes.width, mask, depth)
+        w = self.lanes.width
+        em = self.emitter(w)
+        places = self.vector_ix(ix) if self.varies(ix.vars) else self.spread_ix(ix, w)
+        if mask is not None:
+            places = self.write(depth, lambda: em.select(mask, places, em.const("i64", 0)))
+        base, t = self.base(buffer), _element(buffer.dtype)
+        pointers = []
+        for k in range(w):
+            at = self.scalar(f"extractelement {places.vt} {places}, i64 {k}", "i64", depth)
+            pointers.append(self.scalar(f"getelementptr {t}, ptr {base}, i64 {at}", "ptr", depth))
+        return self.load_each(pointers, buffer.dtype, depth)
+
+    def spread_ix(self, ix: Ix, width: int) -> Val:
+        """An index that all lanes share, in a vector."""
+        place, em = self.ix(ix), self.emitter(width)
+        return self.write(self.depth(ix.vars), lambda: em.splat(place, "i64"))  # type: ignore[no-any-return]
 
     def gather_at(self, pointers: str, dtype: DType, w: int, mask: Val | None, depth: int) -> Value:
+        """One element per lane from a vector of addresses, of which masked ones are not touched."""
         em, t = self.emitter(w), mem_type(dtype)
         mangled = _vector_name(w, t)
         m = str(mask) if mask is not None else str(em.const("i1", True))

@@ -302,6 +302,7 @@ class Nest:
         lane = self.best_lane(loops, facts)
         loops.remove(lane)
         loops.append(lane)
+        unroll = fitting(unroll, width, lane.size)
         work = facts.cost * numel([v.size for v in loops])
         body: list[Any] = [Loop(lane, list(stage.stores), lanes=True)]
         turned = self.turned(stage, lane, loops[:-1], width)
@@ -359,6 +360,7 @@ class Nest:
             lane = self.best_lane(outer, facts)
             outer.remove(lane)
             outer.append(lane)
+            unroll = fitting(unroll, width, lane.size)
         body = [self.stage_statement(s, not over_rows) for s in self.stages]
         flat = [statement for part in body for statement in part]
         split = self.cut(outer, work, width * max(unroll, 1), lane)
@@ -383,6 +385,13 @@ class Nest:
         for v in reversed(loops):
             body = [Loop(v, body, lanes=along and v is loops[-1])]
         return body
+
+
+def fitting(unroll: int, width: int, size: int) -> int:
+    """No wider steps than a short loop fills."""
+    while unroll > 1 and width * unroll > size and size > width:
+        unroll //= 2
+    return unroll
 
 
 def costly(x: X, dtype: Any, shared: Callable[[X], bool]) -> X | None:

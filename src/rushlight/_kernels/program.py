@@ -127,7 +127,7 @@ def graph_lines(graph: Graph) -> list[str]:
 
 def traffic(kernel: Kernel) -> tuple[int, int]:
     """Bytes moved if each array element touched is moved once per nest, and scalar operations done; rough."""
-    from rushlight._kernels.loops import Loop, Reduce, Scan
+    from rushlight._kernels.loops import Loop, Reduce, Scan, Tile
 
     moved = flops = 0
 
@@ -136,6 +136,9 @@ def traffic(kernel: Kernel) -> tuple[int, int]:
         for s in body:
             if isinstance(s, Loop):
                 walk(s.body, count * s.var.size)
+                continue
+            if isinstance(s, Tile):
+                walk(s.body, count * s.across.size * s.lane.size)
                 continue
             if isinstance(s, Reduce | Scan):
                 inner = count * numel([v.size for v in (s.loops if isinstance(s, Reduce) else [s.var])])
