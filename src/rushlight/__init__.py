@@ -48,9 +48,8 @@ _PAGES = frozenset((
 ))  # fmt: skip
 _FROM_PAGES = {
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
-    "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random", "rand": "random",
-    "randn": "random", "randint": "random", "randperm": "random", "rand_like": "random", "randn_like": "random", "randint_like": "random",
-    "normal": "random", "bernoulli": "random", "multinomial": "random", "poisson": "random",
+    "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
+    "thread_safe_generator": "random",
 }  # fmt: skip
 
 __all__ = [
