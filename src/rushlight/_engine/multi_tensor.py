@@ -24,7 +24,8 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
 
     `name` and what a row holds, and the scalars:
 
-    - "sgd": (param, grad); -lr, weight decay, sign of the gradient, momentum, 1 - dampening, nesterov (0 or 1)
+    - "sgd": (param, grad); -lr, weight decay, sign of the gradient, momentum, share of the gradient in the buffer, share of the old
+      buffer, nesterov (0 or 1)
     - "sgd_momentum": (param, grad, buffer); the same
     - "adam": (param, grad, average, average of squares, step); lr, beta1, beta2, eps, factor for the parameter, penalty, sign
     - "adam_amsgrad": (param, grad, average, average of squares, largest of those, step); the same
@@ -101,7 +102,7 @@ def _run_sgd(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple[
         buffer = row[2]._ptr if momentum else 0
         words += (row[0]._spec.numel, row[0]._ptr, row[1]._ptr, buffer, 0, 0, 0, 0, 0)
     table = array("q", words)
-    kernel = update_kernel("sgd", dtype, scalars[1] != 0, momentum, momentum and bool(scalars[5]))
+    kernel = update_kernel("sgd", dtype, scalars[1] != 0, momentum, momentum and bool(scalars[6]))
     _launch(kernel, table.buffer_info()[0], [row[0]._spec.numel for row in rows], array("d", scalars))
     for row in rows:
         row[0]._storage.version += 1

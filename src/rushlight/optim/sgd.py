@@ -84,35 +84,31 @@ class SGD(Optimizer):
                     started.append((param, grad))
                     continue
                 buffer = state[param].get("momentum_buffer")
-                (fresh if buffer is None else started).append((param, grad, buffer))
+                if buffer is None:
+                    buffer = state[param]["momentum_buffer"] = _empty_buffer(param)
+                    fresh.append((param, grad, buffer))
+                else:
+                    started.append((param, grad, buffer))
             if fresh:
-                _begin(self, fresh, group)
+                # The first gradient becomes the buffer as it is, without dampening.
+                _update("sgd_momentum", fresh, group, keep=0.0, share=1.0)
             if started:
-                _update("sgd_momentum" if momentum else "sgd", started, group)
+                name = "sgd_momentum" if momentum else "sgd"
+                _update(name, started, group, keep=momentum, share=1 - group["dampening"])
         return loss
 
 
-def _begin(optimizer: SGD, rows: list[Any], group: dict[str, Any]) -> None:
-    """The first step of parameters with momentum: the buffer starts as the gradient, without dampening."""
-    weight_decay = number(group["weight_decay"])
+def _empty_buffer(param: Any) -> Any:
     with rushlight.no_grad():
-        for param, grad, _ in rows:
-            g = -grad if group["maximize"] else grad
-            if weight_decay != 0:
-                g = g.add(param, alpha=weight_decay)
-            buffer = g.detach().clone()
-            optimizer.state[param]["momentum_buffer"] = buffer
-            if group["nesterov"]:
-                g = g.add(buffer, alpha=group["momentum"])
-            param.add_(g, alpha=-number(group["lr"]))
+        return rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
 
-def _update(name: str, rows: list[Any], group: dict[str, Any]) -> None:
-    lr, weight_decay = number(group["lr"]), number(group["weight_decay"])
-    momentum, dampening = group["momentum"], group["dampening"]
+def _update(name: str, rows: list[Any], group: dict[str, Any], keep: float, share: float) -> None:
+    """buffer = keep * buffer + share * gradient, and the step along it."""
+    lr, weight_decay, momentum = number(group["lr"]), number(group["weight_decay"]), group["momentum"]
     sign = -1.0 if group["maximize"] else 1.0
-    nesterov = 1.0 if group["nesterov"] else 0.0
-    rest = fused_update(name, rows, (-lr, weight_decay, sign, momentum, 1 - dampening, nesterov))
+    nesterov = group["nesterov"]
+    rest = fused_update(name, rows, (-lr, weight_decay, sign, momentum, share, keep, 1.0 if nesterov else 0.0))
     if not rest:
         return
     with rushlight.no_grad():
@@ -123,6 +119,6 @@ def _update(name: str, rows: list[Any], group: dict[str, Any]) -> None:
                 g = g.add(param, alpha=weight_decay)
             if buffers:
                 buffer = buffers[0]
-                buffer.mul_(momentum).add_(g, alpha=1 - dampening)
-                g = g.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+                buffer.mul_(keep).add_(g, alpha=share)
+                g = g.add(buffer, alpha=momentum) if nesterov else buffer
             param.add_(g, alpha=-lr)

@@ -104,7 +104,7 @@ def _adam(T: Any, l2: bool, amsgrad: bool) -> NativeFunction:
 
 
 def _sgd(T: Any, l2: bool, momentum: bool, nesterov: bool) -> NativeFunction:
-    """Hyper-parameters: -lr, weight decay, sign, momentum, 1 - dampening."""
+    """Hyper-parameters: -lr, weight decay, sign, momentum, share of the gradient, share of the old buffer."""
     width = 4 if T is f32 else 8
 
     @native("i32(ptr, ptr, i64)", name=f"rl_sgd_{T}_{int(l2)}_{int(momentum)}_{int(nesterov)}")
@@ -117,6 +117,7 @@ def _sgd(T: Any, l2: bool, momentum: bool, nesterov: bool) -> NativeFunction:
         sign = T(hyper.f64[2])
         mu = T(hyper.f64[3])
         share = T(hyper.f64[4])
+        keep = T(hyper.f64[5])
         r = work.i64[0]
         while r < work.i64[1]:
             row = table + r * ROW_BYTES
@@ -136,7 +137,7 @@ def _sgd(T: Any, l2: bool, momentum: bool, nesterov: bool) -> NativeFunction:
                 if l2:
                     grad = fma(old, penalty, grad)
                 if momentum:
-                    buffer = fma(grad, share, load(T, b, i) * mu)
+                    buffer = fma(grad, share, load(T, b, i) * keep)
                     store(T, b, i, buffer)
                     if nesterov:
                         grad = fma(buffer, mu, grad)
