@@ -44,9 +44,10 @@ newaxis = None
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
     "_C", "autograd", "backends", "func", "hub", "linalg", "nn", "optim", "random", "return_types", "serialization", "special", "testing",
-    "utils", "types", "overrides", "cpu", "cuda", "version", "explain",
+    "utils", "types", "overrides", "cpu", "cuda", "version",
 ))  # fmt: skip
 _FROM_PAGES = {
+    "explain": "_engine.explain",
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
     "thread_safe_generator": "random",

@@ -16,6 +16,7 @@ from rushlight._engine.plan import Recipe, executable, make_plan, operand_stride
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
+from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.table import Operator
 from rushlight._prims import build
@@ -71,6 +72,7 @@ class Caller:
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op = self.op
+        NAMING[0] = op.name
         if enabled("plan"):
             log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
         if op.kind == "view":
@@ -397,6 +399,7 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     key = ("out", template, out._spec, *[t._spec for t in tensors])
     plan = caller.plans.get(key)
     if plan is None:
+        NAMING[0] = caller.op.name
         specs = [t._spec for t in tensors]
         graph, count = trace_operator(caller.op, template, specs)
         result = graph.outputs[0]
@@ -455,6 +458,7 @@ class InplaceCaller:
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op, target = self.op, tensors[0]._spec
+        NAMING[0] = self.name
         if overlaps_itself(target.shape, target.strides):
             raise RuntimeError(SELF_OVERLAP)
         common_device(self.name, tensors)

@@ -10,6 +10,7 @@ from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.plan import executable
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
+from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, trace
 from rushlight._prims import build
 from rushlight._types.device import META, Device, as_device
@@ -88,6 +89,7 @@ def generate(function: Any, spec: Spec, key: Any, numbers: Sequence[Any] = ()) -
     full_key = (key, spec, tuple(map(type, numbers)))
     exe = _FILLS.get(full_key)
     if exe is None:
+        NAMING[0] = key if isinstance(key, str) else str(key[0])
         graph: Graph = trace(function, [((), number_dtype_wide(n), True) for n in numbers])
         exe = _FILLS[full_key] = executable(graph, [None] * len(numbers), [spec])
     words: list[Any] = []

@@ -15,6 +15,7 @@ from rushlight._engine.autograd.node import Node, Packed, next_sequence, node_cl
 from rushlight._engine.lower import Backward, differentiate_graph
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.tensor import AutogradMeta, Tensor, alias, edge_of, make
+from rushlight._engine.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
@@ -34,7 +35,8 @@ def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
     program = compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
     if enabled("schedule"):
         log("schedule", program.explain())
-    return build(program)
+    exe = build(program)
+    return exe if RECORDER[0] is None else Watched(exe)
 
 
 def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int, ...]:
@@ -175,6 +177,7 @@ def graph_caller(graph: Graph, name: str) -> Any:
 def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
     from rushlight._engine.view import layout_plan
 
+    NAMING[0] = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = next((s.device for s in specs if s is not None), CPU)
     wants = bool(STATE.word & GRAD) and any(isinstance(i, Tensor) and i._rg for i in inputs)

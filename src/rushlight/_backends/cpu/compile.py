@@ -79,14 +79,14 @@ class Executable:
     the same without the detour; else `kernel` is None.
     """
 
-    __slots__ = ("_keep", "_run", "ints", "kernel", "program")
+    __slots__ = ("_calls", "_keep", "_run", "ints", "kernel", "program")
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._keep: list[Any] = []
         self.kernel: Callable[..., Any] | None = None
         self.ints = 0
-        calls = [self._step(step) for step in program.steps]
+        self._calls = calls = [self._step(step) for step in program.steps]
         if len(calls) == 1 and _is_direct(program):
             call, ints, _ = calls[0]
             self.kernel, self.ints = call, ints
@@ -111,6 +111,21 @@ class Executable:
 
     def __call__(self, *words: Any) -> Any:
         return self._run(*words)
+
+    def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
+        """Run step by step: the result, and the seconds of every step by `clock`."""
+        seconds = []
+
+        def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*given: Any) -> Any:
+                began = clock()
+                made = call(*given)
+                seconds.append(clock() - began)
+                return made
+
+            return run
+
+        return _closure(self.program, [(watched(call), ints, places) for call, ints, places in self._calls])(*words), seconds
 
     def explain(self, asm: bool = False) -> str:
         """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
