@@ -957,20 +957,41 @@ class Printer:
     def load_each(self, pointers: Sequence[str], dtype: DType, depth: int) -> Value:
         """One element per lane, from an address each."""
         em, t = self.emitter(len(pointers)), mem_type(dtype)
-        vt = em.vt(t)
         lines = self.scopes[depth].lines
         parts = []
         for part in range(2 if dtype.kind == "c" else 1):
-            vector = "poison"
-            for k, pointer in enumerate(pointers):
-                one, new = em.fresh(), em.fresh()
-                if part:
-                    pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 1", "ptr", depth)
-                lines.append(f"  {one} = load {t}, ptr {pointer}, align {_align(dtype)}")
-                lines.append(f"  {new} = insertelement {vt} {vector}, {t} {one}, i64 {k}")
-                vector = new
-            parts.append(em.val(vector, t))
+            if part:
+                pointers = [self.scalar(f"getelementptr {t}, ptr {p}, i64 1", "ptr", depth) for p in pointers]
+            # Eight lanes at a time, joined in pairs: LLVM's cost of a chain of insertions grows with the square of the lanes.
+            held = [(self.insert_each(pointers[i : i + 8], t, dtype, depth), len(pointers[i : i + 8])) for i in range(0, len(pointers), 8)]
+            while len(held) > 1:
+                held = [self.join_lanes(held[i : i + 2], t, lines, em) for i in range(0, len(held), 2)]
+            parts.append(em.val(held[0][0], t))
         return tuple(parts) if dtype.kind == "c" else self.write(depth, lambda: em.from_memory(parts[0], dtype))
+
+    def insert_each(self, pointers: Sequence[str], t: str, dtype: DType, depth: int) -> str:
+        """A short vector of elements from an address each."""
+        em, lines = self.emitter(len(pointers)), self.scopes[depth].lines
+        vector = "poison"
+        for k, pointer in enumerate(pointers):
+            one, new = em.fresh(), em.fresh()
+            lines.append(f"  {one} = load {t}, ptr {pointer}, align {_align(dtype)}")
+            if len(pointers) == 1:
+                return one
+            lines.append(f"  {new} = insertelement {em.vt(t)} {vector}, {t} {one}, i64 {k}")
+            vector = new
+        return vector
+
+    @staticmethod
+    def join_lanes(pair: Sequence[tuple[str, int]], t: str, lines: list[str], em: Emitter) -> tuple[str, int]:
+        """Two vectors of equal length as one."""
+        if len(pair) == 1:
+            return pair[0]
+        (a, n), (b, _) = pair
+        name = em.fresh()
+        order = ", ".join(f"i32 {i}" for i in range(2 * n))
+        lines.append(f"  {name} = shufflevector <{n} x {t}> {a}, <{n} x {t}> {b}, <{2 * n} x i32> <{order}>")
+        return name, 2 * n
 
     def gather(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
         """One element per lane from anywhere; lanes that are masked off read the first element."""

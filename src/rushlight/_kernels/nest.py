@@ -314,6 +314,8 @@ class Nest:
             split = self.cut(loops[:-1], 2 * work, 4 * width, across)
             loops = loops[:-1]
         else:
+            if jumps(facts, lane):
+                unroll = 1
             split = self.cut(loops, work, width * unroll, lane)
         for v in reversed(loops[:-1]):
             body = [Loop(v, body)]
@@ -385,6 +387,16 @@ class Nest:
         for v in reversed(loops):
             body = [Loop(v, body, lanes=along and v is loops[-1])]
         return body
+
+
+def jumps(facts: Facts, lane: Var) -> bool:
+    """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
+    return any(a is not lane and lane in _variables(a) or (a is lane and c != 1) for _, ix, _ in facts.accesses for a, c in ix.terms)
+
+
+def _variables(atom: Any) -> Any:
+    """The loop variables inside a quotient, a remainder or a looked-up index."""
+    return () if type(atom) is Var else atom.vars
 
 
 def fitting(unroll: int, width: int, size: int) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._kernels.groups import Stage
 from rushlight._kernels.indexing import ZERO, Ix, Var
 from rushlight._kernels.loops import Item, Loop, Scan, Section, Store
-from rushlight._kernels.nest import Nest, facts_of
+from rushlight._kernels.nest import Nest, facts_of, fitting
 from rushlight._kernels.pull import RUNTIME_ERROR, data_index
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import numel
@@ -61,7 +61,10 @@ def _prepare_scan(special: Special) -> None:
         results = [value, b.const(0, INT64)][: len(special.targets)]
     else:
         stage.items.append(item)
-    stage.stores = [Store(t.buffer, t.place(index), r) for t, r in zip(special.targets, results, strict=True)]
+    stage.stores = [
+        Store(t.buffer, t.place(index), r if r.dtype is t.buffer.dtype else b.op("convert", (r,), t.buffer.dtype))
+        for t, r in zip(special.targets, results, strict=True)
+    ]
     group.stages = [stage]
     group.values = [d for k, d in enumerate(dims) if d is not None and k != dim]  # type: ignore[misc]
 
@@ -146,7 +149,7 @@ class SpecialNest(Nest):
         self.merge_dims()
         stage = self.stages[0]
         facts = facts_of(self.stages)
-        width, unroll = self.lane_count(facts), 1
+        width, unroll = self.lane_count(facts), 4 if stage.items else 1
         outer = list(self.outer)
         lane: Var | None = None
         if outer:
@@ -165,7 +168,8 @@ class SpecialNest(Nest):
             for v in reversed(stage.loops):
                 body = [Loop(v, body)]
         work = facts.cost * numel([v.size for v in outer]) * stage.work
-        split = self.cut(outer, work, width, lane)
+        unroll = fitting(unroll, width, lane.size) if lane is not None else 1
+        split = self.cut(outer, work, width * unroll, lane)
         for v in reversed(outer):
             body = [Loop(v, body, lanes=v is lane)]
         return [Section(body, split, width if lane is not None else 1, unroll)]
