@@ -1,7 +1,7 @@
 """`RUSHLIGHT_LOG=topic,topic`: prints what happens inside, as it happens, to standard error.
 
 Topics: `plan` (a call that found no plan), `graph` (primitive graphs), `schedule`, `loops`, `llvm`, `asm`, `cache`,
-`memory`, `threads`, `all`.
+`threads`, `all`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rushlight._base.knobs import Knob
 
 __all__ = ["TOPICS", "enabled", "log"]
 
-TOPICS = ("plan", "graph", "schedule", "loops", "llvm", "asm", "cache", "memory", "threads")
+TOPICS = ("plan", "graph", "schedule", "loops", "llvm", "asm", "cache", "threads")
 
 
 def _topics(text: str) -> frozenset[str]:

@@ -47,7 +47,9 @@ class Report:
                 rate = moved / max(seconds, 1e-9)
                 share = f"{rate / 1e9:7.1f} {rate / limit:10.0%}" if moved else ""
                 size = f"{moved / 1024:8.1f} K" if moved else ""
-                rows.append(f"{number:3d}. {run.name:28s} {_step_name(step):26s} {seconds * 1e6:6.1f} us {size:>10s} {share}".rstrip())
+                rows.append(
+                    f"{number:3d}. {run.name:28s} {_step_name(step):26s} {seconds * 1e6:6.1f} us {size:>10s} {share}".rstrip()
+                )
         rows.append(
             f"{len(self._runs)} programs, {len(self.kernels)} kernels, {self.seconds * 1e6:.1f} us in kernels; a copy of a large array moves "
             f"{limit / 1e9:.1f} GB/s (small ones stay in the caches and exceed it)"

@@ -28,13 +28,15 @@ _new = Tensor.__new__
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
     """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
-    compile_graph = require("rushlight._kernels.program").compile_graph
+    programs = require("rushlight._kernels.program")
+    if enabled("graph"):
+        log("graph", "\n".join([NAMING[0], *programs.graph_lines(graph)]))
     build = require("rushlight._backends.cpu.compile").build
     options["target"] = require("rushlight._backends.cpu.target").host_target()
     layouts = [None if s is None else s.strides for s in in_specs]
-    program = compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
+    program = programs.compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
     if enabled("schedule"):
-        log("schedule", program.explain())
+        log("schedule", "\n".join([NAMING[0], *program.notes]))
     exe = build(program)
     return exe if RECORDER[0] is None else Watched(exe)
 

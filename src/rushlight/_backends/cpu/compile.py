@@ -66,8 +66,8 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
             text = step.llvm()
             data = jit.compile_object(text, OPT)
             cache.put(name, data)
-        if enabled("kernels"):
-            log("kernels", step.kernel.text())
+        if enabled("loops"):
+            log("loops", f"{step.symbol}\n{step.kernel.text()}")
         found = _KERNELS[key] = load_kernel(data, step.symbol)
     return found
 

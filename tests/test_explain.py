@@ -1,0 +1,86 @@
+"""`rushlight.explain` and `RUSHLIGHT_LOG`: what they tell is what ran."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import rushlight as torch
+
+
+def program(x, w):
+    y = torch.softmax(x @ w, -1)
+    y = torch.nn.functional.gelu(y)
+    y.sum().backward()
+    return y
+
+
+def test_report_has_every_layer() -> None:
+    w = torch.randn(8, 8, requires_grad=True)
+    report = torch.explain(program)(torch.randn(4, 8), w)
+    assert report.operators[:4] == ["matmul", "softmax", "gelu", "sum"]
+    assert "SoftmaxBackward0" in report.operators and w.grad is not None
+    assert report.result.shape == (4, 8)
+    assert len(report.kernels) >= len(report.operators) and report.seconds > 0
+    text = str(report)
+    for word in (
+        "exp",
+        "fusion",
+        "for i",
+        "define i32 @",
+        "assembly k",
+        ".globl",
+        "GB/s",
+        "test_explain.py",
+        "torch.softmax(x @ w, -1)",
+    ):
+        assert word in text, word
+    assert "define i32" not in report.details(code=False) and "graph" in report.details(code=False)
+    assert len(report.table().splitlines()) == len(report.kernels) + 2
+
+
+def test_fusion_can_be_seen() -> None:
+    report = torch.explain(torch.nn.functional.layer_norm)(torch.randn(16, 32), (32,))
+    assert len(report.kernels) == 1, "layer_norm is one kernel"
+
+
+def test_inplace_and_out_are_seen() -> None:
+    x, out = torch.ones(5), torch.empty(5)
+    report = torch.explain(lambda: (x.add_(1), torch.exp(x, out=out)))()
+    assert report.operators == ["add_", "exp"]
+    assert x.tolist() == [2.0] * 5 and out[0].item() == pytest.approx(7.389, abs=1e-3)
+
+
+def test_nobody_listens_afterwards() -> None:
+    x = torch.ones(3)
+    report = torch.explain(torch.exp)(x)
+    torch.exp(x)
+    assert report.operators == ["exp"]
+    with pytest.raises(ZeroDivisionError):
+        torch.explain(lambda: 1 / 0)()
+    torch.exp(x)
+    assert torch.explain(lambda: None)().operators == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        ("plan", "exp: new signature"),
+        ("graph", "= exp("),
+        ("schedule", "group 0"),
+        ("loops", "exp x0"),
+        ("llvm", "define"),
+        ("asm", "ret"),
+        ("cache", "miss"),
+    ],
+)
+def test_log_topics(run_python, tmp_path, topic: str, says: str) -> None:
+    env = {**os.environ, "RUSHLIGHT_LOG": topic, "RUSHLIGHT_CACHE_DIR": str(tmp_path)}
+    done = run_python("-c", "import rushlight as t; t.exp(t.ones(3))", env=env, check=True)
+    assert f"[rushlight {topic}]" in done.stderr and says in done.stderr
+
+
+def test_unknown_log_topic(run_python) -> None:
+    done = run_python("-c", "import rushlight as t; t.exp(t.ones(3))", env={**os.environ, "RUSHLIGHT_LOG": "nonsense"})
+    assert done.returncode != 0 and "RUSHLIGHT_LOG" in done.stderr and "nonsense" in done.stderr
