@@ -16,11 +16,10 @@ from rushlight._kernels.indexing import Var
 from rushlight._kernels.llvm_function import print_kernel
 from rushlight._kernels.loops import Buffer, Item, Kernel, Section, Split, Store, substitute
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
+from rushlight._kernels.prepare import prepared
 from rushlight._kernels.pull import Source
 from rushlight._kernels.schedule import MANY_ROWS, Copy, Extern, Schedule, Special
 from rushlight._kernels.special import SpecialNest
-from rushlight._prims import build
-from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
@@ -176,7 +175,7 @@ def compile_graph(
     (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
     `overlaps[output]` names further inputs that may share that memory.  NotImplementedError names a primitive without a lowering.
     """
-    graph = decomposed(graph)
+    graph = prepared(graph)
     target = target or default_target.value
     if target is None:
         raise RuntimeError("compile_graph needs a target: no backend has named the machine it runs on")
@@ -193,55 +192,6 @@ class _Default:
 
 
 default_target = _Default()
-
-
-def decomposed(graph: Graph) -> Graph:
-    """The graph with primitives that have no kernel of their own replaced by simpler ones."""
-    from rushlight._graph.core import GraphBuilder, evaluate
-
-    if not any(_must_decompose(node) or node.prim.name in _REWRITES for node in graph.nodes):
-        return graph
-    builder = GraphBuilder()
-    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-
-    def apply(node: Any, inputs: list[Any]) -> Any:
-        rewrite = _REWRITES.get(node.prim.name)
-        if rewrite is not None:
-            return rewrite(node.prim, *inputs, **node.params)
-        if _must_decompose(node):
-            return node.prim.decompose(*inputs, **node.params)
-        return node.prim(*inputs, **node.params)
-
-    with builder:
-        outputs = evaluate(graph, values, apply)
-    return builder.finish(outputs)
-
-
-def _sort_rows(sort: Any, x: Any, dim: int, descending: bool, stable: bool) -> Any:
-    """Sorting along the last dim, for that is what the library call does."""
-    last = len(x.shape) - 1
-    if dim == last:
-        return sort(x, dim=dim, descending=descending, stable=stable)
-    perm = [d for d in range(last + 1) if d != dim] + [dim]
-    back = [perm.index(d) for d in range(last + 1)]
-    values, places = sort(build.transpose(x, perm), dim=last, descending=descending, stable=stable)
-    return build.transpose(values, back), build.transpose(places, back)
-
-
-def _topk_rows(topk: Any, x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
-    """The first of all in order."""
-    stops = tuple(k if d == dim else s for d, s in enumerate(x.shape))
-    values, places = _sort_rows(PRIMITIVES["sort"], x, dim, largest, True)
-    return tuple(
-        PRIMITIVES["slice"](v, starts=(0,) * len(stops), stops=stops, steps=(1,) * len(stops)) for v in (values, places)
-    )
-
-
-_REWRITES: dict[str, Any] = {"sort": _sort_rows, "topk": _topk_rows}
-
-
-def _must_decompose(node: Any) -> bool:
-    return node.prim.decompose is not None and node.prim.name != "dot" and node.prim.lower[0] == "extern"
 
 
 class Assembler:

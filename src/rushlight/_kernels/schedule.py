@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._kernels.groups import Group, Misfit
+from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Buffer
-from rushlight._kernels.nest import PIECE, Target
+from rushlight._kernels.nest import PIECE, Facts, Target, facts_of
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
 from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel
 
@@ -352,11 +352,36 @@ class Schedule:
         view = self._as_view(value)
         if view is not None and (not dense or is_contiguous(value.shape, view.strides)):
             return view
-        target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+        strides = None if dense else self._columns_first(value)
+        target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
         self._store(value, target)
         if found is None:
             self.placed[id(value)] = (target, self.placed[id(value)][1])
         return target
+
+    def _columns_first(self, value: Value) -> Sequence[int] | None:
+        """Strides with the last two dims exchanged, where the reads that make a matrix run along its columns."""
+        if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
+            return None
+        self._begin()
+        group = Group(self.held_for(len(self.groups)))
+        dims = [Var(s, "d") for s in value.shape]
+        x = group.puller.pull(value, [d.ix for d in dims])
+        self._begin()
+        facts = Facts()
+        facts.add(x)
+        mapping, _ = refine(list(facts.places), dims)
+        runs = []
+        for dim in dims[-2:]:
+            parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
+            inner = next((v for v, c in parts if c == 1), dim)
+            places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for _, i, _ in facts.accesses]
+            runs.append(max((inner.size for i in places if i.coefficient(inner) == 1), default=1))
+        if runs[0] <= runs[1]:
+            return None
+        strides = list(contiguous_strides(value.shape))
+        strides[-2], strides[-1] = 1, value.shape[-2]
+        return strides
 
     def _as_view(self, value: Value) -> Source | None:
         self._begin()
@@ -408,8 +433,6 @@ class Schedule:
         self.groups.extend(copies)
 
     def _in_the_way(self, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
-        from rushlight._kernels.nest import facts_of
-
         for number in range(writer, len(self.groups)):
             group = self.groups[number]
             if isinstance(group, Extern):
