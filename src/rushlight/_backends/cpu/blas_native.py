@@ -84,7 +84,7 @@ def make_gemm(kind: str, blas: bool, int_type: Type, gated: bool) -> NativeFunct
     letter, real, width = KINDS[kind]
     blas = blas and letter != ""
     simple = _make_simple(kind, real, width)
-    block = _make_blas(kind, letter, real, width, int_type, simple, gated) if blas else simple
+    block = _make_blas(kind, letter, real, width, int_type, gated) if blas else simple
     size = real.itemsize * width
     threshold = SMALL if blas else 1 << 62
 
@@ -197,17 +197,7 @@ def layout(rows, columns, row, column):
     return 0
 
 
-def _make_blas(
-    kind: str, letter: str, real: Type, width: int, integer: Type, simple: NativeFunction, gated: bool
-) -> NativeFunction:
-    """One block by BLAS: operands whose strides it cannot express are copied, C stays where it is."""
-    size = real.itemsize * width
-    scalar = real.name if width == 1 else "ptr"
-    gemm_types = f"i32, i32, i32, T, T, T, {scalar}, ptr, T, ptr, T, {scalar}, ptr, T".replace("T", integer.name)
-    gemv_types = f"i32, i32, T, T, {scalar}, ptr, T, ptr, T, {scalar}, ptr, T".replace("T", integer.name)
-    cblas_gemm = extern(f"rl_cblas_{letter}gemm", f"void({gemm_types})")
-    cblas_gemv = extern(f"rl_cblas_{letter}gemv", f"void({gemv_types})")
-
+def _make_packed(kind: str, size: int) -> NativeFunction:
     @native("ptr(ptr, i64, i64, i64, i64)", name=f"packed_{kind}")
     def packed(p, rows, columns, row, column):
         """A contiguous copy of a matrix; null without memory."""
@@ -218,87 +208,56 @@ def _make_blas(
                     memcpy(out + size * (i * columns + j), p + size * (i * row + j * column), size)
         return out
 
+    return packed
+
+
+def _make_gemv(kind: str, letter: str, real: Type, width: int, integer: Type) -> NativeFunction:
+    """A matrix times a column.  A negative leading dimension says that A is read as transposed."""
+    size, scalar, t = real.itemsize * width, real.name if width == 1 else "ptr", integer.name
+    types = f"i32, i32, {t}, {t}, {scalar}, ptr, {t}, ptr, {t}, {scalar}, ptr, {t}"
+    cblas_gemv = extern(f"rl_cblas_{letter}gemv", f"void({types})")
+
     @native("void(ptr, i64, i64, ptr, ptr, i64, ptr, i64, ptr, i64)", name=f"gemv_{kind}")
-    def gemv(ints, m, k, c, a, lda, x, incx, number, incy):
-        rows, columns, how = m, k, i32(PLAIN)
+    def gemv(ints, m, k, c, a, lda, x, x_step, number, c_step):
+        rows, columns, how = integer(m), integer(k), i32(PLAIN)
         if lda < 0:
-            rows, columns, how, lda = k, m, i32(TRANSPOSED), -lda
+            rows, columns, how = integer(k), integer(m), i32(TRANSPOSED)
+        ld, incx, incy = integer(abs(lda)), integer(x_step), integer(c_step)
         if width == 1:
             alpha, beta = real(ints.f64[ALPHA]), real(ints.f64[BETA])
-            cblas_gemv(
-                ROW_MAJOR,
-                how,
-                integer(rows),
-                integer(columns),
-                alpha,
-                a,
-                integer(lda),
-                x,
-                integer(incx),
-                beta,
-                c,
-                integer(incy),
-            )
+            cblas_gemv(ROW_MAJOR, how, rows, columns, alpha, a, ld, x, incx, beta, c, incy)
         else:
-            first, second = number, number + size
-            cblas_gemv(
-                ROW_MAJOR,
-                how,
-                integer(rows),
-                integer(columns),
-                first,
-                a,
-                integer(lda),
-                x,
-                integer(incx),
-                second,
-                c,
-                integer(incy),
-            )
+            cblas_gemv(ROW_MAJOR, how, rows, columns, number, a, ld, x, incx, number + size, c, incy)
+
+    return gemv
+
+
+def _make_gemm(kind: str, letter: str, real: Type, width: int, integer: Type) -> NativeFunction:
+    """A matrix times a matrix.  A negative leading dimension says that an operand is read as transposed."""
+    size, scalar, t = real.itemsize * width, real.name if width == 1 else "ptr", integer.name
+    types = f"i32, i32, i32, {t}, {t}, {t}, {scalar}, ptr, {t}, ptr, {t}, {scalar}, ptr, {t}"
+    cblas_gemm = extern(f"rl_cblas_{letter}gemm", f"void({types})")
 
     @native("void(ptr, i64, i64, ptr, i64, ptr, i64, ptr, i64, ptr)", name=f"gemm_{kind}")
-    def gemm(ints, m, n, c, ldc, a, lda, b, ldb, number):
-        ta, tb, k = i32(PLAIN), i32(PLAIN), integer(ints.i64[K])
-        if lda < 0:
-            ta, lda = i32(TRANSPOSED), -lda
-        if ldb < 0:
-            tb, ldb = i32(TRANSPOSED), -ldb
+    def gemm(ints, rows, columns, c, c_step, a, a_step, b, b_step, number):
+        m, n, k = integer(rows), integer(columns), integer(ints.i64[K])
+        lda, ldb, ldc = integer(abs(a_step)), integer(abs(b_step)), integer(c_step)
+        ta = i32(TRANSPOSED if a_step < 0 else PLAIN)
+        tb = i32(TRANSPOSED if b_step < 0 else PLAIN)
         if width == 1:
             alpha, beta = real(ints.f64[ALPHA]), real(ints.f64[BETA])
-            cblas_gemm(
-                ROW_MAJOR,
-                ta,
-                tb,
-                integer(m),
-                integer(n),
-                k,
-                alpha,
-                a,
-                integer(lda),
-                b,
-                integer(ldb),
-                beta,
-                c,
-                integer(ldc),
-            )
+            cblas_gemm(ROW_MAJOR, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
         else:
-            first, second = number, number + size
-            cblas_gemm(
-                ROW_MAJOR,
-                ta,
-                tb,
-                integer(m),
-                integer(n),
-                k,
-                first,
-                a,
-                integer(lda),
-                b,
-                integer(ldb),
-                second,
-                c,
-                integer(ldc),
-            )
+            cblas_gemm(ROW_MAJOR, ta, tb, m, n, k, number, a, lda, b, ldb, number + size, c, ldc)
+
+    return gemm
+
+
+def _make_blas(kind: str, letter: str, real: Type, width: int, integer: Type, gated: bool) -> NativeFunction:
+    """One block by BLAS: operands whose strides it cannot express are copied, C stays where it is."""
+    packed = _make_packed(kind, real.itemsize * width)
+    gemv = _make_gemv(kind, letter, real, width, integer)
+    gemm = _make_gemm(kind, letter, real, width, integer)
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{kind}")
     def block(ints, c, a, b, m, n):

@@ -116,8 +116,9 @@ class Runtime:
     """
 
     def __init__(self) -> None:
-        if getattr(sys, "_is_gil_enabled", lambda: True)() is False or not sys.version_info < (3, 15):
-            raise NotImplementedError("the CPU runtime works on CPython 3.11 to 3.14 with the GIL enabled")
+        # the native code reads objects as CPython with the GIL lays them out: a count, a type, then the rest
+        if sys.implementation.name != "cpython" or object.__basicsize__ != 16:
+            raise NotImplementedError("the CPU runtime needs 64-bit CPython with the GIL")
         self._keep: list[Any] = []
         self._loaded = jit.load(compile_native(_ROOTS), [f.symbol for f in _ROOTS])
         self._loaded.pin()  # worker threads live in it
