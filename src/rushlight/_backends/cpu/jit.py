@@ -51,8 +51,8 @@ class _Compiler:
         if self._machine is None:
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
-            # Loop strength reduction takes up to a second on bodies with many addresses (strided loads, one per lane) and gains
-            # nothing here: the loops are written with the addressing that the machine has.
+            # Loop strength reduction takes up to a second on bodies with many addresses (strided loads, one per lane)
+            # and gains nothing here: the loops are written with the addressing that the machine has.
             llvm.set_option("rushlight", "-disable-lsr")
             self._features = llvm.get_host_cpu_features().flatten() + self.target.llvm_suffix
             self._machine = llvm.Target.from_default_triple().create_target_machine(
