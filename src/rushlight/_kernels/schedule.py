@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Buffer
-from rushlight._kernels.nest import PIECE, Facts, Target, facts_of
+from rushlight._kernels.nest import COSTS, PIECE, Facts, Target, facts_of
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
 from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Copy", "Extern", "Schedule", "Special"]
 
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
+MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 STRIDED = frozenset({"dot"})  # library calls that take operands with strides; others get them row-major
 MAX_STORES = 5  # outputs that one call can allocate
 
@@ -124,6 +125,7 @@ class Schedule:
         for i, value in enumerate(self.graph.outputs):
             wanted.setdefault(id(value), []).append(i)
         self.uses = _count_uses(self.graph)
+        self._trees: dict[int, tuple[frozenset[int], float, bool]] = {}
         for value in self.graph.inputs:
             self._store_outputs(value, wanted)
         for node in self.graph.nodes:
@@ -147,12 +149,52 @@ class Schedule:
         kind = node.prim.lower[0]
         if all(numel(v.shape) == 0 for v in node.outputs):
             return
+        self._keep_dear(node)
         if kind == "extern":
             self._extern(node, wanted)
         elif kind in ("scan", "scatter", "index_write"):
             self._special(node, wanted)
         elif is_reduction(node):
             self._reduce(node)
+
+    # ***** what is better stored than computed again *****
+
+    def _tree(self, value: Value) -> tuple[frozenset[int], float, bool]:
+        """What computing an element of `value` takes: the values in memory it reads, the cost, whether a reduction is in it."""
+        found = self._trees.get(id(value))
+        if found is None:
+            node = value.node
+            if id(value) in self.placed or node is None or not _is_map(node):
+                found = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
+            else:
+                parts = [self._tree(x) for x in node.inputs]
+                cost = COSTS.get(node.prim.name, 0.3) + sum(p[1] for p in parts)
+                found = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
+            self._trees[id(value)] = found
+        return found
+
+    def _keep_dear(self, node: Node) -> None:
+        """Store values that would else be computed many times over: inputs of overlapping windows and of broadcasts, where they
+        are dear, and values that several others use and that read many arrays."""
+        name = node.prim.name
+        if name in ("window", "broadcast"):
+            x, out = node.inputs[0], node.outputs[0]
+            size = numel(x.shape)
+            if size >= 64 and numel(out.shape) >= 4 * size:
+                _, cost, reduces = self._tree(x)
+                if cost >= 8 and not reduces:
+                    self._keep(x)
+        if len(self.graph.nodes) > 24 and _is_map(node):
+            value = node.outputs[0]
+            if self.uses.get(id(value), 0) >= 2 and len(self._tree(value)[0]) > MANY_READS:
+                self._keep(value)
+
+    def _keep(self, value: Value) -> None:
+        if id(value) in self.placed:
+            return
+        self._store(value, self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+        self._trees.clear()
+        self.notes.append(f"keeps {_name(value)}, which would be computed again and again")
 
     # ***** where values lie *****
 
@@ -480,6 +522,11 @@ def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:
 def is_reduction(node: Node) -> bool:
     """Whether a node's elements each run a loop of their own."""
     return (node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow") and not is_trivial(node)
+
+
+def _is_map(node: Node) -> bool:
+    """Whether each element is computed from elements of the inputs alone."""
+    return node.prim.lower[0] in ("scalar", "index", "gather", "index_read") and not is_reduction(node)
 
 
 def _count_uses(graph: Graph) -> dict[int, int]:
