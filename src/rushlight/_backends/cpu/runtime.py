@@ -33,28 +33,31 @@ __all__ = ["Runtime", "cached_object", "compile_native", "is_loaded", "runtime"]
 
 # ***** native functions to object code *****
 
-_LANGUAGE: list[bytes] = []
+_ROOM = os.path.dirname(os.path.dirname(__file__))
+_COMPILER = ("cpu/jit.py",)
+_LANGUAGE = ("cpu/jit.py", "native/compiler.py", "native/intrinsics.py", "native/types.py")
+_DIGESTS: dict[tuple[str, ...], bytes] = {}
 
 
-def _language_digest() -> bytes:
-    """A digest of the native language's own implementation: a change there must not find old objects."""
-    if not _LANGUAGE:
+def _sources_digest(names: tuple[str, ...]) -> bytes:
+    """A digest of files of ours that decide what code comes out: a change there must not find old objects."""
+    found = _DIGESTS.get(names)
+    if found is None:
         h = hashlib.sha256()
-        directory = os.path.join(os.path.dirname(os.path.dirname(__file__)), "native")
-        for name in ("compiler.py", "intrinsics.py", "types.py"):
+        for name in names:
             try:
-                with open(os.path.join(directory, name), "rb") as file:
+                with open(os.path.join(_ROOM, *name.split("/")), "rb") as file:
                     h.update(file.read())
-            except OSError:  # installed without sources: the version of the package is part of the text below
+            except OSError:  # installed without sources
                 h.update(name.encode())
-        _LANGUAGE.append(h.digest())
-    return _LANGUAGE[0]
+        _DIGESTS[names] = found = h.digest()
+    return found
 
 
 def cached_object(text: str, opt: str = "kernel") -> bytes:
     """Object code for LLVM text, from the disk cache or compiled now."""
     cache = default_cache()
-    key = cache.key(opt, repr(jit.OPT_LEVELS.get(opt)), text)
+    key = cache.key(opt, _sources_digest(_COMPILER), text)
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(text, opt)
@@ -69,9 +72,7 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> byte
     """
     functions = list(functions)
     cache = default_cache()
-    key = cache.key(
-        "native", repr(jit.OPT_LEVELS["native"]), _language_digest(), extra, *(f.digest() for f in functions)
-    )
+    key = cache.key("native", _sources_digest(_LANGUAGE), extra, *(f.digest() for f in functions))
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, "native")
