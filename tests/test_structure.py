@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -188,7 +189,8 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
     for number, line in enumerate(source(path).splitlines(), 1):
         if any(word in line for word in debts):
             wrong.append(f"{path}:{number} leaves a debt: {line.strip()}")
-        if len(line) > COLUMNS:
+        # An error message may stay in one piece, so that it can be searched for.
+        if len(re.sub(r'"[^"]*"', '""', line)) > COLUMNS:
             wrong.append(f"{path}:{number} has {len(line)} columns")
     assert not wrong, "\n".join(wrong)
 
