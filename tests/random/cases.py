@@ -124,6 +124,8 @@ def _multinomial(t: Any) -> Any:
     out = [t.multinomial(row, 200, replacement=True), t.multinomial(rows, 9, replacement=True)]
     out += [t.multinomial(row, 20), t.multinomial(rows, 5), t.multinomial(rows, 1), t.multinomial(row, 50)]
     out += [t.multinomial(rows.double(), 5), t.multinomial(rows.double().t(), 9, replacement=True)]
+    out += [t.multinomial(rows.double(), 1), t.multinomial(rows.bfloat16(), 1), t.multinomial(rows.bfloat16(), 3)]
+    out += [t.multinomial(rows.t(), 1), t.multinomial(rows.t(), 2), t.multinomial(rows[:, ::2], 2)]
     return [*out, t.multinomial(rows.bfloat16(), 300, replacement=True), t.rand(2)]
 
 

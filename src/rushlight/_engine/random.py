@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
 __all__ = [
-    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy",
+    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy", "fill_choice",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
-    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern", "weights_status",
 ]  # fmt: skip
 
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
@@ -394,6 +394,16 @@ def fill_multinomial(
     sums = array("d", bytes(8 * categories))
     run = _kernel("multinomial", _KINDS[dtype.name])
     return int(_draw(run, generator, ptr, p_ptr, rows, categories, samples, sums.buffer_info()[0]))
+
+
+def fill_choice(generator: Generator | None, ptr: int, p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
+    """int64 [rows]: one index by weights [rows, categories], as `multinomial` draws one without replacement; result as above."""
+    return int(_draw(_kernel("choice", _KINDS[dtype.name]), generator, ptr, p_ptr, rows, categories))
+
+
+def weights_status(p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
+    """The check alone of the two functions above."""
+    return int(_kernel("weights_status", _KINDS[dtype.name])(p_ptr, rows, categories))
 
 
 def fill_poisson(generator: Generator | None, ptr: int, n: int, dtype: DType, rates_ptr: int) -> bool:

@@ -10,6 +10,7 @@ import math
 import struct
 import warnings
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from rushlight._engine import random as streams
@@ -21,7 +22,7 @@ from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
-from rushlight._types.device import CPU
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, UINT64, DType
 from rushlight._types.layout import dense_strides, is_contiguous, overlaps_itself
 from rushlight._types.spec import Spec
@@ -165,6 +166,16 @@ def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[[], Tensor]:
         return made
 
     return plan
+
+
+@lru_cache(maxsize=512)
+def _cpu_spec(dtype: DType, shape: tuple[int, ...]) -> Spec:
+    return Spec.of(dtype, CPU, shape)
+
+
+def fresh(dtype: DType, device: Device, shape: tuple[int, ...]) -> Tensor:
+    """Contiguous memory; specs of results that come again and again are kept, because making one takes longer than drawing."""
+    return empty_spec(_cpu_spec(dtype, shape) if device is CPU else Spec.of(dtype, device, shape))
 
 
 def check_generator(name: str, generator: Any) -> None:
@@ -409,7 +420,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     if out is not None:
         fit(out, input._spec.shape)
         return METHODS["bernoulli_"](out, input, generator=generator)
-    made = empty_spec(Spec.of(input._spec.dtype, input._spec.device, input._spec.shape))
+    made = fresh(input._spec.dtype, input._spec.device, input._spec.shape)
     with_p = input.detach() if p is None else p  # type: ignore[attr-defined]
     METHODS["bernoulli_"](made, with_p, generator=generator)
     return recorded(made, name, input)

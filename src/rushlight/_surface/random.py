@@ -17,6 +17,7 @@ from rushlight._engine.sampling import (
     as_int,
     check_generator,
     fit,
+    fresh,
     not_implemented,
     overridable,
     quick,
@@ -25,6 +26,7 @@ from rushlight._engine.sampling import (
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._surface.registry import SPACES, composite
+from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec
@@ -248,7 +250,11 @@ def _randint(
     else:
         if requires_grad and not (dtype is not None and (dtype.is_floating_point or dtype.is_complex)):
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
-        made = empty_spec(spec_for(shape, INT64 if dtype is None else dtype, device))
+        made = (
+            fresh(INT64, CPU, shape)
+            if dtype is None and device is None
+            else empty_spec(spec_for(shape, dtype or INT64, device))
+        )
     METHODS["random_"](made, low, high, generator=generator)
     return made if out is not None else finish(made, requires_grad)
 
@@ -268,16 +274,30 @@ def randint_like(
     return finish(made, requires_grad)
 
 
+_RANDPERMS = new_plan_table()
+
+
 @composite("randperm", overridable=False)
-def randperm(
-    n: Any, *, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
-    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """A random permutation of 0 .. n-1, int64 unless another dtype is given.
+def randperm(n: Any, **kwargs: Any) -> Tensor:
+    """A random permutation of 0 .. n-1: `randperm(n, *, generator=None, out=None, dtype=torch.int64, ...)`.
 
     >>> sorted(torch.randperm(4).tolist())
     [0, 1, 2, 3]
     """
+    if kwargs or type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE):
+        return _randperm(n, **kwargs)
+    plan = _RANDPERMS.get(n)
+    if plan is None:
+        if n <= 0:
+            return _randperm(n)
+        plan = _RANDPERMS[n] = quick("permutation", Spec.of(INT64, CPU, (n,)))
+    return plan()  # type: ignore[no-any-return]
+
+
+def _randperm(
+    n: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     check_generator("randperm", generator)
     _layout("randperm", layout)
     n = as_int("randperm", "n", n)
@@ -286,7 +306,11 @@ def randperm(
     if out is not None:
         made = _destination("randperm", out, (n,), dtype)
     else:
-        made = empty_spec(spec_for((n,), INT64 if dtype is None else dtype, device))
+        made = (
+            fresh(INT64, CPU, (n,))
+            if dtype is None and device is None
+            else empty_spec(spec_for((n,), dtype or INT64, device))
+        )
     kind = made._spec.dtype
     if kind is BOOL or kind.is_complex or kind.name in ("uint16", "uint32", "uint64"):
         raise not_implemented("randperm", kind)
@@ -355,7 +379,7 @@ def _normal_of(mean: Any, std: Any, generator: Generator | None, out: Tensor | N
     other = std if isinstance(std, Tensor) and first is mean else None
     shape = first._spec.shape if other is None else _common_shape(first._spec.shape, other._spec.shape)
     node = f"NormalBackward{1 if other is None and first is mean else 3 if other is not None else 2}"
-    made: Any = empty_spec(Spec.of(first._spec.dtype, first._spec.device, shape)) if out is None else out
+    made: Any = fresh(first._spec.dtype, first._spec.device, tuple(shape)) if out is None else out
     if out is not None:
         fit(out, shape)
     before = STATE.word
@@ -386,7 +410,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     spec = input._spec
     if not spec.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", spec.dtype)
-    made = empty_spec(Spec.of(spec.dtype, spec.device, spec.shape))
+    made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
         rates = input.detach().to(FLOAT64).contiguous()  # type: ignore[attr-defined]
         if not streams.fill_poisson(generator, made._ptr, spec.numel, spec.dtype, rates._ptr):
@@ -410,7 +434,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         )
     if spec.dtype not in (FLOAT32, FLOAT64):
         raise not_implemented("binomial_cpu", spec.dtype)
-    made = empty_spec(Spec.of(spec.dtype, spec.device, spec.shape))
+    made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
         counts: Any = count.detach().contiguous()  # type: ignore[attr-defined]
         chances: Any = prob.detach().expand(spec.shape).contiguous()  # type: ignore[attr-defined]
@@ -439,9 +463,9 @@ def multinomial(
     check_generator("multinomial", generator)
     samples = as_int("multinomial", "num_samples", num_samples)
     shape = _check_multinomial(input, samples, replacement, out)
-    made = empty_spec(Spec.of(INT64, input._spec.device, shape))
+    made = fresh(INT64, input._spec.device, shape)
     if made._storage is not None and made._spec.numel:
-        _draw_categories(input.detach().contiguous(), samples, replacement, generator, made)  # type: ignore[attr-defined]
+        _draw_categories(input, samples, replacement, generator, made)
     if out is None:
         return made
     fit(out, shape)
@@ -471,23 +495,29 @@ def _check_multinomial(input: Any, samples: int, replacement: bool, out: Any) ->
     return (*shape[:-1], samples)
 
 
-def _draw_categories(weights: Any, samples: int, replacement: bool, generator: Generator | None, made: Tensor) -> None:
-    categories = weights._spec.shape[-1]
-    rows = weights._spec.numel // categories if categories else weights._spec.shape[0] if weights._spec.ndim == 2 else 1
-    dtype = FLOAT64 if weights._spec.dtype is FLOAT64 else FLOAT32
-    wide = weights.to(dtype)
-    status = streams.fill_multinomial(
-        generator, made._ptr, wide._ptr, dtype, rows, categories, samples if replacement else 0
-    )
+def _draw_categories(input: Any, samples: int, replacement: bool, generator: Generator | None, made: Tensor) -> None:
+    """Fill `made`, contiguous, with indices."""
+    spec = input._spec
+    categories = spec.shape[-1]
+    rows = spec.shape[0] if spec.ndim == 2 else 1
+    dtype = FLOAT64 if spec.dtype is FLOAT64 else FLOAT32
+    weights = input if spec.contiguous and spec.dtype is dtype else input.detach().to(dtype).contiguous()
+    if replacement:
+        status = streams.fill_multinomial(generator, made._ptr, weights._ptr, dtype, rows, categories, samples)
+    elif samples == 1 and weights is input:
+        status = streams.fill_choice(generator, made._ptr, weights._ptr, dtype, rows, categories)
+    else:
+        status = streams.weights_status(weights._ptr, dtype, rows, categories)
     if status == 1:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if status == 2 or not categories:
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if replacement:
+    if replacement or samples == 1 and weights is input:
         return
     # the smallest of exponential numbers with these rates comes from each with the right chance; so do the k smallest
-    times: Any = METHODS["exponential_"](empty_spec(weights._spec), 1.0, generator=generator)
-    keys = weights / times
+    times: Any = empty_spec(Spec.of(spec.dtype, spec.device, spec.shape, like_strides(input, None)))
+    METHODS["exponential_"](times, 1.0, generator=generator)
+    keys = input.detach() / times
     found = keys.argmax(-1, keepdim=True) if samples == 1 else keys.topk(samples)[1]
     made.copy_(found)  # type: ignore[attr-defined]
 

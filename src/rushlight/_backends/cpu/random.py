@@ -505,20 +505,13 @@ def _permutation(kind: str) -> NativeFunction:
 # ***** choices and counts *****
 
 
-def _multinomial(p_kind: str) -> NativeFunction:
-    """`multinomial(state, out, p, rows, categories, samples, sums)`: indices drawn with replacement by the weights of each row.
-
-    `sums` is room for one row.  A running sum in the dtype, divided by the last one; a float64 uniform each; the first
-    category whose sum is not below it.  Returns 0, or 1 for a weight that is negative, infinite or NaN, 2 for a row without
-    weight; nothing is drawn then.
-    """
+def _weights_status(p_kind: str) -> NativeFunction:
+    """0 for good weights, 1 if one is negative, infinite or NaN, 2 if a row has no weight."""
     P = f64 if p_kind == "f64" else f32
-    p_size = P.itemsize
 
-    @native("i64(ptr, ptr, ptr, i64, i64, i64, ptr)", name=f"rl_multinomial_{p_kind}")
-    def multinomial(state, out, p, rows, categories, samples, sums):
-        take(state, state, 0)  # makes sure that the state is seeded
-        status = 0
+    @native("i64(ptr, i64, i64)", name=f"rl_weights_status_{p_kind}")
+    def status(p, rows, categories):
+        found = 0
         for row in range(rows):
             total = P(0.0)
             for j in range(categories):
@@ -527,9 +520,27 @@ def _multinomial(p_kind: str) -> NativeFunction:
                     return 1
                 total = total + v
             if not (total > P(0.0)):
-                status = 2
+                found = 2
+        return found
+
+    return status
+
+
+def _multinomial(p_kind: str) -> NativeFunction:
+    """`multinomial(state, out, p, rows, categories, samples, sums)`: indices drawn with replacement by the weights of each row.
+
+    `sums` is room for one row.  A running sum in the dtype, divided by the last one; a float64 uniform each; the first
+    category whose sum is not below it.  Returns the weights' status (see above), and draws nothing unless that is 0.
+    """
+    P, check = f64 if p_kind == "f64" else f32, _weights_status(p_kind)
+    p_size = P.itemsize
+
+    @native("i64(ptr, ptr, ptr, i64, i64, i64, ptr)", name=f"rl_multinomial_{p_kind}")
+    def multinomial(state, out, p, rows, categories, samples, sums):
+        status = check(p, rows, categories)
         if status != 0:
             return status
+        take(state, state, 0)  # makes sure that the state is seeded
         for row in range(rows):
             weights = p + row * categories * p_size
             total = P(0.0)
@@ -553,6 +564,34 @@ def _multinomial(p_kind: str) -> NativeFunction:
         return 0
 
     return multinomial
+
+
+def _choice(p_kind: str) -> NativeFunction:
+    """`choice(state, out, p, rows, categories)`: one index for each row, by its weights.
+
+    The first largest of p / t, where t are exponential numbers; NaN (0 / 0) counts as largest.  Returns the weights' status,
+    and draws nothing unless that is 0.
+    """
+    P, check = f64 if p_kind == "f64" else f32, _weights_status(p_kind)
+
+    @native("i64(ptr, ptr, ptr, i64, i64)", name=f"rl_choice_{p_kind}")
+    def choice(state, out, p, rows, categories):
+        status = check(p, rows, categories)
+        if status != 0:
+            return status
+        take(state, state, 0)  # makes sure that the state is seeded
+        for row in range(rows):
+            best = P(-1.0)
+            place = 0
+            for j in range(categories):
+                key = load(P, p, row * categories + j) / P(to_exponential(draw_unit(state), -1.0, 0.0))
+                if key > best or (key != key and best == best):
+                    best = key
+                    place = j
+            out.i64[row] = place
+        return 0
+
+    return choice
 
 
 @native("f64(ptr, f64)")
@@ -679,7 +718,13 @@ def _binomial(kind: str) -> NativeFunction:
                 bound = (mode + 0.5) * log((mode + 1.0) / (odds * (n - mode + 1.0)))
                 bound = bound + f64(count + P(1.0)) * log((n - mode + 1.0) / rest)
                 bound = bound + (f64(k) + 0.5) * log(odds * rest / f64(k + P(1.0)))
-                bound = bound + stirling_tail(mode) + stirling_tail(n - mode) - stirling_tail(f64(k)) - stirling_tail(f64(count - k))
+                bound = (
+                    bound
+                    + stirling_tail(mode)
+                    + stirling_tail(n - mode)
+                    - stirling_tail(f64(k))
+                    - stirling_tail(f64(count - k))
+                )
                 if log(v * alpha / (a / (us * us) + b)) <= bound:
                     return k
         return P(0.0)
@@ -724,6 +769,8 @@ _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
     "integers": _integers,
     "permutation": _permutation,
     "multinomial": _multinomial,
+    "choice": _choice,
+    "weights_status": _weights_status,
     "poisson": _poisson,
     "leaks": _leaks,
     "binomial": _binomial,
