@@ -346,7 +346,7 @@ class Schedule:
         self._begin()
         group = Group(self.held_for(number))
         targets = []
-        values = [self._rounded(value, wanted) or value for value in node.outputs]
+        values = [self._rounded(value, wanted) for value in node.outputs]
         for value in values:
             home = next((self.targets[i] for i in wanted.get(id(value), ()) if i not in self.aliases), None)
             targets.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
@@ -358,14 +358,14 @@ class Schedule:
             self.placed[id(value)] = (target, number)
         self.notes.append(f"group {number}: {node.prim.name}")
 
-    def _rounded(self, value: Value, wanted: dict[int, list[int]]) -> Value | None:
-        """The converted form of a scan's result where that is all anyone wants of it."""
+    def _rounded(self, value: Value, wanted: dict[int, list[int]]) -> Value:
+        """A scan's result, or its converted form where that is all anyone wants of it."""
         if value.node is None or value.node.prim.lower[0] != "scan" or id(value) in wanted or self.uses.get(id(value)) != 1:
-            return None
+            return value
         for node in self.graph.nodes:
             if node.prim.name == "convert" and node.inputs[0] is value:
                 return node.outputs[0]
-        return None
+        return value
 
     def _extern(self, node: Node, wanted: dict[int, list[int]]) -> None:
         inputs = [self.as_source(x, node.prim.name not in STRIDED) for x in node.inputs]
