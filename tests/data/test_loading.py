@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.data.loading import plain, run
 
 import rushlight as torch
 from rushlight.utils import data
@@ -31,7 +32,6 @@ from rushlight.utils.data import (
     default_convert,
     random_split,
 )
-from tests.data.loading import plain, run
 
 EXPECTED = json.loads(pathlib.Path(__file__).with_name("loading.json").read_text())
 Pair = collections.namedtuple("Pair", "a b")
@@ -282,8 +282,8 @@ def test_loader_arguments() -> None:
     with pytest.raises(ValueError, match="batch_size attribute should not be set after DataLoader is initialized"):
         loader.batch_size = 3
     assert data.get_worker_info() is None
-    with pytest.raises(AttributeError, match="rushlight.utils.data has no 'DistributedSampler' yet"):
-        data.DistributedSampler  # noqa: B018
+    with pytest.raises(AttributeError, match=r"rushlight.utils.data has no 'DistributedSampler' yet"):
+        data.DistributedSampler
 
 
 def test_iterating_twice_at_once() -> None:

@@ -7,9 +7,9 @@ import pathlib
 from typing import Any
 
 import pytest
+from tests.nn.cases import LAYERS, run
 
 import rushlight
-from tests.nn.cases import LAYERS, run
 
 EXPECTED = json.loads(pathlib.Path(__file__).with_name("expected.json").read_text())
 
@@ -56,7 +56,7 @@ def test_stored_results_are_those_of_the_installed_pytorch() -> None:
 
 
 def test_a_missing_class_is_named() -> None:
-    with pytest.raises(AttributeError, match="rushlight.nn has no 'LSTM' yet"):
-        rushlight.nn.LSTM  # noqa: B018
-    with pytest.raises(AttributeError, match="rushlight.nn.functional has no 'ctc_loss' yet"):
-        rushlight.nn.functional.ctc_loss  # noqa: B018
+    with pytest.raises(AttributeError, match=r"rushlight.nn has no 'LSTM' yet"):
+        rushlight.nn.LSTM
+    with pytest.raises(AttributeError, match=r"rushlight.nn.functional has no 'ctc_loss' yet"):
+        rushlight.nn.functional.ctc_loss

@@ -56,9 +56,9 @@ def test_assignment_before_init_is_refused() -> None:
         def __init__(self, what: Any) -> None:
             self.x = what
 
-    with pytest.raises(AttributeError, match="cannot assign parameters before Module.__init__"):
+    with pytest.raises(AttributeError, match=r"cannot assign parameters before Module.__init__"):
         Early(nn.Parameter(torch.ones(1)))
-    with pytest.raises(AttributeError, match="cannot assign module before Module.__init__"):
+    with pytest.raises(AttributeError, match=r"cannot assign module before Module.__init__"):
         Early(nn.Linear(1, 1))
     with pytest.raises(AttributeError, match=r"Module.__init__\(\) called"):
         Early(3)()
@@ -99,16 +99,16 @@ def test_wrong_assignments_are_refused() -> None:
         net.register_parameter("y", y)
     with pytest.raises(KeyError, match="attribute 'fc' already exists"):
         net.register_buffer("fc", torch.ones(1))
-    with pytest.raises(KeyError, match="parameter name can.*contain"):
+    with pytest.raises(KeyError, match=r"parameter name can.*contain"):
         net.register_parameter("a.b", None)
     with pytest.raises(KeyError, match="empty string"):
         net.add_module("", None)
     with pytest.raises(TypeError, match="is not a Module subclass"):
         net.add_module("z", 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="buffer name should be a string. Got int"):
+    with pytest.raises(TypeError, match=r"buffer name should be a string. Got int"):
         net.register_buffer(3, None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing'"):
-        net.missing  # noqa: B018
+        net.missing
 
 
 def test_buffer_class() -> None:
@@ -142,9 +142,9 @@ def test_getting_by_dotted_name() -> None:
     assert net.get_buffer("b.running_mean") is net.b.running_mean
     with pytest.raises(AttributeError, match="Sequential has no attribute `z`"):
         net.get_submodule("a.z")
-    with pytest.raises(AttributeError, match="`weight` is not an nn.Module"):
+    with pytest.raises(AttributeError, match=r"`weight` is not an nn.Module"):
         net.get_submodule("a.0.weight")
-    with pytest.raises(AttributeError, match="`running_mean` is not an nn.Parameter"):
+    with pytest.raises(AttributeError, match=r"`running_mean` is not an nn.Parameter"):
         net.get_parameter("b.running_mean")
     with pytest.raises(AttributeError, match="`weight` is not a buffer"):
         net.get_buffer("b.weight")
@@ -283,7 +283,7 @@ def test_to_dtype_keeps_identity_and_integers() -> None:
 
 def test_to_refuses_integers_and_unknown_arguments() -> None:
     net = Net()
-    with pytest.raises(TypeError, match="only accepts floating point or complex dtypes, but got desired dtype=torch.int64"):
+    with pytest.raises(TypeError, match=r"only accepts floating point or complex dtypes, but got desired dtype=torch.int64"):
         net.to(torch.int64)
     with pytest.raises(TypeError):
         net.to("cpu", torch.float32, False, False, 1)
@@ -422,7 +422,7 @@ def test_state_dict_hooks() -> None:
     net.load_state_dict(state)
     assert values(net.seen) == 1.0 and "seen" not in state
     handle.remove()
-    with pytest.raises(RuntimeError, match='Missing key.*"seen"'):
+    with pytest.raises(RuntimeError, match=r'Missing key.*"seen"'):
         net.load_state_dict(state)
     assert ("pre", "") in calls and ("post", []) in calls
 

@@ -9,11 +9,11 @@ import warnings
 from typing import Any
 
 import pytest
+from tests.optim.schedules import SCHEDULES, run
 
 import rushlight
 from rushlight import nn, optim
 from rushlight.optim import lr_scheduler as lr
-from tests.optim.schedules import SCHEDULES, run
 
 EXPECTED = json.loads(pathlib.Path(__file__).with_name("schedules.json").read_text())
 
@@ -83,7 +83,7 @@ def test_plateau() -> None:
     assert found == [1, 1, 1, 0.5, 0.5, 0.5, 0.3, 0.3]
     schedule.step(rushlight.tensor(1.0))
     assert schedule.best == 1.0
-    with pytest.raises(ValueError, match="Factor should be < 1.0"):
+    with pytest.raises(ValueError, match=r"Factor should be < 1.0"):
         lr.ReduceLROnPlateau(o, factor=1.0)
     with pytest.raises(ValueError, match="mode sideways is unknown"):
         lr.ReduceLROnPlateau(o, mode="sideways")
@@ -179,4 +179,4 @@ def test_bad_arguments() -> None:
             schedule.optimizer.step()
             schedule.step()
     with pytest.raises(AttributeError, match="has no 'CyclicLR' yet"):
-        lr.CyclicLR  # noqa: B018
+        lr.CyclicLR

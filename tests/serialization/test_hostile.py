@@ -87,10 +87,10 @@ class Marker:
 def test_names_that_are_not_allowed(module: str, name: str, tmp_path: Path) -> None:
     target = tmp_path / "touched"
     code = call(module, name, text(f"touch {target}"))
-    with pytest.raises(pickle.UnpicklingError, match="not an allowed global|is blocked"):
+    with pytest.raises(pickle.UnpicklingError, match=r"not an allowed global|is blocked"):
         torch.load(archive(code))
     stacked = b"\x80\x04" + text(module) + text(name) + b"\x93(" + text(f"touch {target}") + b"tR."
-    with pytest.raises(pickle.UnpicklingError, match="not an allowed global|is blocked"):
+    with pytest.raises(pickle.UnpicklingError, match=r"not an allowed global|is blocked"):
         torch.load(archive(stacked))
     assert not target.exists()
 
@@ -200,7 +200,7 @@ def test_trusted_files_run_code_and_say_so() -> None:
     ],
 )  # fmt: skip
 def test_views_beyond_their_storage(offset: int, size: bytes, stride: bytes) -> None:
-    with pytest.raises(RuntimeError, match="out of bounds|corrupt file"):
+    with pytest.raises(RuntimeError, match=r"out of bounds|corrupt file"):
         torch.load(archive(tensor(offset, size, stride), FOUR))
 
 
@@ -260,9 +260,9 @@ def test_wrong_magic() -> None:
         torch.load(io.BytesIO(b"this is no checkpoint at all"))
     with pytest.raises(EOFError, match="empty"):
         torch.load(io.BytesIO(b""))
-    with pytest.raises(RuntimeError, match="before 1.6"):
+    with pytest.raises(RuntimeError, match=r"before 1.6"):
         torch.load(io.BytesIO(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."))
-    with pytest.raises(RuntimeError, match="no record 'data.pkl'"):
+    with pytest.raises(RuntimeError, match=r"no record 'data.pkl'"):
         empty = io.BytesIO()
         with zipfile.ZipFile(empty, "w") as out:
             out.writestr("readme.txt", "hello")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.serialization.make_torch_file import contents
 
 import rushlight
-from tests.serialization.make_torch_file import contents
 
 STORED = Path(__file__).with_name("torch_file.bin")
 

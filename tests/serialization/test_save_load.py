@@ -125,7 +125,7 @@ def test_whole_module_needs_trust(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     path = tmp_path / "net.pt"
     torch.save(net, path)
-    with pytest.raises(pickle.UnpicklingError, match="torch.nn.modules.container.Sequential was not an allowed global"):
+    with pytest.raises(pickle.UnpicklingError, match=r"torch.nn.modules.container.Sequential was not an allowed global"):
         torch.load(path)
     again = torch.load(path, weights_only=False)
     assert repr(again) == repr(net) and again[0].weight.tolist() == net[0].weight.tolist()
@@ -291,7 +291,7 @@ def test_permissions_and_links(tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="Parent directory .*none does not exist"):
+    with pytest.raises(RuntimeError, match=r"Parent directory .*none does not exist"):
         torch.save(1, tmp_path / "none" / "x.pt")
     with pytest.raises(IsADirectoryError):
         torch.save(1, tmp_path)
@@ -310,7 +310,7 @@ def test_a_file_that_is_read_can_be_replaced(tmp_path: Path) -> None:
 
 
 def test_what_is_not_supported_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="before 1.6"):
+    with pytest.raises(NotImplementedError, match=r"before 1.6"):
         torch.save(1, io.BytesIO(), _use_new_zipfile_serialization=False)
     with pytest.raises(NotImplementedError, match="pickle_module"):
         torch.load(io.BytesIO(), pickle_module=io)

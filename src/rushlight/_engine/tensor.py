@@ -73,6 +73,10 @@ class Tensor(metaclass=TensorMeta):
 
     __array_priority__ = 1000  # NumPy's operators give way to ours
 
+    if TYPE_CHECKING:  # methods come from the operator table; to the type checker they may be anything
+
+        def __getattr__(self, name: str) -> Any: ...
+
     # ***** what it is *****
 
     @property

@@ -37,7 +37,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):  # type: ignore[misc]
         if data is None:
             data = rushlight.empty(0)
         if type(data) is Tensor or type(data) is Parameter:
-            return Tensor._make_subclass(cls, data, requires_grad)
+            return Tensor._make_subclass(cls, data, requires_grad)  # type: ignore[attr-defined]
         made = data.detach().requires_grad_(requires_grad)
         if type(made) is not type(data):
             raise RuntimeError(

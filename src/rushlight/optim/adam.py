@@ -92,7 +92,7 @@ class Adam(Optimizer):
         loss = run_closure(closure)
         for group in self.param_groups:
             amsgrad = group["amsgrad"]
-            rows = []
+            rows: list[tuple[Any, ...]] = []
             state = self.state
             for param in group["params"]:
                 grad = param.grad

@@ -74,7 +74,8 @@ class SGD(Optimizer):
         loss = run_closure(closure)
         for group in self.param_groups:
             momentum = group["momentum"]
-            started, fresh = [], []
+            started: list[tuple[Any, ...]] = []
+            fresh: list[tuple[Any, ...]] = []
             state = self.state
             for param in group["params"]:
                 grad = param.grad

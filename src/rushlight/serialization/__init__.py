@@ -19,7 +19,7 @@ _PLACES = {
     "save": "saving",
 }
 
-__all__ = sorted(_PLACES)
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

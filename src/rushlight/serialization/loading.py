@@ -66,7 +66,7 @@ def load(
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The classes and functions that a file names and that are not allowed; nothing of the file is run."""
-    file = open(f, "rb") if isinstance(f, (str, os.PathLike)) else f  # noqa: SIM115
+    file = open(f, "rb") if isinstance(f, (str, os.PathLike)) else f
     try:
         names = global_names(ArchiveReader(file, str(f)).read("data.pkl"))
     finally:

@@ -135,8 +135,12 @@ class _StorageRef:
         self.kind = kind
 
 
-class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
-    """Writes tensors as calls of PyTorch's functions. The Python pickler, because the C one insists on importing names."""
+# The Python pickler, because the one in C insists on importing every name that it writes.
+_PythonPickler: Any = pickle._Pickler  # type: ignore[attr-defined]
+
+
+class _Pickler(_PythonPickler):  # type: ignore[misc]
+    """Writes tensors as calls of PyTorch's functions."""
 
     def __init__(self, out: Any, protocol: int) -> None:
         super().__init__(out, protocol)
@@ -173,7 +177,7 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
         cls = type(tensor)
         if cls is rushlight.nn.Parameter:
             state = dict(tensor.__dict__)
-            args = (tensor.data, tensor.requires_grad, OrderedDict())
+            args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
             return (rebuild.rebuild_parameter_with_state, (*args, state)) if state else (rebuild.rebuild_parameter, args)
         if cls is not rushlight.Tensor and cls.__reduce_ex__ is not rushlight.Tensor.__reduce_ex__:
             return NotImplemented
@@ -193,7 +197,7 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
         self.write(pickle.GLOBAL + module.encode() + b"\n" + name.encode() + b"\n")
         self.memoize(obj)
 
-    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch = dict(_PythonPickler.dispatch)
     dispatch[type(save)] = save_global
 
 
@@ -203,7 +207,7 @@ def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     if tensor.is_meta:
         return rebuild.rebuild_meta_tensor_no_storage, (dtype, size, stride, tensor.requires_grad)
     storage, place = memory.storage_of(tensor), memory.place_of(tensor)
-    rest = (place, size, stride, tensor.requires_grad, OrderedDict())
+    rest: tuple[Any, ...] = (place, size, stride, tensor.requires_grad, OrderedDict())
     kind = STORAGE_TYPE_OF.get(dtype)
     if kind is None:
         # Younger dtypes have no storage type of their own.

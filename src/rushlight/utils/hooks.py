@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -42,7 +42,7 @@ _FILES = {
 
 _PLACES = {name: file for file, names in _FILES.items() for name in names}
 
-__all__ = sorted(_PLACES)
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -88,7 +88,7 @@ class Sequential(_Numbered):
         super().__init__()
         named = len(args) == 1 and isinstance(args[0], OrderedDict)
         for key, module in args[0].items() if named else enumerate(args):
-            self.add_module(key if named else str(key), module)
+            self.add_module(str(key), module)
 
     def forward(self, input: Any) -> Any:
         """Feed `input` through all modules."""
@@ -154,7 +154,8 @@ class ModuleList(_Numbered):
 
     def __getitem__(self, idx: int | slice) -> Any:
         if isinstance(idx, slice):
-            return type(self)(list(self._modules.values())[idx])
+            members: list[Any] = list(self._modules.values())
+            return type(self)(members[idx])
         return self._modules[self._key_at(idx)]
 
     def __iadd__(self, modules: Iterable[Module]) -> Self:

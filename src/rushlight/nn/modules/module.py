@@ -312,7 +312,7 @@ class Module(HookedCall, StateDict, Convertible):
 
     def get_parameter(self, target: str) -> Any:
         """Return the parameter with the dotted name `target`, else `AttributeError`."""
-        module, name, value = self._get_member(target)
+        _, name, value = self._get_member(target)
         if not isinstance(value, Parameter):
             raise AttributeError(f"`{name}` is not an nn.Parameter")
         return value

@@ -16,7 +16,10 @@ _PLACES = {
 }
 _PAGES = ("clip_grad", "convert_parameters", "rnn")
 
-__all__ = [*sorted(_PLACES), "rnn"]
+__all__ = [
+    "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector", "rnn",
+    "vector_to_parameters",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

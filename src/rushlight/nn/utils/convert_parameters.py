@@ -31,10 +31,11 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
     """Give the parameters the values of a vector made by `parameters_to_vector`."""
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    values: Any = vec
     device = None
     start = 0
     for param in parameters:
         device = _same_device(device, param)
         size = param.numel()
-        param.data = vec[start : start + size].view_as(param).data
+        param.data = values[start : start + size].view_as(param).data
         start += size

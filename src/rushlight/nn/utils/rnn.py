@@ -27,7 +27,7 @@ def pad_sequence(
     elif not isinstance(sequences, (tuple, list)):
         if not hasattr(sequences, "__iter__"):
             raise RuntimeError(
-                "pad_sequence: Expected iterable for input sequences, but got arg of type: " f"{type(sequences)}"
+                f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}"
             )
         sequences = tuple(sequences)
     if not sequences:

@@ -27,7 +27,7 @@ _PLACES = {
 }
 _PAGES = ("collate", "dataloader", "dataset", "sampler")
 
-__all__ = sorted(_PLACES)
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -83,6 +83,7 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if sampler is None:
+            # The sampler of a stream yields no indices, only as many Nones as are asked for.
             if self._is_stream:
                 sampler = _Endless()
             else:

@@ -133,7 +133,7 @@ class WeightedRandomSampler(Sampler[int]):
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices of `sampler`; with `drop_last` a shorter last one is left out."""
 
-    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
             raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
         if not isinstance(drop_last, bool):
