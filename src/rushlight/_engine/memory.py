@@ -19,6 +19,8 @@ class _Memory:
     """The runtime's allocation functions, loaded by the first use."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         storage = require("rushlight._backends.cpu.storage")
         self.alloc, self.alloc_zeroed, self.from_owner = storage.alloc, storage.alloc_zeroed, storage.from_owner
         self.Storage = storage.Storage

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
-from pkgutil import iter_modules
 
 from rushlight import _ops
 
@@ -11,8 +11,9 @@ __all__ = ["FAMILIES"]
 
 _NOT_FAMILIES = ("bodies", "families", "schema", "table")
 
-FAMILIES = tuple(
-    module.name for module in iter_modules(_ops.__path__) if module.name not in _NOT_FAMILIES and not module.name.startswith("samples")
-)
+# `pkgutil` would find the modules too, but it loads `inspect`.
+_FILES = sorted(name for folder in _ops.__path__ for name in os.listdir(folder) if name.endswith(".py"))
+_MODULES = [name.removesuffix(".py") for name in _FILES]
+FAMILIES = tuple(name for name in _MODULES if name not in (*_NOT_FAMILIES, "__init__") and not name.startswith("samples"))
 for _family in FAMILIES:
     import_module(f"rushlight._ops.{_family}")
