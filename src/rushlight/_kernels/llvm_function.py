@@ -559,7 +559,7 @@ class Printer:
                 stream = ", !nontemporal !1" if s.stream else ""
                 if s.stream:
                     self.module.definitions["!1"] = "!1 = !{i32 1}"
-                lines.append(f"  store {vt} {raw}, ptr {pointer}, align {_stream_align(s, lanes.width)}{stream}")
+                lines.append(f"  store {vt} {raw}, ptr {pointer}, align {_stream_align(s)}{stream}")
                 return
             self.masked_store(raw, pointer, dtype, lanes.width, mask)
             return
@@ -1187,8 +1187,8 @@ def _align(dtype: DType) -> int:
     return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
 
 
-def _stream_align(s: Store, width: int) -> int:
-    return min(64, width * s.buffer.dtype.itemsize) if s.stream else _align(s.buffer.dtype)
+def _stream_align(s: Store) -> int:
+    return 64 if s.stream else _align(s.buffer.dtype)
 
 
 def _element(dtype: DType) -> str:
