@@ -33,7 +33,7 @@ class _Program(SourceFileLoader):
         source = self.get_data(self.path) if self.text is None else self.text.encode()
         return compile(source, self.path, "exec", dont_inherit=True)
 
-    def get_source(self, fullname: str) -> str:
+    def get_source(self, fullname: str) -> str | None:
         return super().get_source(fullname) if self.text is None else self.text
 
 

@@ -225,7 +225,7 @@ def uniform_(
 
     RuntimeError if `to` < `from` or a bound does not fit the dtype; NotImplementedError for integer dtypes.
 
-        >>> torch.empty(2).uniform_(-1, 1)
+        >>> _ = torch.empty(2).uniform_(-1, 1)
     """
     if "from" in kwargs:  # a keyword of Python cannot be the name of an argument
         from_ = kwargs.pop("from")
@@ -275,7 +275,7 @@ def check_std(std: float) -> None:
 def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with normal numbers; for complex dtypes the variance is shared by both parts.
 
-    >>> torch.empty(2).normal_(mean=1.0, std=0.1)
+    >>> _ = torch.empty(2).normal_(mean=1.0, std=0.1)
     """
     check_generator("normal_", generator)
     mu, sigma = as_float("normal_", "mean", mean), as_float("normal_", "std", std)
