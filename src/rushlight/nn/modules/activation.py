@@ -43,7 +43,7 @@ class ReLU(_Inplace):
 
     def forward(self, input: Any) -> Any:
         """Apply the function to each element."""
-        return F.relu(input, inplace=self.inplace)
+        return F.relu_(input) if self.inplace else rushlight.relu(input)
 
 
 class SiLU(_Inplace):

@@ -60,6 +60,10 @@ class Linear(Module):
 
     def forward(self, input: Any) -> Any:
         """Map `input` (*, in_features) to (*, out_features)."""
+        # Attributes that are parameters are found last and at some cost, so look where they are kept first.
+        members = self.__dict__["_parameters"]
+        if "weight" in members and "bias" in members:
+            return F.linear(input, members["weight"], members["bias"])
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -65,6 +65,9 @@ class LayerNorm(Module):
 
     def forward(self, input: Any) -> Any:
         """Normalise `input` (*, *normalized_shape)."""
+        members = self.__dict__["_parameters"]
+        if "weight" in members and "bias" in members:
+            return F.layer_norm(input, self.normalized_shape, members["weight"], members["bias"], self.eps)
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
