@@ -270,10 +270,8 @@ def infer_size(shape: Sequence[int], count: int) -> Shape:
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two indices may reach one place (exact for expanded dims; cautious for crafted strides)."""
-    step = 1
-    for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz > 1):
-        if stride < step:
-            return True
-        step = stride * (size - 1) + step
-    return False
+    """Whether an expanded dim makes many indices reach one place, so that writing makes no sense.
+
+    As in PyTorch, windows that overlap (`unfold`) do not count: it would be dear to know, and programs write through them.
+    """
+    return any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)) and 0 not in shape
