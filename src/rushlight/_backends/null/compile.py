@@ -7,7 +7,7 @@
     >>> compiled = compile_graph(graph, machine="aarch64")
     >>> len(compiled.kernels), compiled.results
     (1, [((1000,), torch.float32)])
-    >>> "fmul" in compiled.kernels[0].assembly()
+    >>> "fadd" in compiled.kernels[0].assembly()
     True
 """
 
