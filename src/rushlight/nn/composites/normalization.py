@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import rushlight
@@ -26,11 +27,17 @@ def batch_norm(
     momentum * batch, with the unbiased variance. Else with the running statistics. Raises `ValueError` if a channel has one
     value only in training.
     """
+    if training:
+        _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))
+    if input.numel() == 0:
+        # Nothing to normalise, but the result still depends on all that take gradients.
+        out = input.clone()
+        out = out if weight is None else out * weight[0]
+        return out if bias is None else out + bias[0]
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
         return function_of("batch_norm_eval")(input, running_mean, running_var, weight, bias, eps)
-    _check_values(input, input.numel() // input.shape[1] if input.shape[1] else 0)
     out, mean, var = function_of("batch_norm_train")(input, weight, bias, eps)
     _mix(running_mean, mean, momentum)
     _mix(running_var, var, momentum)
