@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import Arr, Unbindable, bind, gradients, run_graph
+from tests.ops.harness import Arr, Unbindable, bind, gradients, run_graph
 from torch.testing._internal.common_methods_invocations import op_db
 
 from rushlight._engine.lower import trace_operator

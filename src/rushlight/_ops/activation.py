@@ -54,6 +54,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 
 @operator("hardtanh(Tensor input, Scalar min_val=-1.0, Scalar max_val=1.0) -> Tensor", promote="same", promote_over=("input",), spaces=NN,
+          static=("min_val", "max_val"),
           method=False, inplace=True, tags=FLAG)  # fmt: skip
 def hardtanh(x: Any, min_val: Any, max_val: Any) -> Any:
     """x kept within [min_val, max_val]."""
@@ -162,7 +163,8 @@ def hardshrink(x: Any, lambd: Any) -> Any:
 hardshrink.gradient(lambda ct, out, x, lambd: build.select(_within(x, _number(lambd, x)), 0.0, ct))
 
 
-@operator("softshrink(Tensor input, Scalar lambd=0.5) -> Tensor", promote="same", promote_over=("input",), spaces=NN, method=False, out=True)
+@operator("softshrink(Tensor input, Scalar lambd=0.5) -> Tensor", promote="same", promote_over=("input",), spaces=NN, method=False, out=True,
+          static=("lambd",))  # fmt: skip
 def softshrink(x: Any, lambd: Any) -> Any:
     """x moved toward 0 by lambd, and 0 where it would cross."""
     refuse(x, "softshrink", "buic")

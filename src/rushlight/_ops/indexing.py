@@ -635,6 +635,8 @@ def median_all(x: Any) -> Any:
 @operator("bucketize_core(Tensor input, Tensor boundaries, bool right) -> Tensor", spaces=(), method=False)
 def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     """How many boundaries lie below each element (or at it, with `right`): by halving, as often as the boundaries need."""
+    if len(boundaries.shape) != 1 and (len(boundaries.shape) != len(x.shape) or boundaries.shape[:-1] != x.shape[:-1]):
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(boundaries.shape)})")
     size = boundaries.shape[-1]
     low, high = build.full(x.shape, 0, INT64), build.full(x.shape, size, INT64)
     for _ in range(size.bit_length()):

@@ -556,6 +556,13 @@ def multi_margin_loss(x: Any, target: Any, p: Any, margin: Any, weight: Any, siz
     """Mean over the other classes of max(0, margin - x[target] + x[other])^p."""
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
+    reduction = reduction_of(size_average, reduce, reduction)
+    if target.dtype is not INT64:
+        raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
+    if len(x.shape) > 2 or numel(x.shape) == 0 and x.shape[-1:] == (0,):
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}")
+    if numel(target.shape) != (x.shape[0] if len(x.shape) == 2 else 1):
+        raise RuntimeError(f"inconsistent target size, expected {x.shape[0] if len(x.shape) == 2 else 1} but got {list(target.shape)}")
     rows = x if len(x.shape) == 2 else build.reshape(x, (1, numel(x.shape)))
     classes = build.reshape(target, (rows.shape[0],))
     own = _at_class(rows, classes, 1)
@@ -577,6 +584,12 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
 
     A row of `target` lists classes up to the first -1.
     """
+    if len(x.shape) > 2 or x.shape[-1:] == (0,):
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}")
+    if target.shape != x.shape and not (numel(target.shape) == numel(x.shape) == 1 and len(target.shape) < 2):
+        raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(x.shape)}")
+    if target.dtype is not INT64:
+        raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
     rows = x if len(x.shape) == 2 else build.reshape(x, (1, numel(x.shape)))
     listed = build.reshape(build.convert(target, INT64), rows.shape)
     size = rows.shape[1]

@@ -106,9 +106,9 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> A
 @rms_norm.gradient
 def _(ct: Any, outs: Any, x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
     dims = _trailing("rms_norm", x, normalized_shape)
-    scale = outs[1]
-    normal = x * spread(scale, x.shape, dims)
-    scaled = ct if weight is None else ct * _like_rows(build.convert(weight, x.dtype), x)
+    scale = build.conj(outs[1])
+    normal = build.conj(x) * spread(scale, x.shape, dims)
+    scaled = ct if weight is None else ct * _like_rows(build.conj(build.convert(weight, x.dtype)), x)
     dx = _row_gradient(scaled, normal, scale, dims, centred=False)
     return dx, None if weight is None else reduce_dims("sum", ct * normal, tuple(range(dims[0])))
 
@@ -222,6 +222,8 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
           promote="opmath", spaces=(), method=False, node="NativeBatchNormBackward0")  # fmt: skip
 def batch_norm_eval(x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Each channel (dim 1) normalised by given statistics, then weight and bias."""
+    if x.shape == (0,):
+        return x
     _channel_check(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     scale = prim.rsqrt(build.convert(running_var, x.dtype) + eps)
     if weight is not None:

@@ -299,6 +299,8 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
     items = items * n if len(items) == 1 else items
     if len(items) != n:
         raise RuntimeError(f"{name}: output_size must be {n}")
+    if len(x.shape) < n + 1 and n > 1:
+        raise ValueError(f"Input dimension should be at least {n + 1}")
     space = x.shape[-n:]
     sizes = tuple(space[i] if v is None else v for i, v in enumerate(items))
     if any(v < 0 for v in sizes):
@@ -310,6 +312,14 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
     return (x if len(x.shape) == n + 2 else build.expand_dims(x, (0,))), sizes
 
 
+def _inside(window: Any, place: Any, size: int, out: int) -> Any:
+    """Whether a place lies in a window: floor(i size / out) <= place < ceil((i + 1) size / out)."""
+    parts = build.full_like(window, out)
+    start = prim.div_trunc(window * size, parts)
+    stop = prim.div_trunc(window * size + (size + out - 1), parts)
+    return (place >= start) & (place < stop)
+
+
 def _mean_along(x: Any, dim: int, out: int) -> Any:
     """Means of evenly laid windows along one dim."""
     size = x.shape[dim]
@@ -318,14 +328,14 @@ def _mean_along(x: Any, dim: int, out: int) -> Any:
     if out and size % out == 0:
         split = build.reshape(x, (*x.shape[:dim], out, size // out, *x.shape[dim + 1 :]))
         return prim.sum(split, dims=(dim + 1,)) / float(size // out)
-    parts = []
-    for start, stop in _bounds(size, out):
-        starts, stops = [0] * len(x.shape), list(x.shape)
-        starts[dim], stops[dim] = start, stop
-        part = prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(x.shape))
-        mean = prim.sum(part, dims=(dim,)) / float(stop - start)
-        parts.append(build.expand_dims(mean, (dim,)))
-    return prim.cat(*parts, dim=dim) if parts else build.full((*x.shape[:dim], 0, *x.shape[dim + 1 :]), 0, x.dtype)
+    # Windows of several sizes: each sums what lies inside it of the whole dim, so that it stays one reduction.
+    shape = (*x.shape[:dim], out, *x.shape[dim:])
+    spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim))
+    window, place = (prim.iota(shape=shape, dim=d, dtype=INT64) for d in (dim, dim + 1))
+    inside = _inside(window, place, size, out)
+    total = prim.sum(build.select(inside, spread, 0), dims=(dim + 1,))
+    count = prim.sum(build.convert(inside, x.dtype), dims=(dim + 1,))
+    return total / count
 
 
 def _declare_adaptive_avg(n: int) -> None:

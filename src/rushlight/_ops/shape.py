@@ -187,10 +187,12 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
 @operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor")
 def roll(x: Any, shifts: Any, dims: Any) -> Any:
     """Places moved along dims; those that fall off the end come in at the front.  Without dims in the flattened input."""
+    if not shifts:
+        raise RuntimeError("`shifts` required")
     if not dims and len(shifts) == 1:
         return build.reshape(_rolled(build.reshape(x, (numel(x.shape),)), shifts[0], 0), x.shape)
     if len(shifts) != len(dims):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}" if shifts else "`shifts` required")
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     for shift, dim in zip(shifts, dims, strict=True):
         at = wrap(dim, x)
         x = _rolled(x, shift, at) if x.shape else x
