@@ -1,0 +1,197 @@
+"""Functions of `nn.functional` that are written here, and the tools of `nn.utils`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+import rushlight.nn.functional as F
+from rushlight import nn
+from rushlight.nn.utils import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    get_total_norm,
+    parameters_to_vector,
+    vector_to_parameters,
+)
+from rushlight.nn.utils.rnn import pad_sequence, unpad_sequence
+
+# ***** padding *****
+
+
+@pytest.mark.parametrize(
+    ("mode", "numpy_mode"), [("constant", "constant"), ("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+)
+def test_pad_against_numpy(mode: str, numpy_mode: str) -> None:
+    x = torch.arange(24.0).reshape(1, 2, 3, 4)
+    found = F.pad(x, (2, 1, 0, 2), mode)
+    wanted = np.pad(x.numpy(), ((0, 0), (0, 0), (0, 2), (2, 1)), numpy_mode)
+    np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_pad_values_and_cuts() -> None:
+    x = torch.arange(5.0)
+    assert F.pad(x, (1, -2), value=9).tolist() == [9, 0, 1, 2]
+    assert F.pad(x, (-4, -1)).tolist() == []
+    assert F.pad(x, ()).tolist() == x.tolist()
+    assert F.pad(torch.tensor([True]), (1, 0)).tolist() == [False, True]
+    y = torch.ones(2, requires_grad=True)
+    (F.pad(y, (1, 1), "constant", 3.0) * torch.arange(4.0)).sum().backward()
+    assert y.grad is not None and y.grad.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "pad", "mode"),
+    [((3,), (-2, -2), "constant"), ((1, 3), (3, 0), "reflect"), ((1, 3), (4, 0), "circular"), ((3,), (1,), "constant")],
+)
+def test_pad_errors(shape: Any, pad: Any, mode: str) -> None:
+    with pytest.raises(RuntimeError):
+        F.pad(torch.ones(*shape), pad, mode)
+
+
+def test_pad_modes_that_do_not_exist() -> None:
+    with pytest.raises(NotImplementedError):
+        F.pad(torch.ones(1, 3), (1, 1), "mirror")
+    with pytest.raises(ValueError, match="doesn't take in value argument"):
+        F.pad(torch.ones(1, 3), (1, 1), "reflect", 2.0)
+
+
+# ***** resizing *****
+
+
+def test_interpolate() -> None:
+    x = torch.arange(4.0).reshape(1, 1, 2, 2)
+    assert F.interpolate(x, scale_factor=2)[0, 0].tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
+    assert F.interpolate(x, size=(2, 3), mode="bilinear")[0, 0].tolist() == [[0, 0.5, 1], [2, 2.5, 3]]
+    row = torch.arange(3.0).reshape(1, 1, 3)
+    assert F.interpolate(row, size=5, mode="linear", align_corners=True)[0, 0].tolist() == [0, 0.5, 1, 1.5, 2]
+    assert F.interpolate(row, size=2, mode="nearest-exact")[0, 0].tolist() == [0, 2]
+    assert F.interpolate(x, size=1, mode="area").item() == 1.5
+    for bad in (
+        lambda: F.interpolate(x),
+        lambda: F.interpolate(x, size=2, scale_factor=2),
+        lambda: F.interpolate(x, size=(1, 2, 3)),
+        lambda: F.interpolate(x, scale_factor=2, align_corners=True),
+    ):
+        with pytest.raises(ValueError):
+            bad()
+    for missing in (lambda: F.interpolate(x, size=2, mode="bicubic"), lambda: F.interpolate(x[0], size=2, mode="bilinear")):
+        with pytest.raises(NotImplementedError):
+            missing()
+
+
+def test_pixel_shuffle_undoes_itself() -> None:
+    x = torch.arange(72.0).reshape(2, 4, 3, 3)
+    y = F.pixel_shuffle(x, 2)
+    assert y.shape == (2, 1, 6, 6) and F.pixel_unshuffle(y, 2).tolist() == x.tolist()
+    with pytest.raises(RuntimeError, match="divisible by the square"):
+        F.pixel_shuffle(x, 3)
+    with pytest.raises(RuntimeError, match="to be divisible by"):
+        F.pixel_unshuffle(x, 2)
+
+
+def test_one_hot() -> None:
+    assert F.one_hot(torch.tensor([0, 2]), 3).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert F.one_hot(torch.tensor([[1]])).tolist() == [[[0, 1]]]
+    assert F.one_hot(torch.tensor(1), 2).tolist() == [0, 1]
+    assert F.one_hot(torch.empty(0, dtype=torch.int64), 3).shape == (0, 3)
+    for bad in ([-1], [3]):
+        with pytest.raises(RuntimeError, match="Class values must be"):
+            F.one_hot(torch.tensor(bad), 3)
+    with pytest.raises(RuntimeError, match="only applicable to index tensor"):
+        F.one_hot(torch.ones(1))
+    with pytest.raises(RuntimeError, match="Can not infer"):
+        F.one_hot(torch.empty(0, dtype=torch.int64))
+
+
+# ***** softmax and batch normalisation *****
+
+
+def test_softmax_without_a_dimension() -> None:
+    x = torch.ones(2, 4)
+    with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
+        assert F.softmax(x).tolist() == [[0.25] * 4] * 2
+    assert F.softmax(x.half(), -1, dtype=torch.float64).dtype is torch.float64
+    assert F.softmin(torch.tensor([0.0, 1.0]), 0).tolist() == pytest.approx([0.7310586, 0.2689414])
+
+
+def test_batch_norm() -> None:
+    x = torch.randn(5, 3, 4)
+    mean, var = torch.zeros(3), torch.ones(3)
+    out = F.batch_norm(x, mean, var, training=True, momentum=0.25)
+    values = x.numpy().transpose(1, 0, 2).reshape(3, -1).astype(np.float64)
+    np.testing.assert_allclose(mean.numpy(), 0.25 * values.mean(1), atol=1e-6)
+    np.testing.assert_allclose(var.numpy(), 0.75 + 0.25 * values.var(1, ddof=1), atol=1e-6)
+    assert abs(out.mean().item()) < 1e-6
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        F.batch_norm(torch.ones(1, 3), None, None, training=True)
+    with pytest.raises(RuntimeError, match="must be defined in evaluation mode"):
+        F.batch_norm(x, None, None)
+    with pytest.raises(ValueError, match=r"expected 4D input \(got 3D input\)"):
+        nn.BatchNorm2d(3)(x)
+
+
+# ***** clipping *****
+
+
+def with_grads(*grads: Any) -> list[Any]:
+    params = [nn.Parameter(torch.zeros(len(g))) for g in grads]
+    for p, g in zip(params, grads, strict=True):
+        p.grad = torch.tensor(g)
+    return params
+
+
+def test_clip_grad_norm() -> None:
+    params = [*with_grads([3.0, 0.0], [4.0]), nn.Parameter(torch.ones(1))]
+    assert clip_grad_norm_(params, 10.0).item() == 5.0
+    assert params[0].grad.tolist() == [3.0, 0.0]
+    assert clip_grad_norm_(iter(params), 1.0).item() == 5.0
+    assert params[0].grad.tolist() == pytest.approx([0.6, 0.0], rel=1e-5)
+    assert clip_grad_norm_(with_grads([3.0], [-7.0]), 7.0, float("inf")).item() == 7.0
+    assert clip_grad_norm_(with_grads([3.0], [-7.0]), 7.0, 1).item() == 10.0
+    assert clip_grad_norm_([], 1.0).item() == 0.0
+    assert get_total_norm([torch.tensor([3.0]), torch.tensor([4.0])]).item() == 5.0
+    bad = with_grads([float("nan")])
+    with pytest.raises(RuntimeError, match="non-finite"):
+        clip_grad_norm_(bad, 1.0, error_if_nonfinite=True)
+    with pytest.warns(UserWarning, match="empty generator"):
+        clip_grad_norm_(iter(()), 1.0)
+
+
+def test_clip_grad_value() -> None:
+    params = with_grads([-3.0, 0.5], [4.0])
+    clip_grad_value_(params, 1)
+    assert [p.grad.tolist() for p in params] == [[-1.0, 0.5], [1.0]]
+    clip_grad_value_(params[0], 0.25)
+    assert params[0].grad.tolist() == [-0.25, 0.25]
+
+
+def test_parameters_as_a_vector() -> None:
+    net = nn.Linear(2, 3)
+    vector = parameters_to_vector(net.parameters())
+    assert vector.shape == (9,) and vector.requires_grad
+    vector_to_parameters(torch.arange(9.0), net.parameters())
+    assert net.weight.tolist() == [[0, 1], [2, 3], [4, 5]] and net.bias.tolist() == [6, 7, 8]
+    with pytest.raises(TypeError, match=r"expected torch.Tensor"):
+        vector_to_parameters([1], net.parameters())
+
+
+# ***** sequences *****
+
+
+def test_pad_sequence() -> None:
+    parts = [torch.arange(3), torch.arange(1), torch.arange(2)]
+    assert pad_sequence(parts, batch_first=True, padding_value=-1).tolist() == [[0, 1, 2], [0, -1, -1], [0, 1, -1]]
+    assert pad_sequence(parts, padding_side="left").tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 1]]
+    back = unpad_sequence(pad_sequence(parts), torch.tensor([3, 1, 2]))
+    assert [b.tolist() for b in back] == [[0, 1, 2], [0], [0, 1]]
+    assert pad_sequence([torch.ones(2, 3), torch.ones(4, 3)]).shape == (4, 2, 3)
+    with pytest.raises(RuntimeError, match="empty list"):
+        pad_sequence([])
+    with pytest.raises(RuntimeError, match="must match the size"):
+        pad_sequence([torch.ones(2, 3), torch.ones(2, 4)])
+    with pytest.raises(ValueError, match="padding_side"):
+        pad_sequence(parts, padding_side="top")
