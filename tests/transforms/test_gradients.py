@@ -248,6 +248,8 @@ def softmax(x):
         (lambda x: prim.exp(x), 1, [("output", 0)]),
         (lambda x: prim.tanh(x), 1, [("output", 0)]),
         (lambda x: prim.sqrt(x), 1, [("output", 0)]),
+        (lambda x, y: x / y, 2, [("input", 0), ("input", 1)]),  # the quotient may be changed in place
+        (lambda x: prim.erfinv(x), 1, [("input", 0)]),
         (lambda x: prim.sin(x), 1, [("input", 0)]),
         (lambda x, y: x + y, 2, []),
         (lambda x, y: x * y, 2, [("input", 0), ("input", 1)]),

@@ -128,6 +128,11 @@ def _freeze(value: Any) -> Any:
     return (type(value), value)
 
 
+def call_key(primitive: Primitive, inputs: Sequence[Value], params: dict[str, Any]) -> Any:
+    """What makes two calls the same."""
+    return primitive, tuple(map(id, inputs)), tuple(sorted((k, _freeze(v)) for k, v in params.items()))
+
+
 class GraphBuilder:
     """Receives primitive calls and writes them down; equal calls become one node."""
 
@@ -147,7 +152,7 @@ class GraphBuilder:
         for item in inputs:
             if not isinstance(item, Value):
                 raise TypeError(f"primitive {primitive.name!r} takes traced values, got {type(item).__name__}: {item!r}")
-        key = (primitive, tuple(map(id, inputs)), tuple(sorted((k, _freeze(v)) for k, v in params.items())))
+        key = call_key(primitive, inputs, params)
         node = self._known.get(key)
         if node is None:
             found = primitive.spec(*inputs, **params)
@@ -155,6 +160,10 @@ class GraphBuilder:
             self._known[key] = node
             self.nodes.append(node)
         return node.outputs if primitive.multiple else node.outputs[0]
+
+    def forget(self, node: Node) -> None:
+        """Let the next equal call make a node of its own."""
+        self._known.pop(call_key(node.prim, node.inputs, node.params), None)
 
     def finish(self, outputs: Sequence[Value]) -> Graph:
         """The graph of what `outputs` need."""

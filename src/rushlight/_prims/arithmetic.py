@@ -32,7 +32,7 @@ pointwise(
 pointwise(
     "div", "a / b.", kinds="fc", reference=numbers.wide(lambda a, b: np.divide(a, b)),
     samples=pointwise_samples((*REALS, "complex128"), 2, second=(0.5, 3.0)),
-    rules=[lambda t, c, out, a, b: t / c(b), lambda t, c, out, a, b: -(t * c(out / b))],
+    rules=[lambda t, c, out, a, b: t / c(b), lambda t, c, out, a, b: -(t * c(a / b / b))],
 )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ _real("erf", "Error function.", numbers.wide(numbers.erf), lambda t, c, out, x: 
 _real("erfc", "1 - erf(x), without cancellation.", numbers.wide(numbers.erfc),
       lambda t, c, out, x: t * (prim.exp(-(x * x)) * -TWO_OVER_SQRT_PI))  # fmt: skip
 _real("erfinv", "Inverse of the error function.", numbers.wide(numbers.erfinv),
-      lambda t, c, out, x: t * (prim.exp(out * out) * (1.0 / TWO_OVER_SQRT_PI)), -0.95, 0.95)  # fmt: skip
+      lambda t, c, out, x: t * (prim.exp(prim.erfinv(x) * prim.erfinv(x)) * (1.0 / TWO_OVER_SQRT_PI)), -0.95, 0.95)  # fmt: skip
 _real("lgamma", "log |gamma(x)|.", numbers.wide(numbers.lgamma), lambda t, c, out, x: t * prim.digamma(x), 0.1, 4.0)
 _real("digamma", "Derivative of lgamma.", numbers.wide(numbers.digamma), lambda t, c, out, x: t * _trigamma(x), 0.1, 4.0)
 

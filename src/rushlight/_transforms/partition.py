@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from rushlight._graph.core import Graph, Node, Value, live_nodes
+from rushlight._graph.core import Graph, Node, Value, call_key, live_nodes
 from rushlight._types.layout import numel
 
 __all__ = ["partition"]
@@ -169,10 +170,13 @@ def _backward(needed: Sequence[Node], kept: Sequence[Value], cotangents: Sequenc
         if any(v in wanted for v in node.outputs):
             used.append(node)
             wanted.update(v for v in node.inputs if v not in held)
-    nodes = []
+    nodes: dict[Any, Node] = {}  # what was told apart to choose what to keep may be the same now
     for node in reversed(used):
-        copy = Node(node.prim, tuple(held[v] for v in node.inputs), node.params, [(v.shape, v.dtype) for v in node.outputs])
-        nodes.append(copy)
+        operands = tuple(held[v] for v in node.inputs)
+        key = call_key(node.prim, operands, node.params)
+        copy = nodes.get(key)
+        if copy is None:
+            copy = nodes[key] = Node(node.prim, operands, node.params, [(v.shape, v.dtype) for v in node.outputs])
         for old, new in zip(node.outputs, copy.outputs, strict=True):
             held.setdefault(old, new)
-    return Graph(inputs, nodes, [held[g] for g in grads])
+    return Graph(inputs, list(nodes.values()), [held[g] for g in grads])

@@ -23,7 +23,7 @@ from rushlight._graph.core import Graph, Value, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.record import not_differentiable
-from rushlight._transforms.partition import partition
+from rushlight._transforms.partition import dear, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
 
@@ -83,6 +83,7 @@ def vjp(
     with builder:
         outs = evaluate(graph, inputs)
         cotangents = [Value(v.shape, v.dtype) if flag else None for v, flag in zip(results, mask, strict=True)]
+        _forget(builder, outs[:count])
         builder.use(GRADIENT)
         targets = [inputs[i] for i in wrt]
         if rule is None:
@@ -96,6 +97,17 @@ def vjp(
     return Gradient(
         forward, backward, saved, [None if g is None else next(order) for g in grads], [j for j, flag in enumerate(mask) if flag]
     )
+
+
+def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
+    """Let a rule that computes a result again make a new node, so that only a rule that names the result has it saved.
+
+    What is saved must not be changed in place, and programs rely on PyTorch's choice: the quotient of a division may be changed, the
+    result of `exp` may not.
+    """
+    for value in outs:
+        if value.node is not None and not dear(value.node):
+            builder.forget(value.node)
 
 
 def _by_rule(
