@@ -122,6 +122,19 @@ def test_buffer_class() -> None:
     assert isinstance(net.a, nn.Buffer) and not isinstance(torch.ones(1), nn.Buffer)
 
 
+def test_register_buffer_with_an_older_signature() -> None:
+    class Old(nn.Module):
+        def register_buffer(self, name: str, tensor: Any) -> None:  # type: ignore[override]
+            super().register_buffer(name, tensor)
+
+    net = Old()
+    net.a = nn.Buffer(torch.ones(1))
+    net.a = torch.zeros(1)
+    assert values(net.get_buffer("a")) == [0.0]
+    with pytest.raises(RuntimeError, match="without the persistent argument is not allowed"):
+        net.b = nn.Buffer(torch.ones(1), persistent=False)
+
+
 def test_shared_members_are_listed_once() -> None:
     layer = nn.Linear(2, 2)
     net = nn.Sequential(layer, layer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -242,8 +241,7 @@ class Module(HookedCall, StateDict, Convertible):
             )
         persistent = value.persistent if isinstance(value, Buffer) else name not in self._non_persistent_buffers_set
         # A subclass may override register_buffer with an older signature, without `persistent`.
-        own = getattr(self.register_buffer, "__func__", None) is not Module.register_buffer
-        if not own or "persistent" in inspect.signature(self.register_buffer).parameters:
+        if _takes_persistent(self.register_buffer):
             self.register_buffer(name, value, persistent)
         elif persistent:
             self.register_buffer(name, value)
@@ -482,6 +480,15 @@ class Module(HookedCall, StateDict, Convertible):
         import rushlight
 
         self._compiled_call_impl = rushlight.compile(self._call_impl, *args, **kwargs)
+
+
+def _takes_persistent(method: Any) -> bool:
+    """Whether a `register_buffer`, which may be a subclass's own, has the argument `persistent`."""
+    if getattr(method, "__func__", None) is Module.register_buffer:
+        return True
+    from inspect import signature  # slow to load, and seldom needed
+
+    return "persistent" in signature(method).parameters
 
 
 def _offered(table: OrderedDict[int, Any], module: Module, name: str, value: Any) -> Any:
