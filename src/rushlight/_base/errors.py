@@ -66,9 +66,12 @@ def describe_place(place: tuple[str, int, str] | None) -> str:
     return f"{file}:{line} in {function}" + (f": {text}" if text else "")
 
 
-def user_code() -> tuple[Any, int]:
-    """The user's place as (code object, instruction): cheap to take, turned into text by `describe_code` when an error needs it."""
-    frame = sys._getframe(2)
+def user_code(depth: int = 2) -> tuple[Any, int]:
+    """The user's place as (code object, instruction): cheap to take, turned into text by `describe_code` when an error needs it.
+
+    The search starts `depth` frames up: a caller that knows how deep it stands saves steps.
+    """
+    frame = sys._getframe(depth)
     while frame.f_code.co_filename.startswith(_PACKAGE):
         back = frame.f_back
         if back is None:

@@ -10,6 +10,7 @@ from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
+from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import bump, check_writable, rebase, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.plan import Recipe, executable, make_plan, operand_strides
@@ -263,63 +264,17 @@ def _accepts(other: Any) -> bool:
 def make_function(caller: Caller) -> Callable[..., Any]:
     """The general form: any arguments, positional or by name."""
     op = caller.op
-    fast = new_plan_table()
-    state = _STATE
-    dynamic = [a.base in ("Tensor", "Scalar") and a.name not in op.static and not a.is_sequence for a in op.schema.arguments]
-    plain_kwargs = frozenset(a.name for a, d in zip(op.schema.arguments, dynamic, strict=True) if not d and a.base != "Tensor")
-    lists = any(a.base == "Tensor" and a.is_sequence for a in op.schema.arguments)
-    wrap = caller.result
 
-    def slow(args: Any, kwargs: Any, key: Any) -> Any:
+    def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         override = OVERRIDE[0]
         if override is not None:
             handled, made = override(function, args, kwargs)
             if handled:
                 return made
         out = kwargs.pop("out", None) if op.out or op.kind == "graph" else None
-        if out is not None:
-            return call_out(caller, args, kwargs, out)
-        plan, inputs = caller.prepare(args, kwargs)
-        if key is not None:
-            picks = [i for i, a in enumerate(args) if i < len(dynamic) and dynamic[i] and a is not None]
-            given = [args[i] for i in picks]
-            if len(given) == len(inputs) and all(a is b for a, b in zip(given, inputs, strict=True)):
-                fast[key] = (plan, picks)
-        made = plan(*inputs)
-        return wrap(*made) if wrap is not None else made
+        return caller.call(args, kwargs) if out is None else call_out(caller, args, kwargs, out)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if lists or len(args) > len(dynamic):
-            return slow(args, kwargs, None)
-        signature: list[Any] = [state.word]
-        for item, varies in zip(args, dynamic):
-            if varies and item is not None:
-                kind = type(item)
-                if kind in plain_classes:
-                    signature.append(item._spec)
-                    signature.append(item._rg)
-                elif kind is float or kind is int:
-                    signature.append(kind)
-                else:
-                    return slow(args, kwargs, None)
-            else:
-                signature.append(item)
-        for name, value in kwargs.items():
-            if name not in plain_kwargs:
-                return slow(args, kwargs, None)
-            signature.append(name)
-            signature.append(value)
-        key = tuple(signature)
-        try:
-            found = fast.get(key)
-        except TypeError:  # a list among the arguments
-            return slow(args, kwargs, None)
-        if found is None:
-            return slow(args, kwargs, key if not state.word & 16 else None)
-        plan, picks = found
-        made = plan(*[args[i] for i in picks])
-        return wrap(*made) if wrap is not None else made
-
+    function = make_dispatch(op, caller.prepare, slow, caller.result)
     function.__name__ = function.__qualname__ = caller.name
     function.__doc__ = op.doc
     function.operator = op  # type: ignore[attr-defined]
@@ -498,10 +453,28 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
     n = len(specs)
     exe = executable(whole, [*specs, *[None] * (len(inputs) - n)], [target, *rest], aliases={0: 0})
 
+    if not rest:
+        kernel, ints = exe.kernel, exe.ints
+        if kernel is None or len(inputs) > 2:
+
+            def run_plain(*args: Any) -> tuple[Tensor, ...]:
+                exe(*[t._ptr for t in args[:n]], *args[n:])
+                return ()
+
+            return run_plain
+
+        def run_short(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+            for other in args:  # none or one: a tensor or a number
+                kernel(ints, x._ptr, other._ptr if n == 2 else other)
+                return ()
+            kernel(ints, x._ptr)
+            return ()
+
+        run_short.keep = exe  # type: ignore[attr-defined]
+        return run_short
+
     def run(*args: Any) -> tuple[Tensor, ...]:
         made = exe(*[t._ptr for t in args[:n]], *args[n:])
-        if not rest:
-            return ()
         storages = made if isinstance(made, tuple) else (made,)
         return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
 
@@ -510,20 +483,29 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
 
 def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int) -> Callable[..., Any]:
     """The plan around a runner: checks, versions, history."""
+    wants = recipe is not None
 
-    def plan(*args: Any) -> Tensor:
-        x: Tensor = args[0]
-        check_writable(x, recipe is not None)
+    def apart(args: Sequence[Any]) -> Sequence[Any]:
+        """Copies of operands that overlap the target in another layout."""
+        x = args[0]
         for i in range(1, n):
             other = args[i]
             if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
                 args = (*args[:i], other.clone(), *args[i + 1 :])
-        if recipe is None:
-            run(*args)
-            if x._storage is not None:
-                bump(x._storage)
-            return x
-        return _recorded(run, recipe, wrt, args)
+        return args
+
+    def plan(*args: Any) -> Tensor:
+        x: Tensor = args[0]
+        if wants or x._meta is not None or x._rg:
+            check_writable(x, wants)
+        if n > 1:
+            args = apart(args)  # type: ignore[assignment]
+        if recipe is not None:
+            return _recorded(run, recipe, wrt, args)
+        run(*args)
+        if x._storage is not None:
+            bump(x._storage)
+        return x
 
     return plan
 
@@ -578,35 +560,17 @@ def _copy_of(x: Tensor) -> Tensor:
 
 def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
     """The in-place method or function."""
-    fast = new_plan_table()
-    state = _STATE
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and len(args) == 1:
-            other = args[0]
-            kind = type(other)
-            if kind is float or kind is int:
-                key: Any = (self._spec, kind, self._rg, state.word)
-            elif kind in plain_classes:
-                key = (self._spec, other._spec, self._rg, other._rg, state.word)
-            else:
-                key = None
-            if key is not None and type(self) in plain_classes:
-                plan = fast.get(key)
-                if plan is not None:
-                    return plan(self, other)
-                plan, inputs = caller.prepare((self, other), {})
-                if len(inputs) == 2:
-                    fast[key] = plan
-                return plan(*inputs)
+    def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         override = OVERRIDE[0]
         if override is not None:
-            handled, made = override(method, (self, *args), kwargs)
+            handled, made = override(method, args, kwargs)
             if handled:
                 return made
-        plan, inputs = caller.prepare((self, *args), kwargs)
+        plan, inputs = caller.prepare(args, kwargs)
         return plan(*inputs)
 
+    method = make_dispatch(caller.op, caller.prepare, slow, None)
     method.__name__ = method.__qualname__ = caller.name
     method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
     method.operator = caller.op  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, trace
 from rushlight._prims import build
-from rushlight._types.device import META, Device, as_device
-from rushlight._types.dtype import BFLOAT16, BOOL, INT64, DType, from_numpy_name
+from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, restride
 from rushlight._types.promotion import default_dtype, number_dtype, promote
 from rushlight._types.spec import Spec
@@ -123,11 +124,28 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = data.detach().clone()  # type: ignore[attr-defined]
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
         return finish(alias(made), requires_grad)
+    if type(data) is list and dtype is None and device is None and 0 < len(data) <= 64:
+        code = _FLAT.get(type(data[0]))
+        if code is not None and len(set(map(type, data))) == 1 and (code != "f" or default_dtype() is FLOAT32):
+            return _flat_tensor(data, code, requires_grad)
     array, found = _array_of(data, dtype)
     spec = Spec.of(found, as_device(device), array.shape)
     if spec.device is META:
         return finish(make(None, spec, 0), requires_grad)
     return finish(from_address(array.__array_interface__["data"][0], spec, array.nbytes, array), requires_grad)
+
+
+_FLAT = {float: "f", int: "q"}
+
+
+def _flat_tensor(data: list[Any], code: str, requires_grad: bool) -> Tensor:
+    """A short list of floats or of ints."""
+    made = empty_spec(Spec.of(FLOAT32 if code == "f" else INT64, CPU, (len(data),)))
+    try:
+        struct.pack_into(f"{len(data)}{code}", made._storage, 0, *data)
+    except (struct.error, OverflowError):
+        raise RuntimeError("Overflow when unpacking long long" if code == "q" else "value cannot be converted to type float without overflow") from None
+    return finish(made, requires_grad)
 
 
 def _array_of(data: Any, dtype: DType | None) -> tuple[Any, DType]:

@@ -23,7 +23,7 @@ def bump(storage: Any) -> None:
     storage.version += 1
     if len(_CHANGES) > _MAX_CHANGES:
         _CHANGES.clear()
-    _CHANGES[storage.ptr] = user_code()
+    _CHANGES[storage.ptr] = user_code(3)
 
 
 def last_change(storage: Any) -> str:

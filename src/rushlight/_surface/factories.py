@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._engine import creation
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
 from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._prims import build, prim
 from rushlight._surface.registry import composite
@@ -53,7 +54,20 @@ def _size(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
 def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
     """A factory of the form `name(*size, dtype=None, ...)`."""
 
+    known = new_plan_table()  # sizes -> spec of the default dtype
+
     def factory(*size: Any, **kwargs: Any) -> Tensor:
+        if not kwargs and not STATE.word & INFERENCE:
+            try:
+                spec = known.get(size)
+            except TypeError:  # a list of sizes
+                spec = None
+            if spec is not None:
+                return make(spec)
+            spec = spec_for(as_shape(size), None, None)
+            if all(type(s) is int for s in size):
+                known[size] = spec
+            return make(spec)
         dtype, device, requires_grad, out = _options(kwargs, name)
         memory_format = kwargs.pop("memory_format", None)
         shape = _size(size, kwargs)
@@ -66,7 +80,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
         return _into(out, finish(make(spec), requires_grad))
 
     factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
-    composite(name)(factory)
+    composite(name, overridable=False)(factory)
 
 
 class Tensor_of:  # noqa: N801 (stands in for a tensor where only its spec is asked)
