@@ -110,7 +110,12 @@ def bind(op: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None
     arguments = op.schema.arguments
     args = list(args)
     sequences = [i for i, a in enumerate(arguments) if a.is_sequence and a.base == "int" and not a.keyword_only]
-    if sequences and len(args) > sequences[0] and isinstance(args[sequences[0]], int) and sequences[0] == op.schema.positional - 1:
+    if (
+        sequences
+        and len(args) > sequences[0]
+        and isinstance(args[sequences[0]], int)
+        and sequences[0] == op.schema.positional - 1
+    ):
         args[sequences[0] :] = [tuple(args[sequences[0] :])]
     if len(args) > op.schema.positional:
         raise Unbindable(f"{op.name} takes {op.schema.positional} positional arguments, got {len(args)}")

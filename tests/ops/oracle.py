@@ -15,7 +15,14 @@ from rushlight._engine.lower import trace_operator
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._types.dtype import BFLOAT16, BY_NAME, DType
 
-TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-7, torch.bfloat16: 1.6e-2, torch.float16: 2e-3, torch.complex64: 1e-4, torch.complex128: 1e-7}
+TOLERANCE = {
+    torch.float32: 5e-5,
+    torch.float64: 1e-7,
+    torch.bfloat16: 1.6e-2,
+    torch.float16: 2e-3,
+    torch.complex64: 1e-4,
+    torch.complex128: 1e-7,
+}
 
 
 def public_names(op: Operator) -> list[str]:
@@ -51,7 +58,9 @@ def convert(value: Any) -> Any:
     if isinstance(value, torch.Size):
         return tuple(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(convert(v) for v in value) if type(value) in (list, tuple) else tuple(convert(v) for v in value)
+        return (
+            type(value)(convert(v) for v in value) if type(value) in (list, tuple) else tuple(convert(v) for v in value)
+        )
     return value
 
 
@@ -106,7 +115,10 @@ def check_gradient(op: Operator, bound: Any, leaves: list[torch.Tensor], results
     chosen = [r for r in results if r.requires_grad]
     if not chosen:
         return None
-    cts = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) if r.requires_grad else None for r in results]
+    cts = [
+        torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) if r.requires_grad else None
+        for r in results
+    ]
     wrt = [i for i, leaf in enumerate(leaves) if leaf.requires_grad]
     wanted = torch.autograd.grad(chosen, [leaves[i] for i in wrt], [c for c in cts if c is not None], allow_unused=True)
     mine = gradients(op, bound, wrt, [None if c is None else to_arr(c) for c in cts])
@@ -166,7 +178,7 @@ def check_sample(op: Operator, info: Any, sample: Any, grad: bool) -> tuple[str,
         if message:
             return "forward", message
         if grad:
-            leaves = [t for t in tensors_in(*args, *sample_kwargs_in_order(op, sample.kwargs))]
+            leaves = tensors_in(*args, *sample_kwargs_in_order(op, sample.kwargs))
             if len(leaves) == len(bound.tensors):
                 try:
                     message = check_gradient(op, bound, leaves, results_of(theirs))
@@ -196,7 +208,15 @@ def main() -> None:
         if (names and op.body.__module__.split(".")[-1] not in names) or not re.search(pattern, key):
             continue
         total: Counter[str] = Counter()
-        for dtype in (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.complex64, torch.uint8):
+        for dtype in (
+            torch.float32,
+            torch.float64,
+            torch.int64,
+            torch.bool,
+            torch.bfloat16,
+            torch.complex64,
+            torch.uint8,
+        ):
             counts, wrong = check(op, dtype, 12)
             total += counts
             for line in wrong[:2]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.harness import Arr, bind, call
 
 import rushlight._ops.families  # noqa: F401
 from rushlight._ops.table import OPERATORS
-from tests.ops.harness import Arr, bind, call
 
 
 def zeros(*shape: int, dtype: str = "float32") -> Arr:
@@ -63,7 +63,9 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]]
 ]
 
 
-@pytest.mark.parametrize(("key", "args", "kwargs", "error", "words"), REFUSED, ids=[f"{r[0]}-{i}" for i, r in enumerate(REFUSED)])
+@pytest.mark.parametrize(
+    ("key", "args", "kwargs", "error", "words"), REFUSED, ids=[f"{r[0]}-{i}" for i, r in enumerate(REFUSED)]
+)
 def test_refuses_as_pytorch(key: str, args: Any, kwargs: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call(OPERATORS[key], *args, **kwargs)
@@ -125,4 +127,6 @@ def test_no_two_operators_share_a_public_place() -> None:
     for key, op in OPERATORS.items():
         for space in op.spaces:
             for name in (op.schema.name, *(a for a in op.aliases if "." not in a)):
-                assert places.setdefault((space, name), key) == key, f"{key} and {places[space, name]} are both {space}.{name}"
+                assert places.setdefault((space, name), key) == key, (
+                    f"{key} and {places[space, name]} are both {space}.{name}"
+                )

@@ -40,7 +40,9 @@ def drawn(value: Any, rng: Any, lower: bool = False) -> Any:
 
 def bound_call(op: Operator, call: Call, lower: bool = False) -> Bound:
     rng = np.random.default_rng(7)
-    return bind(op, [drawn(a, rng, lower) for a in call.args], {k: drawn(v, rng, lower) for k, v in call.kwargs.items()})
+    return bind(
+        op, [drawn(a, rng, lower) for a in call.args], {k: drawn(v, rng, lower) for k, v in call.kwargs.items()}
+    )
 
 
 def results(op: Operator, bound: Bound) -> list[Arr]:
@@ -108,7 +110,13 @@ def test_gradient_is_the_slope(key: str, i: int) -> None:
     bound = bound_call(op, samples_of(op)[i])
     wrt = [k for k, t in enumerate(bound.tensors) if t.dtype.kind in "fc" and t.dtype.name in ("float64", "complex128")]
     found = results(op, bound)
-    if key in NOT_SMOOTH or (key, i) in NOT_SLOPES or not wrt or all(r.dtype.kind not in "fc" for r in found) or any(np.isnan(t.array).any() for t in bound.tensors):
+    if (
+        key in NOT_SMOOTH
+        or (key, i) in NOT_SLOPES
+        or not wrt
+        or all(r.dtype.kind not in "fc" for r in found)
+        or any(np.isnan(t.array).any() for t in bound.tensors)
+    ):
         pytest.skip("nothing to differentiate")
     weights = weights_for(found)
     if key in STATISTICS:
@@ -135,7 +143,9 @@ def test_gradient_is_the_slope(key: str, i: int) -> None:
             ends.append(weighted_sum(op, bound, weights))
         tensor.array = held
         measured = (ends[0] - ends[1]) / (2 * step)
-        assert math.isclose(slope, measured, rel_tol=2e-5, abs_tol=2e-6), f"input {k}: gradient {slope}, measured {measured}"
+        assert math.isclose(slope, measured, rel_tol=2e-5, abs_tol=2e-6), (
+            f"input {k}: gradient {slope}, measured {measured}"
+        )
 
 
 def differentiable_in(op: Operator, k: int, bound: Bound) -> bool:

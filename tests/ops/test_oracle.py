@@ -7,9 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # PyTorch's sample inputs need it
 
-import rushlight._ops.families  # noqa: E402
-from rushlight._ops.table import OPERATORS  # noqa: E402
 from tests.ops import oracle  # noqa: E402
+
+import rushlight._ops.families  # noqa: E402, F401
+from rushlight._ops.table import OPERATORS  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -28,7 +29,11 @@ def test_values_and_gradients_as_pytorch(key: str) -> None:
         if dtype is not torch.float32 and key in ANY_ORDER:
             continue
         _, wrong = oracle.check(op, dtype, 3, grad=key not in IMPRECISE_THERE)
-        wrong = [line for line in wrong if "ZeroTensor" not in line and "stepping" not in line and "steps between" not in line]
+        wrong = [
+            line
+            for line in wrong
+            if "ZeroTensor" not in line and "stepping" not in line and "steps between" not in line
+        ]
         assert not wrong, "\n".join(wrong)
 
 

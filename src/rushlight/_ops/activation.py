@@ -71,7 +71,15 @@ def _(ct: Any, out: Any, x: Any, min_val: Any, max_val: Any) -> Any:
     return build.select((x <= min_val) | (x >= max_val), 0, ct)
 
 
-@operator("relu6(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG, node="HardtanhBackward0")
+@operator(
+    "relu6(Tensor input) -> Tensor",
+    promote="same",
+    spaces=NN,
+    method=False,
+    inplace=True,
+    tags=FLAG,
+    node="HardtanhBackward0",
+)
 def relu6(x: Any) -> Any:
     """x kept within [0, 6]."""
     return hardtanh(x, 0, 6)
@@ -104,7 +112,9 @@ def _channels(x: Any, weight: Any) -> Any:
         raise RuntimeError("Not allow zero-dim input tensor.")
     channels = x.shape[1] if len(x.shape) > 1 else 1
     if channels != count:
-        raise RuntimeError(f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and channel size = {channels}.")
+        raise RuntimeError(
+            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and channel size = {channels}."
+        )
     return prim.broadcast(weight, shape=x.shape, dims=(1,))
 
 
@@ -285,7 +295,9 @@ def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
     return build.select(scaled > threshold, ct, ct * _sigmoid(scaled))
 
 
-@operator("logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out=True)
+@operator(
+    "logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out=True
+)
 def logsigmoid(x: Any) -> Any:
     """log(1 / (1 + exp(-x)))."""
     refuse(x, "log_sigmoid_cpu", "buic")
@@ -319,7 +331,9 @@ def _halves(x: Any, dim: int) -> tuple[Any, Any]:
     return take_slice(x, dim, 0, size // 2), take_slice(x, dim, size // 2, size)
 
 
-@operator("glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="contiguous", out=True)
+@operator(
+    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="contiguous", out=True
+)
 def glu(x: Any, dim: int) -> Any:
     """a * sigmoid(b), where a and b are the halves of x along dim."""
     refuse(x, "glu_cpu", "buic")

@@ -6,7 +6,19 @@ import math
 from typing import Any
 
 from rushlight._ops.bodies import (
-    CPP_NAME, HALF, as_float, given_dtype, is_number, is_weak, isinf, isnan, number_kind, number_value, pair, refuse, wide,
+    CPP_NAME,
+    HALF,
+    as_float,
+    given_dtype,
+    is_number,
+    is_weak,
+    isinf,
+    isnan,
+    number_kind,
+    number_value,
+    pair,
+    refuse,
+    wide,
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -45,7 +57,14 @@ def add(x: Any, y: Any, *, alpha: Any) -> Any:
 
 
 def _no_bool(x: Any, y: Any) -> None:
-    kinds = [v.dtype is BOOL if is_weak(v) and not is_number(v) else v.__class__ is bool if is_number(v) else given_dtype(v) is BOOL for v in (x, y)]
+    kinds = [
+        v.dtype is BOOL
+        if is_weak(v) and not is_number(v)
+        else v.__class__ is bool
+        if is_number(v)
+        else given_dtype(v) is BOOL
+        for v in (x, y)
+    ]
     if all(kinds):
         raise RuntimeError(
             "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
@@ -66,7 +85,12 @@ def sub(x: Any, y: Any, *, alpha: Any) -> Any:
     return x - _alpha(alpha, x, y)
 
 
-@operator("rsub(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=("other",))
+@operator(
+    "rsub(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor",
+    promote="same",
+    promote_over=BOTH,
+    numbers=("other",),
+)
 def rsub(x: Any, y: Any, *, alpha: Any) -> Any:
     """other - alpha * input."""
     return sub(y, x, alpha=alpha)
@@ -110,7 +134,9 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
         x, y = _floats(x, y)
         return x / y
     if rounding_mode not in ("trunc", "floor"):
-        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
     given = next(given_dtype(v) for v in (x, y) if not is_weak(v))
     x, y = pair(x, y)
     refuse(x, f"div_{rounding_mode}", "bc")
@@ -155,7 +181,14 @@ def floor_divide(x: Any, y: Any) -> Any:
 floor_divide.gradient(lambda ct, out, x, y: (build.zeros_like(ct), build.zeros_like(ct)))
 
 
-@operator("remainder(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True)
+@operator(
+    "remainder(Tensor input, Tensor other) -> Tensor",
+    promote="same",
+    numbers=BOTH,
+    inplace=True,
+    inplace_spaces=(),
+    out=True,
+)
 def remainder(x: Any, y: Any) -> Any:
     """What dividing downward leaves: it has the sign of `other`, as Python's %."""
     x, y = pair(x, y)
@@ -173,7 +206,14 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     return ct, -(ct * _floor_quotient(x, y))
 
 
-@operator("fmod(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), inplace=True, inplace_spaces=(), out=True)
+@operator(
+    "fmod(Tensor input, Tensor other) -> Tensor",
+    promote="same",
+    numbers=("other",),
+    inplace=True,
+    inplace_spaces=(),
+    out=True,
+)
 def fmod(x: Any, y: Any) -> Any:
     """What dividing toward 0 leaves: it has the sign of `input`, as C's fmod."""
     x, y = pair(x, y)
@@ -240,7 +280,9 @@ def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
     less = prim.pow(base, exponent - 1) * exponent
     to_base = build.select(build.eq(exponent, 0), 0, ct * build.conj(less))
     positive = (prim.real(exponent) if exponent.dtype.is_complex else exponent) >= 0
-    to_exponent = build.select(build.eq(base, 0) & positive, 0, ct * build.conj(prim.pow(base, exponent) * prim.log(base)))
+    to_exponent = build.select(
+        build.eq(base, 0) & positive, 0, ct * build.conj(prim.pow(base, exponent) * prim.log(base))
+    )
     return to_base, to_exponent
 
 
@@ -260,7 +302,14 @@ def float_power(base: Any, exponent: Any) -> Any:
 # ***** two numbers, one function *****
 
 
-@operator("atan2(Tensor input, Tensor other) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True, aliases=("arctan2",))
+@operator(
+    "atan2(Tensor input, Tensor other) -> Tensor",
+    promote="float",
+    inplace=True,
+    inplace_spaces=(),
+    out=True,
+    aliases=("arctan2",),
+)
 def atan2(y: Any, x: Any) -> Any:
     """The angle of the point (other, input)."""
     return prim.atan2(*pair(y, x))
@@ -322,7 +371,14 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     return share * x, share * y
 
 
-@operator("copysign(Tensor input, Tensor other) -> Tensor", promote="float", numbers=("other",), inplace=True, inplace_spaces=(), out=True)
+@operator(
+    "copysign(Tensor input, Tensor other) -> Tensor",
+    promote="float",
+    numbers=("other",),
+    inplace=True,
+    inplace_spaces=(),
+    out=True,
+)
 def copysign(x: Any, y: Any) -> Any:
     """The size of input with the sign of other."""
     x, y = pair(x, y)
@@ -415,7 +471,14 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     return build.select(dead, 0.0, ct * prim.log1p(build.select(dead, 0.0, y))), ct * x / (y + 1.0)
 
 
-@operator("ldexp(Tensor input, Tensor other) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True, node="MulBackward0")
+@operator(
+    "ldexp(Tensor input, Tensor other) -> Tensor",
+    promote="float",
+    inplace=True,
+    inplace_spaces=(),
+    out=True,
+    node="MulBackward0",
+)
 def ldexp(x: Any, y: Any) -> Any:
     """input * 2^other."""
     x, y = pair(x, y)
@@ -477,7 +540,9 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: Any) -> Any:
     return x + _scaled(value, a) / b
 
 
-@operator("heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
+@operator(
+    "heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True
+)
 def heaviside(x: Any, values: Any) -> Any:
     """0 below 0, 1 above, `values` at 0."""
     if x.dtype is not values.dtype:

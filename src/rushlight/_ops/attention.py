@@ -43,7 +43,8 @@ class _Heads:
         lead = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
         self.lead = lead
         self.query, self.key, self.value = (
-            build.reshape(build.broadcast_to(v, (*lead, *v.shape[-2:])), (numel(lead), *v.shape[-2:])) for v in (query, key, value)
+            build.reshape(build.broadcast_to(v, (*lead, *v.shape[-2:])), (numel(lead), *v.shape[-2:]))
+            for v in (query, key, value)
         )
 
     def unfold(self, flat: Any) -> Any:
@@ -74,7 +75,9 @@ def _scores(h: _Heads, mask: Any, is_causal: bool, scale: float) -> Any:
     if mask is not None:
         whole = (*h.lead, *scores.shape[1:])
         full = build.reshape(build.broadcast_to(mask, whole), scores.shape)
-        scores = build.select(full, scores, -math.inf) if mask.dtype is BOOL else scores + build.convert(full, scores.dtype)
+        scores = (
+            build.select(full, scores, -math.inf) if mask.dtype is BOOL else scores + build.convert(full, scores.dtype)
+        )
     return scores
 
 
@@ -108,7 +111,9 @@ def _weights(scores: Any) -> tuple[Any, Any]:
 
 @operator("sdpa_core(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
           "bool enable_gqa=False) -> Tensor", spaces=(), method=False, node="ScaledDotProductFlashAttentionForCpuBackward0")  # fmt: skip
-def sdpa_core(query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float | None, enable_gqa: bool) -> Any:
+def sdpa_core(
+    query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> Any:
     """softmax(query key^T * scale + mask) value over the last two dims.
 
     A bool mask says what takes part, a float one is added.  The forward keeps the logarithm of each row's sum and nothing as
@@ -121,7 +126,17 @@ def sdpa_core(query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool,
 
 
 @sdpa_core.gradient
-def _(ct: Any, outs: Any, query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float | None, enable_gqa: bool) -> Any:
+def _(
+    ct: Any,
+    outs: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Any:
     h = _Heads(query, key, value, enable_gqa)
     factor = _scale_of(query, scale)
     out, norm = outs
@@ -136,7 +151,10 @@ def _(ct: Any, outs: Any, query: Any, key: Any, value: Any, attn_mask: Any, is_c
     slopes = narrow(to_scores * factor, query.dtype)
     to_query = prim.dot(slopes, h.key)
     to_key = prim.dot(turned(slopes), h.query)
-    grads = [_collected(h.unfold(g), x, enable_gqa and i > 0) for i, (g, x) in enumerate(((to_query, query), (to_key, key), (to_value, value)))]
+    grads = [
+        _collected(h.unfold(g), x, enable_gqa and i > 0)
+        for i, (g, x) in enumerate(((to_query, query), (to_key, key), (to_value, value)))
+    ]
     to_mask = None
     if attn_mask is not None and attn_mask.dtype.is_floating_point:
         to_mask = narrow(build.sum_to(h.unfold(to_scores), attn_mask.shape), attn_mask.dtype)

@@ -23,7 +23,12 @@ CPP_NAME = {
     "complex64": "ComplexFloat", "complex128": "ComplexDouble",
 }  # fmt: skip
 _INFINITY = float("inf")
-_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+_LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308,
+}
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -51,7 +56,11 @@ def given_dtype(x: Any) -> DType:
 def number_kind(item: Any) -> str:
     """'b', 'i', 'f' or 'c' for a literal or weak number."""
     if is_number(item):
-        return {bool: "b", int: "i", float: "f", complex: "c"}[type(item)] if type(item) in (bool, int, float, complex) else "f"
+        return (
+            {bool: "b", int: "i", float: "f", complex: "c"}[type(item)]
+            if type(item) in (bool, int, float, complex)
+            else "f"
+        )
     return item.dtype.kind
 
 

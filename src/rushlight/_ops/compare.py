@@ -7,7 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._ops.bodies import (
-    as_bool, is_number, is_weak, isnan, number_kind, number_value, pair, refuse, wide,
+    as_bool,
+    is_number,
+    is_weak,
+    isnan,
+    number_kind,
+    number_value,
+    pair,
+    refuse,
+    wide,
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -42,7 +50,10 @@ _comparison("gt", "greater", "input > other.")
 _comparison("ge", "greater_equal", "input >= other.")
 
 
-@operator("isclose(Tensor input, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor", like="operands")
+@operator(
+    "isclose(Tensor input, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
+    like="operands",
+)
 def isclose(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     """|input - other| <= atol + rtol * |other|, or equal; `equal_nan` makes NaN close to NaN."""
     if x.dtype is not y.dtype:
@@ -71,7 +82,14 @@ def _logical(name: str, primitive: str, doc: str) -> None:
         shape = broadcast_shapes(x.shape, y.shape)
         return getattr(prim, primitive)(*(build.broadcast_to(as_bool(wide(v)), shape) for v in (x, y)))
 
-    operator(f"{name}(Tensor input, Tensor other) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=(), doc=doc)(body)
+    operator(
+        f"{name}(Tensor input, Tensor other) -> Tensor",
+        like="operands",
+        out=True,
+        inplace=True,
+        inplace_spaces=(),
+        doc=doc,
+    )(body)
 
 
 _logical("logical_and", "bitwise_and", "Whether both are true.")
@@ -143,7 +161,9 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     if condition.dtype.name == "uint8":
         condition = as_bool(condition)
     if condition.dtype is not BOOL:
-        raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+        )
     if is_weak(x) and is_weak(y):
         x, y = _numbers_alone(x, y)
     return build.select(condition, x, y)
@@ -232,12 +252,12 @@ def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], A
     def rule(ct: Any, out: Any, x: Any, bound: Any) -> Any:
         weak = is_weak(bound)
         x, bound = pair(x, bound)
-        return build.select(getattr(prim, inside)(x, bound), ct, 0), None if weak else build.select(getattr(prim, hit)(x, bound), ct, 0)
+        return build.select(getattr(prim, inside)(x, bound), ct, 0), None if weak else build.select(
+            getattr(prim, hit)(x, bound), ct, 0
+        )
 
     declared.gradient(rule)
 
 
 _one_bound("clamp_min", "min", "`input`, but not below `min`.", _raise_to, "ge", "lt")
 _one_bound("clamp_max", "max", "`input`, but not above `max`.", _cut_to, "le", "gt")
-
-

@@ -18,31 +18,45 @@ def _ints(value: Any, n: int, name: str) -> Ints:
     items = (value,) * n if isinstance(value, int) else tuple(value)
     items = items * n if len(items) == 1 else items
     if len(items) != n:
-        raise RuntimeError(f"expected {name} to be a single integer value or a list of {n} values to match the convolution dimensions, but got {name}={list(items)}")
+        raise RuntimeError(
+            f"expected {name} to be a single integer value or a list of {n} values to match the convolution dimensions, but got {name}={list(items)}"
+        )
     return items
 
 
 def _check(x: Any, weight: Any, bias: Any, n: int, transposed: bool, groups: int) -> None:
     if len(x.shape) not in (n + 1, n + 2):
-        raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{'_transpose' if transposed else ''}{n}d, but got input of size: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{'_transpose' if transposed else ''}{n}d, but got input of size: {list(x.shape)}"
+        )
     if len(weight.shape) != n + 2:
         raise RuntimeError(f"expected weight to have {n + 2} dimensions, but got weight of size {list(weight.shape)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     if x.dtype is not weight.dtype:
-        raise RuntimeError(f"Input type ({CPP_NAME[x.dtype.name]}) and weight type ({CPP_NAME[weight.dtype.name]}) should be the same")
+        raise RuntimeError(
+            f"Input type ({CPP_NAME[x.dtype.name]}) and weight type ({CPP_NAME[weight.dtype.name]}) should be the same"
+        )
     if bias is not None and bias.dtype is not x.dtype:
-        raise RuntimeError(f"Input type ({CPP_NAME[x.dtype.name]}) and bias type ({CPP_NAME[bias.dtype.name]}) should be the same")
+        raise RuntimeError(
+            f"Input type ({CPP_NAME[x.dtype.name]}) and bias type ({CPP_NAME[bias.dtype.name]}) should be the same"
+        )
     outs = weight.shape[1] * groups if transposed else weight.shape[0]
     channels = x.shape[-(n + 1)]
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
-    if channels != expected or (not transposed and weight.shape[0] % groups) or (transposed and weight.shape[0] % groups):
+    if (
+        channels != expected
+        or (not transposed and weight.shape[0] % groups)
+        or (transposed and weight.shape[0] % groups)
+    ):
         raise RuntimeError(
             f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have {expected} channels, but got "
             f"{channels} channels instead"
         )
     if bias is not None and bias.shape != (outs,):
-        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {outs} elements, but got bias of size {list(bias.shape)} instead")
+        raise RuntimeError(
+            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {outs} elements, but got bias of size {list(bias.shape)} instead"
+        )
 
 
 def _padding(padding: Any, x: Any, kernel: Ints, stride: Ints, dilation: Ints) -> tuple[Any, Ints]:
@@ -112,7 +126,9 @@ def _declare(n: int) -> None:
     )(body)  # fmt: skip
 
 
-def transposed(x: Any, weight: Any, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints, groups: int) -> Any:
+def transposed(
+    x: Any, weight: Any, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints, groups: int
+) -> Any:
     """The gradient of a convolution by its input: spread x by the stride, convolve with the turned kernel."""
     n = len(stride)
     channels, outs, *kernel = weight.shape
@@ -122,7 +138,9 @@ def transposed(x: Any, weight: Any, stride: Ints, padding: Ints, output_padding:
     spread = build.pad(x, (0, 0, *lo), (0, 0, *hi), (0, 0, *(s - 1 for s in stride)))
     split = build.reshape(weight, (groups, channels // groups, outs, *kernel))
     swapped = build.transpose(split, (0, 2, 1, *range(3, n + 3)))
-    turned = prim.flip(build.reshape(swapped, (groups * outs, channels // groups, *kernel)), dims=tuple(range(2, n + 2)))
+    turned = prim.flip(
+        build.reshape(swapped, (groups * outs, channels // groups, *kernel)), dims=tuple(range(2, n + 2))
+    )
     return prim.conv(spread, turned, stride=(1,) * n, padding=(0,) * n, dilation=dilation, groups=groups)
 
 
@@ -141,11 +159,18 @@ def _transpose_sizes(x: Any, kernel: Ints, stride: Ints, padding: Ints, extra: I
 
 
 def _declare_transposed(n: int) -> None:
-    def body(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any) -> Any:
+    def body(
+        x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+    ) -> Any:
         _check(x, weight, bias, n, True, groups)
         stride, padding, dilation, extra = (
             _ints(v, n, w)
-            for v, w in ((stride, "stride"), (padding, "padding"), (dilation, "dilation"), (output_padding, "output_padding"))
+            for v, w in (
+                (stride, "stride"),
+                (padding, "padding"),
+                (dilation, "dilation"),
+                (output_padding, "output_padding"),
+            )
         )
         _positive(stride, padding, dilation)
         batched = len(x.shape) == n + 2
@@ -175,7 +200,9 @@ for _n in (1, 2, 3):
 def im2col(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """The windows of [N, C, H, W] as columns: [N, C * kernel, number of windows]."""
     if len(x.shape) not in (3, 4):
-        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}"
+        )
     images = x if len(x.shape) == 4 else build.expand_dims(x, (0,))
     kernel, gaps, around, steps = (_ints(v, 2, "kernel_size") for v in (kernel_size, dilation, padding, stride))
     for values, what in ((kernel, "kernel size"), (gaps, "dilation"), (steps, "stride")):
@@ -199,9 +226,13 @@ def im2col(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -
 def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """The transpose of `unfold`: columns summed back into [N, C, H, W]."""
     if len(x.shape) not in (2, 3):
-        raise RuntimeError(f"Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(x.shape)}"
+        )
     columns = x if len(x.shape) == 3 else build.expand_dims(x, (0,))
-    size, kernel, gaps, around, steps = (_ints(v, 2, "kernel_size") for v in (output_size, kernel_size, dilation, padding, stride))
+    size, kernel, gaps, around, steps = (
+        _ints(v, 2, "kernel_size") for v in (output_size, kernel_size, dilation, padding, stride)
+    )
     per_window = kernel[0] * kernel[1]
     batch, depth, count = columns.shape
     if depth % per_window:
@@ -209,7 +240,9 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
             f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got input.size(1)={depth} and "
             f"kernel_size=({kernel[0]}, {kernel[1]})."
         )
-    places = [(s + 2 * p - g * (k - 1) - 1) // t + 1 for s, p, g, k, t in zip(size, around, gaps, kernel, steps, strict=True)]
+    places = [
+        (s + 2 * p - g * (k - 1) - 1) // t + 1 for s, p, g, k, t in zip(size, around, gaps, kernel, steps, strict=True)
+    ]
     if places[0] * places[1] != count or min(places) < 1:
         raise RuntimeError(
             f"Given output_size=({size[0]}, {size[1]}), kernel_size=({kernel[0]}, {kernel[1]}), expected size of input's dimension 2 to match the "
@@ -218,9 +251,9 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
     split = build.reshape(columns, (batch, depth // per_window, *kernel, *places))
     windows = build.transpose(split, (0, 1, 4, 5, 2, 3))
     shape = (batch, depth // per_window, *(s + 2 * p for s, p in zip(size, around, strict=True)))
-    whole = narrow(prim.unwindow(wide(windows), shape=shape, dims=(2, 3), size=kernel, stride=steps, dilation=gaps), x.dtype)
+    whole = narrow(
+        prim.unwindow(wide(windows), shape=shape, dims=(2, 3), size=kernel, stride=steps, dilation=gaps), x.dtype
+    )
     cut = [0, 0, *(-p for p in around)]
     found = build.pad(whole, cut, cut, [0] * 4)
     return found if len(x.shape) == 3 else build.squeeze(found, (0,))
-
-

@@ -29,7 +29,9 @@ def _labels(text: str, what: str) -> list[str]:
         if text[i] not in _LETTERS:
             if text[i] == ".":
                 raise RuntimeError(f'einsum(): found "." for {what} that is not part of any ellipsis')
-            raise RuntimeError(f"einsum(): invalid subscript given at index {i} in the equation string, subscripts must be in [a-zA-Z]")
+            raise RuntimeError(
+                f"einsum(): invalid subscript given at index {i} in the equation string, subscripts must be in [a-zA-Z]"
+            )
         labels.append(text[i])
         i += 1
     return labels
@@ -61,7 +63,9 @@ def parse_equation(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list
             if result.count(label) > 1:
                 raise RuntimeError(f"einsum(): output subscript {label} appears more than once in the output")
             if label.isalpha() and not any(label in labels for labels in operands):
-                raise RuntimeError(f"einsum(): output subscript {label} does not appear in the equation for any input operand")
+                raise RuntimeError(
+                    f"einsum(): output subscript {label} does not appear in the equation for any input operand"
+                )
         return operands, result
     seen = [n for labels in operands for n in labels]
     dots = [str(k) for k in range(widest, 0, -1)]

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._ops.bodies import (
-    dims_of, finish, flat, highest, is_number, is_weak, lowest, narrow, number_value, reduce_dims, refuse, take_slice, wide, wrap,
+    dims_of,
+    finish,
+    flat,
+    highest,
+    is_number,
+    is_weak,
+    lowest,
+    narrow,
+    number_value,
+    reduce_dims,
+    refuse,
+    take_slice,
+    wide,
+    wrap,
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -50,7 +63,8 @@ def _common_shape(indices: Sequence[Any]) -> list[Any]:
         shape = broadcast_shapes(*(i.shape for i in indices))
     except RuntimeError:
         raise IndexError(
-            "shape mismatch: indexing tensors could not be broadcast together with shapes " + ", ".join(str(list(i.shape)) for i in indices)
+            "shape mismatch: indexing tensors could not be broadcast together with shapes "
+            + ", ".join(str(list(i.shape)) for i in indices)
         ) from None
     return [build.broadcast_to(_as_index("index", i, "any"), shape) for i in indices]
 
@@ -103,7 +117,9 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
     except RuntimeError:
         values = None
     if values is None:
-        raise RuntimeError(f"shape mismatch: value tensor cannot be broadcast to indexing result of shape {list(shape)}")
+        raise RuntimeError(
+            f"shape mismatch: value tensor cannot be broadcast to indexing result of shape {list(shape)}"
+        )
     values = build.transpose(values, _inverse(order))
     if accumulate:
         written = _adding(moved, lambda v: prim.index_put(v, wide(values), *places, accumulate=True))
@@ -149,14 +165,18 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
     places = _vector("index_select", index)
     lines, dim = _lines(x, dim)
     moved, perm = _front(lines, (dim,))
-    return build.reshape(build.transpose(prim.index(moved, places), _inverse(perm)), x.shape) if not x.shape else build.transpose(
-        prim.index(moved, places), _inverse(perm)
+    return (
+        build.reshape(build.transpose(prim.index(moved, places), _inverse(perm)), x.shape)
+        if not x.shape
+        else build.transpose(prim.index(moved, places), _inverse(perm))
     )
 
 
 def _same_ranks(name: str, x: Any, index: Any, source: Any = None) -> None:
     if max(len(x.shape), 1) != max(len(index.shape), 1):
-        raise RuntimeError(f"Index tensor must have the same number of dimensions as {'input' if source is None else 'self'} tensor")
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as {'input' if source is None else 'self'} tensor"
+        )
     if source is not None and max(len(source.shape), 1) != max(len(index.shape), 1):
         raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
 
@@ -255,7 +275,9 @@ def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
     return build.reshape(build.pad(found, [0] * len(hi), hi, [0] * len(hi)), src.shape)
 
 
-@operator("scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out=True, inplace=True, inplace_spaces=())
+@operator(
+    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out=True, inplace=True, inplace_spaces=()
+)
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
     """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
     lines, places, source, dim = _scatter_operands("scatter_add", x, dim, index, src)
@@ -314,7 +336,9 @@ def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *,
         return ct, None, build.zeros_like(src)
     lines, places, source, dim = _scatter_operands("scatter_reduce", wide(x), dim, index, wide(src))
     grad, out = (build.reshape(wide(v), lines.shape) for v in (ct, out))
-    rule = {"sum": _sum_slopes, "mean": _mean_slopes, "prod": _prod_slopes, "amax": _tie_slopes, "amin": _tie_slopes}[reduce]
+    rule = {"sum": _sum_slopes, "mean": _mean_slopes, "prod": _prod_slopes, "amax": _tie_slopes, "amin": _tie_slopes}[
+        reduce
+    ]
     to_x, to_source = rule(grad, out, lines, places, source, dim, include_self)
     if not include_self:
         to_x = prim.scatter(to_x, places, build.full(places.shape, 0, to_x.dtype), dim=dim, reduce="set")
@@ -354,7 +378,11 @@ def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int,
     """Equals share the gradient."""
     mine = build.convert(prim.eq(x, out), x.dtype)
     theirs = build.convert(prim.eq(source, prim.gather(out, places, dim=dim)), x.dtype)
-    start = mine if include_self else prim.scatter(mine, places, build.full(places.shape, 0, x.dtype), dim=dim, reduce="set")
+    start = (
+        mine
+        if include_self
+        else prim.scatter(mine, places, build.full(places.shape, 0, x.dtype), dim=dim, reduce="set")
+    )
     count = prim.scatter(start, places, theirs, dim=dim, reduce="add")
     share = grad / build.select(build.eq(count, 0.0), 1.0, count)
     return mine * share, theirs * prim.gather(share, places, dim=dim)
@@ -366,10 +394,14 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
     lines, dim = _lines(x, dim)
     source = source if source.shape else build.reshape(source, (1,))
     if source.shape[dim] != places.shape[0]:
-        raise IndexError(
-            f"{name}(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]}), for dim: {dim}"
-        ) if name != "index_copy" else IndexError(
-            f"index_copy_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]})"
+        raise (
+            IndexError(
+                f"{name}(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]}), for dim: {dim}"
+            )
+            if name != "index_copy"
+            else IndexError(
+                f"index_copy_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]})"
+            )
         )
     wanted = (*lines.shape[:dim], places.shape[0], *lines.shape[dim + 1 :])
     if source.shape != wanted:
@@ -397,28 +429,46 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     return build.reshape(build.transpose(written, _inverse(perm)), x.shape)
 
 
-@operator("index_copy(Tensor input, int dim, Tensor index, Tensor source) -> Tensor", out=True, inplace=True, inplace_spaces=())
+@operator(
+    "index_copy(Tensor input, int dim, Tensor index, Tensor source) -> Tensor",
+    out=True,
+    inplace=True,
+    inplace_spaces=(),
+)
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     """`input` with source written at the places listed along dim."""
     if x.dtype is not source.dtype:
-        raise RuntimeError(f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}")
+        raise RuntimeError(
+            f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}"
+        )
     _as_index("index_copy_", index, "int64")
     moved, places, values, perm, _ = _source_lines("index_copy", x, dim, index, source)
-    return build.reshape(build.transpose(prim.index_put(moved, values, places, accumulate=False), _inverse(perm)), x.shape)
+    return build.reshape(
+        build.transpose(prim.index_put(moved, values, places, accumulate=False), _inverse(perm)), x.shape
+    )
 
 
-@operator("index_fill(Tensor input, int dim, Tensor index, Tensor value) -> Tensor", numbers=("value",), inplace=True, inplace_spaces=())
+@operator(
+    "index_fill(Tensor input, int dim, Tensor index, Tensor value) -> Tensor",
+    numbers=("value",),
+    inplace=True,
+    inplace_spaces=(),
+)
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     """`input` with `value` at the places listed along dim."""
     if not is_weak(value) and value.shape:
-        raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s).")
+        raise RuntimeError(
+            f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
+        )
     _as_index("index_fill_", index, "int64")
     places = _vector("index_fill_", index)
     lines, dim = _lines(x, dim)
     moved, perm = _front(lines, (dim,))
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
     filled = build.broadcast_to(filled, (*places.shape, *moved.shape[1:]))
-    return build.reshape(build.transpose(prim.index_put(moved, filled, places, accumulate=False), _inverse(perm)), x.shape)
+    return build.reshape(
+        build.transpose(prim.index_put(moved, filled, places, accumulate=False), _inverse(perm)), x.shape
+    )
 
 
 @index_fill.gradient
@@ -444,17 +494,23 @@ def take(x: Any, index: Any) -> Any:
     return prim.index(flat(x), _as_index("take", index))
 
 
-@operator("put(Tensor input, Tensor index, Tensor source, bool accumulate=False) -> Tensor", inplace=True, inplace_spaces=())
+@operator(
+    "put(Tensor input, Tensor index, Tensor source, bool accumulate=False) -> Tensor", inplace=True, inplace_spaces=()
+)
 def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     """The flattened input with source written (or added) at the places of `index`."""
     if numel(index.shape) != numel(source.shape):
         raise RuntimeError(f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
                            f"index.numel() = {numel(index.shape)}")  # fmt: skip
     if x.dtype is not source.dtype:
-        raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.name} and source.dtype = {source.dtype.name}")
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.name} and source.dtype = {source.dtype.name}"
+        )
     places, values = flat(_as_index("put_", index)), flat(source)
     if accumulate and x.dtype is BOOL:
-        written = build.convert(prim.index_put(build.convert(flat(x), INT32), build.convert(values, INT32), places, accumulate=True), BOOL)
+        written = build.convert(
+            prim.index_put(build.convert(flat(x), INT32), build.convert(values, INT32), places, accumulate=True), BOOL
+        )
     elif accumulate:
         written = narrow(prim.index_put(wide(flat(x)), wide(values), places, accumulate=True), x.dtype)
     else:
@@ -492,7 +548,9 @@ def embedding(x: Any, weight: Any, padding_idx: int | None, max_norm: float | No
     if len(weight.shape) != 2:
         raise RuntimeError("'weight' must be 2-D")
     if max_norm is not None:
-        raise NotImplementedError("embedding(max_norm=...) renormalises the weight in place: it is done before this operator")
+        raise NotImplementedError(
+            "embedding(max_norm=...) renormalises the weight in place: it is done before this operator"
+        )
     if sparse:
         raise NotImplementedError("embedding(sparse=True): sparse gradients")
     if x.dtype not in (INT32, INT64):
@@ -550,7 +608,11 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
     return narrow(build.reshape(values, x.shape), x.dtype), build.reshape(indices, x.shape)
 
 
-@operator("sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)", out=True)
+@operator(
+    "sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)",
+    out=True,
+    like="operands",
+)
 def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     """Values in order along dim, and where they came from; NaN counts as greatest."""
     return _sorted(x, dim, descending, stable)
@@ -568,7 +630,10 @@ def msort(x: Any) -> Any:
     return _sorted(x, 0, False, True)[0]
 
 
-@operator("topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)", out=True)
+@operator(
+    "topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
+    out=True,
+)
 def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """The k greatest (or least) values along dim, and where they are."""
     refuse(x, "topk", "c")
@@ -614,16 +679,22 @@ def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
     last_value, last_index = _kth(x, lines.shape[place] - 1, dim, keepdim)
     missing = prim.ne(wide(last_value), wide(last_value))
     first_nan = _first_nan(x, dim, keepdim)
-    return prim.select(missing, last_value, values), build.select(missing, first_nan if first_nan is not None else last_index, indices)
+    return prim.select(missing, last_value, values), build.select(
+        missing, first_nan if first_nan is not None else last_index, indices
+    )
 
 
 def _first_nan(x: Any, dim: int, keepdim: bool) -> Any:
     lines, place = _lines(x, dim)
     found = prim.argmax(build.convert(prim.ne(wide(lines), wide(lines)), INT32), dim=place)
-    return finish(build.reshape(found, found.shape if x.shape else ()), lines.shape if x.shape else (), dims_of(x, dim), keepdim)
+    return finish(
+        build.reshape(found, found.shape if x.shape else ()), lines.shape if x.shape else (), dims_of(x, dim), keepdim
+    )
 
 
-@operator("median(Tensor input) -> Tensor", name="median_all", spaces=(), method=False, out=True, node="MedianBackward0")
+@operator(
+    "median(Tensor input) -> Tensor", name="median_all", spaces=(), method=False, out=True, node="MedianBackward0"
+)
 def median_all(x: Any) -> Any:
     """The middle of all values (the lower of two); NaN for none, or where there is one."""
     refuse(x, "median", "bc")
@@ -642,9 +713,14 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     for _ in range(size.bit_length()):
         middle = prim.shift_right(low + high, build.full(x.shape, 1, INT64))
         safe = build.select(middle < size, middle, max(size - 1, 0))
-        held = prim.index(boundaries, safe) if len(boundaries.shape) == 1 else prim.gather(boundaries, safe, dim=len(x.shape) - 1)
+        held = (
+            prim.index(boundaries, safe)
+            if len(boundaries.shape) == 1
+            else prim.gather(boundaries, safe, dim=len(x.shape) - 1)
+        )
         goes_up = (held <= x if right else held < x) & (middle < size) & (low < high)
-        low, high = build.select(goes_up, middle + 1, low), build.select(goes_up, high, build.select(low < high, middle, high))
+        low, high = (
+            build.select(goes_up, middle + 1, low),
+            build.select(goes_up, high, build.select(low < high, middle, high)),
+        )
     return low
-
-

@@ -33,7 +33,11 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
         average = True if size_average is None else size_average
         wanted = True if reduce is None else reduce
         reduction = ("mean" if average else "sum") if wanted else "none"
-        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
+            UserWarning,
+            stacklevel=2,
+        )
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return reduction
@@ -84,7 +88,9 @@ def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, wei
     return _weighted((x - y) * (x - y), weight, reduction_of(size_average, reduce, reduction))
 
 
-@operator(f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0", **LOSS)
+@operator(
+    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0", **LOSS
+)
 def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of |input - target|."""
     x, y = _alike(x, y)
@@ -104,7 +110,10 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
     return reduced(build.select(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction)
 
 
-@operator("huber_loss(Tensor input, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor", **LOSS)
+@operator(
+    "huber_loss(Tensor input, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
+    **LOSS,
+)
 def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any:
     """d^2 / 2 where d = |input - target| < delta, else delta (d - delta / 2)."""
     if delta <= 0:
@@ -126,7 +135,9 @@ def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
     batch = (*x.shape[:dim], *x.shape[dim + 1 :])
     if target.shape != batch:
         if x.shape and target.shape and dim and x.shape[0] != target.shape[0]:
-            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]}).")
+            raise ValueError(
+                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
+            )
         raise RuntimeError(f"Expected target size {list(batch)}, got {list(target.shape)}")
     if weight is not None and weight.shape != (x.shape[dim],):
         raise RuntimeError(
@@ -176,12 +187,14 @@ def _per_place(ct: Any, weights: Any, total: Any, reduction: str) -> Any:
     return build.broadcast_to(ct, weights.shape) * weights
 
 
-NLL = f"(Tensor input, Tensor target, Tensor? weight=None, bool? size_average=None, int ignore_index=-100, bool? reduce=None, str reduction='mean'"
+NLL = "(Tensor input, Tensor target, Tensor? weight=None, bool? size_average=None, int ignore_index=-100, bool? reduce=None, str reduction='mean'"
 
 
 @operator(f"nll_loss{NLL}) -> Tensor", promote="opmath", promote_over=("input", "weight"), spaces=NN, method=False,
           node=lambda input, **_: "NllLossBackward0" if len(input.shape) < 3 else "NllLoss2DBackward0")  # fmt: skip
-def nll_loss(x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str) -> Any:
+def nll_loss(
+    x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str
+) -> Any:
     """Minus the log probability of the target's class; classes lie along dim 1 (dim 0 of a single sample)."""
     reduction = reduction_of(size_average, reduce, reduction)
     dim = _classes(x, target, weight, "nll_loss")
@@ -192,7 +205,17 @@ def nll_loss(x: Any, target: Any, weight: Any, size_average: Any, ignore_index: 
 
 
 @nll_loss.gradient
-def _(ct: Any, out: Any, x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str) -> Any:
+def _(
+    ct: Any,
+    out: Any,
+    x: Any,
+    target: Any,
+    weight: Any,
+    size_average: Any,
+    ignore_index: int,
+    reduce: Any,
+    reduction: str,
+) -> Any:
     dim = _classes(x, target, weight, "nll_loss")
     classes, counts = _targets(x, target, dim, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
@@ -252,7 +275,9 @@ def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_in
 def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smoothing: float) -> Any:
     dim = 0 if len(x.shape) == 1 else 1
     if not x.shape:
-        raise RuntimeError("Expected floating point type for target with class probabilities, got input without dimensions")
+        raise RuntimeError(
+            "Expected floating point type for target with class probabilities, got input without dimensions"
+        )
     target = _soft_targets(x, target, dim, smoothing)
     norm = log_sum_exp(x, (dim,))
     apart = (spread(norm, x.shape, (dim,)) - x) * target
@@ -281,14 +306,20 @@ def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, i
     hit = build.convert(_one_hot(x, classes, dim), x.dtype)
     if label_smoothing == 0.0:
         return (chance - hit) * share, None, None
-    plain = spread(_per_place(ct, build.convert(counts, x.dtype), total, reduction), x.shape, (dim,)) * (label_smoothing / x.shape[dim])
+    plain = spread(_per_place(ct, build.convert(counts, x.dtype), total, reduction), x.shape, (dim,)) * (
+        label_smoothing / x.shape[dim]
+    )
     class_weights = _smooth_weights(x, weight, dim)
     whole = float(x.shape[dim]) if weight is None else build.broadcast_to(reduce_dims("sum", weight, (0,)), x.shape)
     return (chance - hit) * share * (1.0 - label_smoothing) + (chance * whole - class_weights) * plain, None, None
 
 
-def _soft_gradient(ct: Any, x: Any, target: Any, weight: Any, norm: Any, chance: Any, dim: int, reduction: str, smoothing: float) -> Any:
-    share = spread(build.broadcast_to(ct / _soft_divisor(x, dim) if reduction == "mean" else ct, norm.shape), x.shape, (dim,))
+def _soft_gradient(
+    ct: Any, x: Any, target: Any, weight: Any, norm: Any, chance: Any, dim: int, reduction: str, smoothing: float
+) -> Any:
+    share = spread(
+        build.broadcast_to(ct / _soft_divisor(x, dim) if reduction == "mean" else ct, norm.shape), x.shape, (dim,)
+    )
     class_weights = _smooth_weights(x, weight, dim)
     soft = _soft_targets(x, target, dim, smoothing) * class_weights
     to_x = (chance * spread(prim.sum(soft, dims=(dim,)), x.shape, (dim,)) - soft) * share
@@ -338,7 +369,9 @@ def _logits_loss(x: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
 
 @operator(f"binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}, Tensor? pos_weight=None) -> Tensor",
           **LOSS)  # fmt: skip
-def binary_cross_entropy_with_logits(x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any) -> Any:
+def binary_cross_entropy_with_logits(
+    x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any
+) -> Any:
     """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` weighs the positive class."""
     if x.shape != target.shape:
         raise ValueError(f"Target size ({list(target.shape)}) must be the same as input size ({list(x.shape)})")
@@ -346,7 +379,9 @@ def binary_cross_entropy_with_logits(x: Any, target: Any, weight: Any, size_aver
 
 
 @binary_cross_entropy_with_logits.gradient
-def _(ct: Any, out: Any, x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any) -> Any:
+def _(
+    ct: Any, out: Any, x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any
+) -> Any:
     shape = broadcast_shapes(x.shape, *(w.shape for w in (weight, pos_weight) if w is not None))
     share = _each(ct, shape, reduction_of(size_average, reduce, reduction))
     share = share if weight is None else share * weight
@@ -367,15 +402,21 @@ def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: 
     return reduced(prim.log1p(prim.exp(-(y * x))), reduction_of(size_average, reduce, reduction))
 
 
-@operator(f"multilabel_soft_margin_loss(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor", node="MeanBackward0", **LOSS)
+@operator(
+    f"multilabel_soft_margin_loss(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor",
+    node="MeanBackward0",
+    **LOSS,
+)
 def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """Binary cross entropy of sigmoid(input), averaged over the last dim."""
-    softly = lambda v: prim.minimum(v, build.zeros_like(v)) - prim.log1p(prim.exp(-prim.abs(v)))  # noqa: E731 (log sigmoid)
+    softly = lambda v: prim.minimum(v, build.zeros_like(v)) - prim.log1p(prim.exp(-prim.abs(v)))
     x, y = pair(x, y)
     loss = -(y * softly(x) + (1.0 - y) * softly(-x))
     loss = loss if weight is None else loss * weight
     last = len(loss.shape) - 1
-    return reduced(prim.sum(loss, dims=(last,)) / float(loss.shape[last]), reduction_of(size_average, reduce, reduction))
+    return reduced(
+        prim.sum(loss, dims=(last,)) / float(loss.shape[last]), reduction_of(size_average, reduce, reduction)
+    )
 
 
 # ***** distributions *****
@@ -399,7 +440,9 @@ def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_t
 
 @operator("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, bool? size_average=None, float eps=1e-08, "
           "bool? reduce=None, str reduction='mean') -> Tensor", node="MeanBackward0", **LOSS)  # fmt: skip
-def poisson_nll_loss(x: Any, y: Any, log_input: bool, full: bool, size_average: Any, eps: float, reduce: Any, reduction: str) -> Any:
+def poisson_nll_loss(
+    x: Any, y: Any, log_input: bool, full: bool, size_average: Any, eps: float, reduce: Any, reduction: str
+) -> Any:
     """Negative log likelihood of Poisson counts, given the rate or its log; `full` adds Stirling's term."""
     x, y = pair(x, y)
     loss = prim.exp(x) - y * x if log_input else x - y * prim.log(x + eps)
@@ -466,7 +509,11 @@ def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any
     return reduced(_clamped(-(y * (a - b)) + margin), reduction_of(size_average, reduce, reduction))
 
 
-@operator(f"hinge_embedding_loss(Tensor input, Tensor target, float margin=1.0, {LEGACY}) -> Tensor", node="MeanBackward0", **LOSS)
+@operator(
+    f"hinge_embedding_loss(Tensor input, Tensor target, float margin=1.0, {LEGACY}) -> Tensor",
+    node="MeanBackward0",
+    **LOSS,
+)
 def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """input where target is 1, max(0, margin - input) where it is -1."""
     x, y = pair(x, y)
@@ -481,7 +528,10 @@ def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
         wrap(dim, a)
         a, b, dim = build.reshape(a, (1,)), build.reshape(b, (1,)), 0
     (dim,) = dims_of(a, (dim,))
-    norms = [prim.maximum(root, build.full_like(root, eps)) for root in (prim.sqrt(prim.sum(v * v, dims=(dim,))) for v in (a, b))]
+    norms = [
+        prim.maximum(root, build.full_like(root, eps))
+        for root in (prim.sqrt(prim.sum(v * v, dims=(dim,))) for v in (a, b))
+    ]
     unit_a, unit_b = (v / spread(n, v.shape, (dim,)) for v, n in zip((a, b), norms, strict=True))
     return prim.sum(unit_a * unit_b, dims=(dim,))
 
@@ -498,12 +548,16 @@ def cosine_similarity(a: Any, b: Any, dim: int, eps: float) -> Any:
 def cosine_embedding_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """1 - cosine where target is 1, max(0, cosine - margin) where it is -1."""
     if len(y.shape) > 1 or len(y.shape) == 0 and len(a.shape) != 1 or len(y.shape) == 1 and len(a.shape) != 2:
-        raise RuntimeError(f"{len(y.shape)}D target tensor expects {len(y.shape) + 1}D input tensors, but found inputs with sizes {list(a.shape)} and {list(b.shape)}.")
+        raise RuntimeError(
+            f"{len(y.shape)}D target tensor expects {len(y.shape) + 1}D input tensors, but found inputs with sizes {list(a.shape)} and {list(b.shape)}."
+        )
     a, b = pair(a, b)
     dim = len(a.shape) - 1
     dot, first, second = (prim.sum(u * v, dims=(dim,)) for u, v in ((a, b), (a, a), (b, b)))
     cosine = dot / prim.sqrt((first + 1e-12) * (second + 1e-12))
-    loss = build.select(build.eq(y, 1), 1.0 - cosine, 0.0) + build.select(build.eq(y, -1), _clamped(cosine - margin), 0.0)
+    loss = build.select(build.eq(y, 1), 1.0 - cosine, 0.0) + build.select(
+        build.eq(y, -1), _clamped(cosine - margin), 0.0
+    )
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
@@ -543,7 +597,9 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
         raise ValueError(f"margin must be greater than 0, got {margin}")
     dims = {len(v.shape) for v in (anchor, positive, negative)}
     if len(dims) > 1:
-        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of dimensions")
+        raise RuntimeError(
+            "The anchor, positive, and negative tensors are expected to have the same number of dimensions"
+        )
     near, far = _distance(anchor, positive, p, eps), _distance(anchor, negative, p, eps)
     if swap:
         far = prim.minimum(far, _distance(positive, negative, p, eps))
@@ -552,7 +608,9 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
 
 @operator(f"multi_margin_loss(Tensor input, Tensor target, Scalar p=1, Scalar margin=1.0, Tensor? weight=None, {LEGACY}) -> Tensor",
           promote="opmath", promote_over=("input", "weight"), static=("p", "margin"), spaces=NN, method=False)  # fmt: skip
-def multi_margin_loss(x: Any, target: Any, p: Any, margin: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
+def multi_margin_loss(
+    x: Any, target: Any, p: Any, margin: Any, weight: Any, size_average: Any, reduce: Any, reduction: str
+) -> Any:
     """Mean over the other classes of max(0, margin - x[target] + x[other])^p."""
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
@@ -560,9 +618,13 @@ def multi_margin_loss(x: Any, target: Any, p: Any, margin: Any, weight: Any, siz
     if target.dtype is not INT64:
         raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
     if len(x.shape) > 2 or numel(x.shape) == 0 and x.shape[-1:] == (0,):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
+        )
     if numel(target.shape) != (x.shape[0] if len(x.shape) == 2 else 1):
-        raise RuntimeError(f"inconsistent target size, expected {x.shape[0] if len(x.shape) == 2 else 1} but got {list(target.shape)}")
+        raise RuntimeError(
+            f"inconsistent target size, expected {x.shape[0] if len(x.shape) == 2 else 1} but got {list(target.shape)}"
+        )
     rows = x if len(x.shape) == 2 else build.reshape(x, (1, numel(x.shape)))
     classes = build.reshape(target, (rows.shape[0],))
     own = _at_class(rows, classes, 1)
@@ -585,7 +647,9 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     A row of `target` lists classes up to the first -1.
     """
     if len(x.shape) > 2 or x.shape[-1:] == (0,):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
+        )
     if target.shape != x.shape and not (numel(target.shape) == numel(x.shape) == 1 and len(target.shape) < 2):
         raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(x.shape)}")
     if target.dtype is not INT64:
@@ -601,11 +665,13 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     named = named & prim.broadcast(valid, shape=cube, dims=(0, 1))
     is_target = prim.any(named, dims=(1,))
     own = prim.gather(rows, safe, dim=1)
-    gap = _positive_part(1.0 - prim.broadcast(own, shape=cube, dims=(0, 1)) + prim.broadcast(rows, shape=cube, dims=(0, 2)))
-    wanted = prim.broadcast(valid, shape=cube, dims=(0, 1)) & prim.bitwise_not(prim.broadcast(is_target, shape=cube, dims=(0, 2)))
+    gap = _positive_part(
+        1.0 - prim.broadcast(own, shape=cube, dims=(0, 1)) + prim.broadcast(rows, shape=cube, dims=(0, 2))
+    )
+    wanted = prim.broadcast(valid, shape=cube, dims=(0, 1)) & prim.bitwise_not(
+        prim.broadcast(is_target, shape=cube, dims=(0, 2))
+    )
     each = prim.sum(build.select(wanted, gap, 0.0), dims=(1, 2)) / float(size)
     if len(x.shape) < 2:
         each = build.reshape(each, ())
     return reduced(each, reduction_of(size_average, reduce, reduction))
-
-

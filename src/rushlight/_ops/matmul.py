@@ -19,7 +19,9 @@ __all__: list[str] = []
 
 def _same_dtype(name: str, a: Any, b: Any) -> None:
     if a.dtype is not b.dtype:
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {CPP_NAME[a.dtype.name]} != {CPP_NAME[b.dtype.name]}")
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {CPP_NAME[a.dtype.name]} != {CPP_NAME[b.dtype.name]}"
+        )
     if a.dtype is BOOL:
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
@@ -30,7 +32,10 @@ def _size(x: Any) -> str:
 
 def _ndim(x: Any, ndim: int, what: str) -> None:
     if len(x.shape) != ndim:
-        raise RuntimeError(f"{what} must be a {'matrix' if ndim == 2 else f'{ndim}D tensor'}" + (f", got {len(x.shape)}-D tensor" if ndim != 2 else ""))
+        raise RuntimeError(
+            f"{what} must be a {'matrix' if ndim == 2 else f'{ndim}D tensor'}"
+            + (f", got {len(x.shape)}-D tensor" if ndim != 2 else "")
+        )
 
 
 def _matrices(name: str, a: Any, b: Any, first: str = "self", second: str = "mat2") -> None:
@@ -84,7 +89,9 @@ def bmm(a: Any, b: Any) -> Any:
 def mv(a: Any, v: Any) -> Any:
     """Product of a matrix and a vector."""
     if len(a.shape) != 2 or len(v.shape) != 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got {min(len(a.shape), 1)}, {len(a.shape)}, {len(v.shape)}")
+        raise RuntimeError(
+            f"vector + matrix @ vector expected, got {min(len(a.shape), 1)}, {len(a.shape)}, {len(v.shape)}"
+        )
     if a.shape[1] != v.shape[0]:
         raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({_size(a)}), vec ({v.shape[0]})")
     _same_dtype("addmv_impl_cpu", a, v)
@@ -95,7 +102,9 @@ def _vectors(a: Any, b: Any) -> None:
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise RuntimeError(f"1D tensors expected, but got {len(a.shape)}D and {len(b.shape)}D tensors")
     if a.dtype is not b.dtype:
-        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}")
+        raise RuntimeError(
+            f"dot : expected both vectors to have same dtype, but found {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}"
+        )
     if a.shape != b.shape:
         raise RuntimeError(f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the same number of elements, "
                            f"but got {a.shape[0]} and {b.shape[0]} elements respectively")  # fmt: skip
@@ -150,7 +159,7 @@ def product(a: Any, b: Any) -> Any:
     return build.reshape(prim.dot(a, b), (*lead, a.shape[-2], b.shape[-1]))
 
 
-def _matmul_node(input: Any, other: Any) -> str:  # noqa: A002 (the argument's public name)
+def _matmul_node(input: Any, other: Any) -> str:
     na, nb = len(input.shape), len(other.shape)
     if na == 1 and nb == 1:
         return "DotBackward0"
@@ -178,7 +187,9 @@ def _plus(x: Any, found: Any, beta: Any, alpha: Any) -> Any:
     """beta * x + alpha * found, in the dtype of `found`; x is not read where beta is 0."""
     dtype = found.dtype
     if x.dtype is not dtype:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}")
+        raise RuntimeError(
+            f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}"
+        )
     shape = found.shape
     if len(x.shape) > len(shape) or broadcast_shapes(x.shape, shape) != shape:
         raise RuntimeError(
@@ -246,13 +257,18 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     return _plus(x, prim.dot(left, build.reshape(b, (batch * inner, b.shape[2]))), beta, alpha)
 
 
-def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:  # noqa: A002 (the argument's public name)
+def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:
     if len(input.shape) == 2:
         return "AddmmBackward0" if bias is not None else "MmBackward0"
     return "ViewBackward0" if bias is not None else "UnsafeViewBackward0"
 
 
-@operator("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", spaces=("nn.functional",), method=False, node=_linear_node)
+@operator(
+    "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    spaces=("nn.functional",),
+    method=False,
+    node=_linear_node,
+)
 def linear(x: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over the last dim: one product with all rows."""
     if not x.shape:
@@ -262,9 +278,13 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
         return found if bias is None else narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
     if x.shape[-1] != weight.shape[1]:
         rows = (numel(x.shape[:-1]), x.shape[-1])
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows[0]}x{rows[1]} and {weight.shape[1]}x{weight.shape[0]})")
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows[0]}x{rows[1]} and {weight.shape[1]}x{weight.shape[0]})"
+        )
     if x.dtype is not weight.dtype:
-        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[weight.dtype.name]}")
+        raise RuntimeError(
+            f"mat1 and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[weight.dtype.name]}"
+        )
     _same_dtype("addmm_impl_cpu_", x, weight)
     found = prim.dot(build.reshape(x, (numel(x.shape[:-1]), x.shape[-1])), turned(weight))
     if bias is not None:
@@ -292,7 +312,14 @@ def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
 # ***** other shapes of products *****
 
 
-@operator("outer(Tensor input, Tensor vec2) -> Tensor", promote="same", like="contiguous", out=True, aliases=("ger",), node="MulBackward0")
+@operator(
+    "outer(Tensor input, Tensor vec2) -> Tensor",
+    promote="same",
+    like="contiguous",
+    out=True,
+    aliases=("ger",),
+    node="MulBackward0",
+)
 def outer(a: Any, b: Any) -> Any:
     """The products of all pairs of elements of two vectors."""
     for x, what in ((a, "self"), (b, "vec2")):
@@ -321,13 +348,20 @@ def contract(a: Any, b: Any, dims_a: Sequence[int], dims_b: Sequence[int]) -> An
     return build.reshape(prim.dot(left, right), (*(a.shape[d] for d in kept_a), *(b.shape[d] for d in kept_b)))
 
 
-@operator("tensordot_core(Tensor a, Tensor b, int[] dims_a, int[] dims_b) -> Tensor", spaces=(), method=False, node="ViewBackward0")
+@operator(
+    "tensordot_core(Tensor a, Tensor b, int[] dims_a, int[] dims_b) -> Tensor",
+    spaces=(),
+    method=False,
+    node="ViewBackward0",
+)
 def tensordot_core(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
     """Sum over pairs of dims (see `tensordot`)."""
     if len(dims_a) != len(dims_b):
         raise RuntimeError("both dimension lists should have same length")
     if a.dtype is not b.dtype:
-        raise RuntimeError(f"both inputs should have same dtype, but got {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}")
+        raise RuntimeError(
+            f"both inputs should have same dtype, but got {CPP_NAME[a.dtype.name]} and {CPP_NAME[b.dtype.name]}"
+        )
     return contract(a, b, [wrap(d, a) for d in dims_a], [wrap(d, b) for d in dims_b])
 
 
@@ -341,7 +375,7 @@ def tensordot(a: Any, b: Any, dims: Any) -> Any:
             raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return contract(a, b, range(len(a.shape) - dims, len(a.shape)), range(dims))
     dims_a, dims_b = dims
-    as_list = lambda v: [v] if isinstance(v, int) else list(v)  # noqa: E731
+    as_list = lambda v: [v] if isinstance(v, int) else list(v)
     return tensordot_core(a, b, as_list(dims_a), as_list(dims_b))
 
 
@@ -371,7 +405,9 @@ def kron(a: Any, b: Any) -> Any:
     pairs = tuple(s for both in zip(*sizes, strict=True) for s in both)
     left = prim.broadcast(build.reshape(a, sizes[0]), shape=pairs, dims=tuple(range(0, 2 * ndim, 2)))
     right = prim.broadcast(build.reshape(b, sizes[1]), shape=pairs, dims=tuple(range(1, 2 * ndim, 2)))
-    return build.reshape(left & right if a.dtype is BOOL else left * right, [m * n for m, n in zip(*sizes, strict=True)])
+    return build.reshape(
+        left & right if a.dtype is BOOL else left * right, [m * n for m, n in zip(*sizes, strict=True)]
+    )
 
 
 @operator("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", spaces=("torch", "nn.functional"),
@@ -381,7 +417,9 @@ def bilinear(a: Any, b: Any, weight: Any, bias: Any) -> Any:
     if a.shape[:-1] != b.shape[:-1]:
         raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(a.shape)} and {list(b.shape)}")
     if len(weight.shape) != 3 or a.shape[-1] != weight.shape[1] or b.shape[-1] != weight.shape[2]:
-        raise RuntimeError(f"bilinear(): weight {list(weight.shape)} does not fit inputs {list(a.shape)} and {list(b.shape)}")
+        raise RuntimeError(
+            f"bilinear(): weight {list(weight.shape)} does not fit inputs {list(a.shape)} and {list(b.shape)}"
+        )
     rows, outs = numel(a.shape[:-1]), weight.shape[0]
     left = build.reshape(a, (rows, a.shape[-1]))
     right = build.reshape(b, (rows, b.shape[-1]))

@@ -87,7 +87,11 @@ def _(ct: Any, outs: Any, x: Any, normalized_shape: Any, weight: Any, bias: Any,
     normal = (x - spread(middle, x.shape, dims)) * spread(scale, x.shape, dims)
     scaled = ct if weight is None else ct * _like_rows(build.convert(weight, x.dtype), x)
     dx = _row_gradient(scaled, normal, scale, dims)
-    return dx, reduce_dims("sum", ct * normal, lead) if weight is not None else None, reduce_dims("sum", ct, lead) if bias is not None else None
+    return (
+        dx,
+        reduce_dims("sum", ct * normal, lead) if weight is not None else None,
+        reduce_dims("sum", ct, lead) if bias is not None else None,
+    )
 
 
 @operator("rms_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", promote="opmath",
@@ -95,7 +99,13 @@ def _(ct: Any, outs: Any, x: Any, normalized_shape: Any, weight: Any, bias: Any,
 def rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
     """Each trailing block divided by the root of its mean square, times weight; `eps` defaults to that of the dtype."""
     dims = _trailing("rms_norm", x, normalized_shape, weight)
-    eps = epsilon(given_dtype(x)) if eps is None and given_dtype(x) not in HALF else epsilon(x.dtype) if eps is None else eps
+    eps = (
+        epsilon(given_dtype(x))
+        if eps is None and given_dtype(x) not in HALF
+        else epsilon(x.dtype)
+        if eps is None
+        else eps
+    )
     scale = prim.rsqrt(reduce_dims("sum", x * x, dims) / float(count_of(x, dims)) + eps)
     y = x * spread(scale, x.shape, dims)
     if weight is not None:
@@ -186,7 +196,9 @@ def _affine(y: Any, weight: Any, bias: Any) -> Any:
 def _channel_check(x: Any, **parameters: Any) -> None:
     for what, parameter in parameters.items():
         if parameter is not None and parameter.shape != (x.shape[1],):
-            raise RuntimeError(f"{what} should contain {x.shape[1]} elements not {parameter.shape[0] if parameter.shape else 1}")
+            raise RuntimeError(
+                f"{what} should contain {x.shape[1]} elements not {parameter.shape[0] if parameter.shape else 1}"
+            )
 
 
 @operator("batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)", promote="opmath",

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._ops.bodies import (
-    given_dtype, isinf, isnan, largest_finite, narrow, refuse, wide,
+    given_dtype,
+    isinf,
+    isnan,
+    largest_finite,
+    narrow,
+    refuse,
+    wide,
 )  # fmt: skip
 from rushlight._ops.table import Operator, operator
 from rushlight._prims import build, prim
@@ -109,7 +115,13 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     return ct * build.conj((1.0 - out) * out)
 
 
-@operator("logit(Tensor input, float? eps=None) -> Tensor", promote="float", inplace=True, out=True, aliases=("special.logit",))
+@operator(
+    "logit(Tensor input, float? eps=None) -> Tensor",
+    promote="float",
+    inplace=True,
+    out=True,
+    aliases=("special.logit",),
+)
 def logit(x: Any, eps: float | None) -> Any:
     """log(x / (1 - x)), the inverse of `sigmoid`; `eps` keeps x within [eps, 1 - eps]."""
     refuse(x, "logit", "c")
@@ -142,7 +154,11 @@ _unary("frac", "What `trunc` cuts off.", lambda x: x - prim.trunc(x), "same", "b
 
 
 @operator(
-    "round(Tensor input, *, int decimals=0) -> Tensor", promote="same", inplace=True, out=True, aliases=("special.round",)
+    "round(Tensor input, *, int decimals=0) -> Tensor",
+    promote="same",
+    inplace=True,
+    out=True,
+    aliases=("special.round",),
 )
 def round_(x: Any, *, decimals: int) -> Any:
     """The nearest number with this many decimals, halves to the even one; negative `decimals` round to tens, hundreds, ..."""
@@ -233,7 +249,10 @@ _signed_infinity("isneginf", "Whether it is -inf.", -math.inf)
 
 
 @operator(
-    "nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", promote="same", inplace=True, out=True
+    "nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
+    promote="same",
+    inplace=True,
+    out=True,
 )
 def nan_to_num(x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
     """NaN and infinities replaced: by 0, and by the greatest and least finite numbers of the dtype, where not given."""
@@ -267,7 +286,9 @@ def angle(x: Any) -> Any:
     if not x.dtype.is_floating_point:
         x = build.convert(x, default_dtype())
     wider = wide(x)
-    return narrow(build.select(isnan(wider), wider, build.select(wider < 0.0, math.pi, build.zeros_like(wider))), x.dtype)
+    return narrow(
+        build.select(isnan(wider), wider, build.select(wider < 0.0, math.pi, build.zeros_like(wider))), x.dtype
+    )
 
 
 @angle.gradient
@@ -286,9 +307,13 @@ def complex_(real: Any, imag: Any) -> Any:
     """real + imag i."""
     for part in (real, imag):
         if not part.dtype.is_floating_point:
-            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.name} and {imag.dtype.name}")
+            raise RuntimeError(
+                f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.name} and {imag.dtype.name}"
+            )
     if real.dtype is not imag.dtype:
-        raise RuntimeError(f"Expected object of scalar type {real.dtype.name} but got scalar type {imag.dtype.name} for second argument")
+        raise RuntimeError(
+            f"Expected object of scalar type {real.dtype.name} but got scalar type {imag.dtype.name} for second argument"
+        )
     return prim.complex(*build.match(wide(real), wide(imag)))
 
 
@@ -296,7 +321,9 @@ def complex_(real: Any, imag: Any) -> Any:
 def polar(abs: Any, angle: Any) -> Any:
     """abs * (cos(angle) + i sin(angle))."""
     if not abs.dtype.is_floating_point or abs.dtype is not angle.dtype:
-        raise RuntimeError(f"Expected both inputs to be Float or Double tensors but got {abs.dtype.name} and {angle.dtype.name}")
+        raise RuntimeError(
+            f"Expected both inputs to be Float or Double tensors but got {abs.dtype.name} and {angle.dtype.name}"
+        )
     abs, angle = build.match(abs, angle)
     return prim.complex(abs * prim.cos(angle), abs * prim.sin(angle))
 
@@ -320,5 +347,3 @@ def threshold(x: Any, threshold: Any, value: Any) -> Any:
 @threshold.gradient
 def _(ct: Any, out: Any, x: Any, threshold: Any, value: Any) -> Any:
     return build.select(build.binary("le", x, threshold), 0.0, ct)
-
-

@@ -42,7 +42,9 @@ def _batched(x: Any, n: int, name: str) -> Any:
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
                            f"for input, but got: {list(x.shape)}")  # fmt: skip
     if any(size == 0 for size in x.shape[-(n + 1) :]):
-        raise RuntimeError(f"{name}: Expected input's non-batch dimensions to have positive length, but input has a shape of {list(x.shape)}")
+        raise RuntimeError(
+            f"{name}: Expected input's non-batch dimensions to have positive length, but input has a shape of {list(x.shape)}"
+        )
     return x if len(x.shape) == n + 2 else build.expand_dims(x, (0,))
 
 
@@ -53,7 +55,9 @@ def _unbatched(y: Any, x: Any) -> Any:
 class _Windows:
     """Where the windows of a pooling lie: sizes of the result, and how far it reaches beyond the input on either side."""
 
-    def __init__(self, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, name: str) -> None:
+    def __init__(
+        self, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, name: str
+    ) -> None:
         n = len(kernel)
         self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
         self.space: Ints = tuple(x.shape[-n:])
@@ -67,12 +71,16 @@ class _Windows:
             if p < 0:
                 raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
             if p > ((k - 1) * d + 1) // 2:
-                raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}")
+                raise RuntimeError(
+                    f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+                )
         self.out: Ints = tuple(
             self._count(*g, ceil_mode) for g in zip(self.space, kernel, stride, padding, dilation, strict=True)
         )
         if any(o < 1 for o in self.out):
-            raise RuntimeError(f"Given input size: {list(x.shape[-(n + 1) :])}. Calculated output size: {list(self.out)}. Output size is too small")
+            raise RuntimeError(
+                f"Given input size: {list(x.shape[-(n + 1) :])}. Calculated output size: {list(self.out)}. Output size is too small"
+            )
         reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(self.out, stride, dilation, kernel, strict=True)]
         self.after: Ints = tuple(r - p - size for r, p, size in zip(reach, padding, self.space, strict=True))
 
@@ -100,7 +108,9 @@ class _Windows:
     def windows(self, padded: Any) -> Any:
         """[N, C, *out, *kernel]."""
         n = len(self.kernel)
-        return prim.window(padded, dims=tuple(range(2, n + 2)), size=self.kernel, stride=self.stride, dilation=self.dilation)
+        return prim.window(
+            padded, dims=tuple(range(2, n + 2)), size=self.kernel, stride=self.stride, dilation=self.dilation
+        )
 
     @property
     def apart(self) -> bool:
@@ -116,15 +126,23 @@ class _Windows:
         if self.apart:
             order = (0, 1, *(d for i in range(n) for d in (2 + i, 2 + n + i)))
             whole = build.reshape(
-                build.transpose(windows, order), (*windows.shape[:2], *(o * k for o, k in zip(self.out, self.kernel, strict=True)))
+                build.transpose(windows, order),
+                (*windows.shape[:2], *(o * k for o, k in zip(self.out, self.kernel, strict=True))),
             )
             hi = [size - got for size, got in zip(space_shape, whole.shape, strict=True)]
             return build.pad(whole, [0] * len(hi), hi, [0] * len(hi))
         shape = (*space_shape[:2], *(s + p + a for s, p, a in zip(self.space, self.padding, self.after, strict=True)))
         whole = prim.unwindow(
-            windows, shape=shape, dims=tuple(range(2, n + 2)), size=self.kernel, stride=self.stride, dilation=self.dilation
+            windows,
+            shape=shape,
+            dims=tuple(range(2, n + 2)),
+            size=self.kernel,
+            stride=self.stride,
+            dilation=self.dilation,
         )
-        return build.pad(whole, (0, 0, *(-p for p in self.padding)), (0, 0, *(-a for a in self.after)), (0,) * len(shape))
+        return build.pad(
+            whole, (0, 0, *(-p for p in self.padding)), (0, 0, *(-a for a in self.after)), (0,) * len(shape)
+        )
 
 
 # ***** the greatest of each window *****
@@ -165,11 +183,21 @@ def _flat_index(w: _Windows, place: Any) -> Any:
     return index
 
 
-def _max_windows(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, name: str) -> tuple[Any, _Windows]:
+def _max_windows(
+    x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, name: str
+) -> tuple[Any, _Windows]:
     images = _batched(x, n, name)
     kernel = _ints(kernel_size, n, f"{name}: kernel_size")
     steps = kernel if not stride and stride != 0 else _ints(stride, n, f"{name}: stride")
-    return images, _Windows(images, kernel, steps, _ints(padding, n, f"{name}: padding"), _ints(dilation, n, f"{name}: dilation"), ceil_mode, name)
+    return images, _Windows(
+        images,
+        kernel,
+        steps,
+        _ints(padding, n, f"{name}: padding"),
+        _ints(dilation, n, f"{name}: dilation"),
+        ceil_mode,
+        name,
+    )
 
 
 def _declare_max(n: int) -> None:
@@ -204,7 +232,9 @@ def _declare_max(n: int) -> None:
     both = operator(f"max_pool{n}d_with_indices{arguments} -> (Tensor, Tensor)", name=f"max_pool{n}d_with_indices", spaces=("torch", *NN),
                     method=False, node=node, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
     both.gradient(lambda cts, outs, x, *rest: back(cts[0], outs[2], x, *rest))
-    one = operator(f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, doc=doc)(plain)
+    one = operator(
+        f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, doc=doc
+    )(plain)
     one.gradient(lambda ct, outs, x, *rest: back(ct, outs[1], x, *rest))
 
 
@@ -222,7 +252,10 @@ def _divisor(w: _Windows, shape: Ints, dtype: Any, count_include_pad: bool, divi
         start = prim.iota(shape=shape, dim=2 + i, dtype=INT64) * s - p
         stop = prim.minimum(start + k, build.full(shape, size + p, INT64))
         if not count_include_pad:
-            start, stop = prim.maximum(start, build.full(shape, 0, INT64)), prim.minimum(stop, build.full(shape, size, INT64))
+            start, stop = (
+                prim.maximum(start, build.full(shape, 0, INT64)),
+                prim.minimum(stop, build.full(shape, size, INT64)),
+            )
         count = stop - start
         total = count if total is None else total * count
     return build.convert(total, dtype)
@@ -233,7 +266,9 @@ def _avg_windows(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ce
     return images, w
 
 
-def _avg(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, override: int | None) -> Any:
+def _avg(
+    x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, override: int | None
+) -> Any:
     images, w = _avg_windows(x, n, kernel_size, stride, padding, ceil_mode)
     if override == 0:
         raise RuntimeError("divisor must be not zero")
@@ -253,7 +288,17 @@ def _avg(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode:
     return _unbatched(narrow(total / divisor, x.dtype), x)
 
 
-def _avg_back(ct: Any, x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, override: int | None) -> Any:
+def _avg_back(
+    ct: Any,
+    x: Any,
+    n: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    include: bool,
+    override: int | None,
+) -> Any:
     images, w = _avg_windows(x, n, kernel_size, stride, padding, ceil_mode)
     grad = wide(ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,)))
     share = grad / _divisor(w, grad.shape, grad.dtype, include, override)
@@ -265,7 +310,15 @@ def _declare_avg(n: int) -> None:
     more = ", int? divisor_override=None" if n > 1 else ""
     spaces = NN if n > 1 else ("torch", *NN)
 
-    def body(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor_override: Any = None) -> Any:
+    def body(
+        x: Any,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: Any = None,
+    ) -> Any:
         refuse(x, f"avg_pool{n}d", "bc")
         return _avg(x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -308,7 +361,9 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
     if len(x.shape) not in (n + 1, n + 2):
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
     if any(size == 0 for size in x.shape[-(n + 1) :]):
-        raise RuntimeError(f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x.shape)}")
+        raise RuntimeError(
+            f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x.shape)}"
+        )
     return (x if len(x.shape) == n + 2 else build.expand_dims(x, (0,))), sizes
 
 
@@ -396,7 +451,9 @@ def _declare_adaptive_max(n: int) -> None:
         index = prim.gather(build.reshape(flat, (numel(sizes), numel(flat.shape[n:]))),
                             build.reshape(number, (numel(sizes), batch * channels)), dim=1)  # fmt: skip
         index = build.reshape(index, (*sizes, batch, channels))
-        return _unbatched(narrow(build.transpose(best, order), x.dtype), x), _unbatched(build.transpose(index, order), x)
+        return _unbatched(narrow(build.transpose(best, order), x.dtype), x), _unbatched(
+            build.transpose(index, order), x
+        )
 
     declared = operator(f"{name}_with_indices(Tensor input, any output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
                         node=f"AdaptiveMaxPool{n}DBackward0", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
@@ -444,8 +501,8 @@ def _nearest_index(out: int, size: int, scale: float | None, exact: bool) -> lis
     """The source of each place: floor(i * size / out), computed in float32 as PyTorch does."""
     ratio = _single(1.0 / scale if scale is not None and scale > 0 else size / out)
     if exact:
-        return [min(int(math.floor(_single(_single(i + 0.5) * ratio))), size - 1) for i in range(out)]
-    return [min(int(math.floor(_single(i * ratio))), size - 1) for i in range(out)]
+        return [min(math.floor(_single(_single(i + 0.5) * ratio)), size - 1) for i in range(out)]
+    return [min(math.floor(_single(i * ratio)), size - 1) for i in range(out)]
 
 
 def _single(value: float) -> float:
@@ -520,5 +577,3 @@ def upsample_linear_core(x: Any, output_size: Any, scales: Any, align_corners: b
         if y.shape[2 + i] != out or (scale is not None and scale != 1.0 and not align_corners):
             y = _mix(y, 2 + i, _linear_weights(y.shape[2 + i], out, scale, align_corners))
     return narrow(y, x.dtype)
-
-

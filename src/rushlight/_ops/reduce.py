@@ -7,8 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._ops.bodies import (
-    accumulator, as_bool, as_float, count_dtype, dims_of, finish, flat, iota_like, isnan, narrow,
-    reduce_dims, refuse, spread, take_slice, wide, wrap,
+    accumulator,
+    as_bool,
+    as_float,
+    count_dtype,
+    dims_of,
+    finish,
+    flat,
+    iota_like,
+    isnan,
+    narrow,
+    reduce_dims,
+    refuse,
+    spread,
+    take_slice,
+    wide,
+    wrap,
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -33,7 +47,11 @@ def count_of(x: Any, dims: Any) -> int:
 # ***** sums *****
 
 
-@operator("sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node=_by_dim("Sum"))
+@operator(
+    "sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
+    out=True,
+    node=_by_dim("Sum"),
+)
 def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Sum of all elements, or along dims; integers and bool are summed in int64."""
     dims, result = dims_of(x, dim), count_dtype(x, dtype)
@@ -57,7 +75,11 @@ def _mean_dtype(name: str, x: Any, dtype: DType | None) -> DType:
     return result
 
 
-@operator("mean(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node=_by_dim("Mean"))
+@operator(
+    "mean(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
+    out=True,
+    node=_by_dim("Mean"),
+)
 def mean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Mean of all elements, or along dims; NaN for no elements."""
     result, dims = _mean_dtype("mean", x, dtype), dims_of(x, dim)
@@ -65,7 +87,11 @@ def mean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     return narrow(finish(total / float(count_of(x, dims)), x.shape, dims, keepdim), result)
 
 
-@operator("nanmean(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node="DivBackward0")
+@operator(
+    "nanmean(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
+    out=True,
+    node="DivBackward0",
+)
 def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Mean of the elements that are not NaN."""
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
@@ -79,7 +105,11 @@ def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     return narrow(finish(total / build.convert(count, x.dtype), x.shape, dims, keepdim), result)
 
 
-@operator("prod(Tensor input, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, node=_by_dim("Prod"))
+@operator(
+    "prod(Tensor input, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
+    out=True,
+    node=_by_dim("Prod"),
+)
 def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
     """Product of all elements, or along a dim; integers and bool are multiplied in int64."""
     dims, result = dims_of(x, dim), count_dtype(x, dtype)
@@ -159,7 +189,9 @@ def _arg(name: str, x: Any, dim: int | None, keepdim: bool) -> Any:
     """Index of the extreme along `dim`, or in the flattened input."""
     if dim is None:
         if numel(x.shape) == 0:
-            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+            raise IndexError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+            )
         found = getattr(prim, name)(flat(wide(x)), dim=0)
         return build.reshape(found, (1,) * len(x.shape)) if keepdim else found
     dims = dims_of(x, dim)
@@ -228,7 +260,9 @@ def aminmax(x: Any, *, dim: int | None, keepdim: bool) -> Any:
     refuse(x, "aminmax", "c")
     dims = dims_of(x, dim)
     _nonempty("aminmax", x, dims, dim is not None)
-    return tuple(narrow(finish(reduce_dims(n, wide(x), dims), x.shape, dims, keepdim), x.dtype) for n in ("amin", "amax"))
+    return tuple(
+        narrow(finish(reduce_dims(n, wide(x), dims), x.shape, dims, keepdim), x.dtype) for n in ("amin", "amax")
+    )
 
 
 # ***** variance: two passes over what is reduced *****
@@ -268,7 +302,9 @@ def _slope(ct: Any, x: Any, middle: Any, dims: Any, correction: float) -> Any:
 
 def _spread_family() -> None:
     """var, std, var_mean, std_mean."""
-    signature = "(Tensor input, int[1]? dim=None, bool unbiased=True, bool keepdim=False, *, float? correction=None) -> "
+    signature = (
+        "(Tensor input, int[1]? dim=None, bool unbiased=True, bool keepdim=False, *, float? correction=None) -> "
+    )
 
     def declare(name: str, root: bool, both: bool) -> None:
         def body(x: Any, dim: Any, unbiased: bool, keepdim: bool, *, correction: float | None) -> Any:
@@ -286,7 +322,9 @@ def _spread_family() -> None:
         results = "(Tensor, Tensor)" if both else "Tensor"
         declared = operator(name + signature + results, doc=doc, out=not both)(body)
 
-        def rule(cts: Any, outs: Any, x: Any, dim: Any, unbiased: bool, keepdim: bool, *, correction: float | None) -> Any:
+        def rule(
+            cts: Any, outs: Any, x: Any, dim: Any, unbiased: bool, keepdim: bool, *, correction: float | None
+        ) -> Any:
             dim, less = _correction(dim, unbiased, correction)
             dims, dtype = dims_of(x, dim), x.dtype
             middle, found = outs[-2:]
@@ -305,7 +343,12 @@ def _spread_family() -> None:
 
         declared.gradient(rule)
 
-    for name, root, both in (("var", False, False), ("std", True, False), ("var_mean", False, True), ("std_mean", True, True)):
+    for name, root, both in (
+        ("var", False, False),
+        ("std", True, False),
+        ("var_mean", False, True),
+        ("std_mean", True, True),
+    ):
         declare(name, root, both)
 
 
@@ -363,12 +406,16 @@ def _norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any) -> Any:
 
 def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None = None) -> Any:
     """(sum |x|^ord)^(1/ord) over all elements or dims, in the dtype of the real parts."""
-    _float_only("linalg.vector_norm: Expected a floating point or complex tensor as input;", x) if dtype is None else None
+    _float_only(
+        "linalg.vector_norm: Expected a floating point or complex tensor as input;", x
+    ) if dtype is None else None
     ord = float(ord)
     given = build.convert(x, dtype) if dtype is not None else x
     dims = dims_of(x, dim)
     if numel(x.shape) == 0 and (ord < 0 or ord == INF) and any(x.shape[d] == 0 for d in dims):
-        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity")
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity"
+        )
     norm = powers(wide(given), ord, dims)
     return narrow(finish(norm, x.shape, dims, keepdim), given.dtype.to_real()), norm
 
@@ -443,7 +490,13 @@ def _scan(name: str, doc: str, primitive: str) -> None:
         # A long running sum loses digits: it is kept twice as wide as the data, as in PyTorch.
         return narrow(getattr(prim, primitive)(build.convert(x, accumulator(result)), dim=dim, reverse=False), result)
 
-    operator(f"{name}(Tensor input, int dim, *, dtype? dtype=None) -> Tensor", inplace=True, inplace_spaces=(), out=True, doc=doc)(body)
+    operator(
+        f"{name}(Tensor input, int dim, *, dtype? dtype=None) -> Tensor",
+        inplace=True,
+        inplace_spaces=(),
+        out=True,
+        doc=doc,
+    )(body)
 
 
 _scan("cumsum", "Running sum along dim.", "cumsum")
@@ -494,7 +547,11 @@ def _log_add(a: Any, b: Any) -> Any:
     return build.select(build.eq(great, -INF), great, great + step)
 
 
-@operator("diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor", out=True, node="SubBackward0")
+@operator(
+    "diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
+    out=True,
+    node="SubBackward0",
+)
 def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
     """Differences of neighbours along dim, n times over; `prepend` and `append` are joined on first."""
     if not x.shape:
@@ -523,5 +580,3 @@ def _difference(later: Any, earlier: Any) -> Any:
     if later.dtype is BOOL:
         return prim.bitwise_xor(later, earlier)
     return narrow(wide(later) - wide(earlier), later.dtype)
-
-

@@ -25,7 +25,12 @@ class Draw:
     __slots__ = ("dtype", "high", "low", "shape", "values")
 
     def __init__(
-        self, *shape: int, dtype: DType = FLOAT64, low: float = -2.0, high: float = 2.0, values: Sequence[Any] | None = None
+        self,
+        *shape: int,
+        dtype: DType = FLOAT64,
+        low: float = -2.0,
+        high: float = 2.0,
+        values: Sequence[Any] | None = None,
     ) -> None:
         self.shape, self.dtype, self.low, self.high, self.values = shape, dtype, low, high, values
 

@@ -14,8 +14,17 @@ CUBE = Draw(2, 3, 4)
 
 for _name in ("sum", "nansum", "mean", "nanmean", "amax", "amin"):
     give(_name, Call(CUBE), Call(CUBE, (1,)), Call(CUBE, (0, -1), True), Call(Draw()))
-give("sum", Call(CUBE), Call(CUBE, (0, 2), True), Call(Draw(4, dtype=BOOL)), Call(Draw(0, 3), (0,)), Call(Draw(3, 4, dtype=INT64), (1,), dtype=FLOAT64))
-give("prod", Call(X), Call(X, 1), Call(Draw(4, values=[1.0, 0.0, 2.0, 3.0])), Call(Draw(4, values=[1.0, 0.0, 2.0, 0.0])))
+give(
+    "sum",
+    Call(CUBE),
+    Call(CUBE, (0, 2), True),
+    Call(Draw(4, dtype=BOOL)),
+    Call(Draw(0, 3), (0,)),
+    Call(Draw(3, 4, dtype=INT64), (1,), dtype=FLOAT64),
+)
+give(
+    "prod", Call(X), Call(X, 1), Call(Draw(4, values=[1.0, 0.0, 2.0, 3.0])), Call(Draw(4, values=[1.0, 0.0, 2.0, 0.0]))
+)
 give("count_nonzero", Call(Draw(3, 4, dtype=INT64)), Call(X, (0,)))
 give("trace", Call(X))
 for _name in ("all", "any"):
@@ -29,8 +38,15 @@ for _name in ("max_all", "min_all", "median_all"):
 give("median_dim", Call(CUBE, 1), Call(X, 0, True))
 give("aminmax", Call(X), Call(X, dim=0, keepdim=True))
 for _name in ("var", "std", "var_mean", "std_mean"):
-    give(_name, Call(X), Call(CUBE, (0, 2), False, True), Call(X, (1,), correction=2.0), Call(Draw(5, dtype=COMPLEX128)))
-give("linalg_vector_norm", Call(X), *[Call(X, p, (1,)) for p in (1, 0, 3.5, float("inf"), -float("inf"), 1.5)], Call(X, 2, (0,), True))
+    give(
+        _name, Call(X), Call(CUBE, (0, 2), False, True), Call(X, (1,), correction=2.0), Call(Draw(5, dtype=COMPLEX128))
+    )
+give(
+    "linalg_vector_norm",
+    Call(X),
+    *[Call(X, p, (1,)) for p in (1, 0, 3.5, float("inf"), -float("inf"), 1.5)],
+    Call(X, 2, (0,), True),
+)
 give("dist", Call(X, Draw(4)), Call(X, Draw(3, 4), 1))
 give("logsumexp", Call(X, (1,)), Call(CUBE, (0, 2), True))
 for _name in ("cumsum", "cumprod"):
@@ -61,11 +77,23 @@ give("nll_loss", Call(X, index(3, below=4)), Call(Draw(2, 3, 4, 2), index(2, 4, 
 give("cross_entropy", Call(X, index(3, below=4)), Call(X, index(3, below=4), label_smoothing=0.1), Call(X, CHANCE),
      Call(Draw(2, 3, 4), index(2, 4, below=3), Draw(3, low=0.5, high=2), ignore_index=1, label_smoothing=0.2),
      Call(X, CHANCE, Draw(4, low=0.5, high=2), reduction="sum", label_smoothing=0.1), Call(X, index(3, below=4), reduction="none"))  # fmt: skip
-give("binary_cross_entropy", Call(CHANCE, Draw(3, 4, low=0, high=1)), Call(CHANCE, Draw(3, 4, low=0, high=1), Draw(4), reduction="none"))
-give("binary_cross_entropy_with_logits", Call(X, CHANCE), Call(X, CHANCE, Draw(4), pos_weight=Draw(4, low=0.5, high=2), reduction="sum"))
+give(
+    "binary_cross_entropy",
+    Call(CHANCE, Draw(3, 4, low=0, high=1)),
+    Call(CHANCE, Draw(3, 4, low=0, high=1), Draw(4), reduction="none"),
+)
+give(
+    "binary_cross_entropy_with_logits",
+    Call(X, CHANCE),
+    Call(X, CHANCE, Draw(4), pos_weight=Draw(4, low=0.5, high=2), reduction="sum"),
+)
 give("multilabel_soft_margin_loss", Call(X, Draw(3, 4, low=0, high=1)))
 give("kl_div", Call(Draw(3, 4, low=-3, high=-0.1), CHANCE), Call(X, Draw(3, 4), log_target=True, reduction="batchmean"))
-give("poisson_nll_loss", Call(X, Draw(3, 4, low=0.5, high=6)), Call(Draw(3, 4, low=0.2, high=3), Draw(3, 4, low=1.5, high=6), False, True))
+give(
+    "poisson_nll_loss",
+    Call(X, Draw(3, 4, low=0.5, high=6)),
+    Call(Draw(3, 4, low=0.2, high=3), Draw(3, 4, low=1.5, high=6), False, True),
+)
 give("gaussian_nll_loss", Call(X, Draw(3, 4), Draw(3, 4, low=0.3, high=2)), Call(X, Draw(3, 4), 0.7, True))
 give("margin_ranking_loss", Call(Draw(4), Draw(4), Draw(4, values=[1.0, -1.0, 1.0, -1.0]), 0.3))
 give("hinge_embedding_loss", Call(Draw(4), Draw(4, values=[1.0, -1.0, 1.0, -1.0])))
@@ -86,12 +114,19 @@ give("vdot", Call(Draw(4, dtype=COMPLEX128), Draw(4, dtype=COMPLEX128)))
 give("matmul", *[Call(a, b) for a, b in (
     (Draw(4), Draw(4)), (X, Draw(4)), (Draw(3), X), (X, Draw(4, 2)), (CUBE, Draw(4, 2)), (Draw(5, 1, 3, 4), Draw(2, 4, 2)),
     (CUBE, Draw(4)), (Draw(3), Draw(2, 3, 4)), (X, Draw(2, 4, 3)))])  # fmt: skip
-give("addmm", Call(Draw(5), X, Draw(4, 5)), Call(Draw(3, 5), X, Draw(4, 5), beta=0.5, alpha=2.0), Call(Draw(5), X, Draw(4, 5), beta=0))
+give(
+    "addmm",
+    Call(Draw(5), X, Draw(4, 5)),
+    Call(Draw(3, 5), X, Draw(4, 5), beta=0.5, alpha=2.0),
+    Call(Draw(5), X, Draw(4, 5), beta=0),
+)
 give("addmv", Call(Draw(3), X, Draw(4), alpha=2))
 give("addr", Call(X, Draw(3), Draw(4), beta=0.5))
 give("baddbmm", Call(Draw(2, 3, 5), CUBE, Draw(2, 4, 5), beta=0.5))
 give("addbmm", Call(Draw(3, 5), CUBE, Draw(2, 4, 5)))
-give("linear", Call(X, Draw(5, 4), Draw(5)), Call(CUBE, Draw(5, 4)), Call(Draw(4), Draw(5, 4), Draw(5)), Call(X, Draw(4)))
+give(
+    "linear", Call(X, Draw(5, 4), Draw(5)), Call(CUBE, Draw(5, 4)), Call(Draw(4), Draw(5, 4), Draw(5)), Call(X, Draw(4))
+)
 give("outer", Call(Draw(3), Draw(4)))
 give("tensordot_core", Call(CUBE, Draw(4, 3, 5), (1, 2), (1, 0)))
 give("tensordot", Call(CUBE, Draw(3, 4, 5)), Call(X, CUBE, ((1,), (2,))))
@@ -145,7 +180,12 @@ give("roll", Call(X, (1,)), Call(X, (1, -2), (0, 1)))
 give("repeat", Call(X, (2, 1)), Call(X, (2, 1, 3)))
 give("tile", Call(X, (2,)))
 give("repeat_interleave_core", Call(X, 2, None), Call(X, 3, 1))
-give("pad", Call(X, (1, 2)), Call(X, (1, -1, 0, 2), value=1.5), *[Call(CUBE, (2, 1), mode) for mode in ("reflect", "replicate", "circular")])
+give(
+    "pad",
+    Call(X, (1, 2)),
+    Call(X, (1, -1, 0, 2), value=1.5),
+    *[Call(CUBE, (2, 1), mode) for mode in ("reflect", "replicate", "circular")],
+)
 give("constant_pad_nd", Call(X, (1, 2), 3.0))
 give("tril", Call(X), Call(CUBE, 1))
 give("triu", Call(X), Call(CUBE, -1))
@@ -162,7 +202,11 @@ give("channel_shuffle", Call(Draw(1, 6, 2, 2), 3))
 # ***** places that are data *****
 
 give("index", Call(X, (0,), [index(5, below=3)]), Call(CUBE, (0, 2), [index(2, 2, below=2), index(2, below=4)]))
-give("index_put_core", Call(X, (0,), [Draw(2, dtype=INT64, values=[2, 0])], Draw(4), False), Call(X, (1,), [index(5, below=4)], Draw(3, 5), True))
+give(
+    "index_put_core",
+    Call(X, (0,), [Draw(2, dtype=INT64, values=[2, 0])], Draw(4), False),
+    Call(X, (1,), [index(5, below=4)], Draw(3, 5), True),
+)
 give("index_select", Call(X, 1, index(5, below=4)))
 give("gather", Call(X, 1, index(3, 2, below=4)), Call(X, 0, index(2, 4, below=3)))
 PLACES = Draw(2, 3, dtype=INT64, values=[0, 1, 2, 1, 2, 0])
@@ -176,19 +220,32 @@ give("index_fill", Call(X, 1, index(2, below=4), 3.0), Call(X, 0, index(2, below
 give("take", Call(X, index(5, below=12)))
 give("put", Call(X, Draw(3, dtype=INT64, values=[3, 0, 7]), Draw(3)), Call(X, index(5, below=12), Draw(5), True))
 give("take_along_dim", Call(X, index(3, 2, below=4), 1), Call(X, index(5, below=12)))
-give("embedding", Call(index(2, 3, below=5), Draw(5, 4)), Call(index(6, below=5), Draw(5, 4), 2), Call(index(6, below=5), Draw(5, 4), None, None, 2.0, True))
+give(
+    "embedding",
+    Call(index(2, 3, below=5), Draw(5, 4)),
+    Call(index(6, below=5), Draw(5, 4), 2),
+    Call(index(6, below=5), Draw(5, 4), None, None, 2.0, True),
+)
 give("one_hot_core", Call(index(4, below=3), 3))
 give("sort", Call(X), Call(X, 0, True), Call(Draw()))
 give("argsort", Call(X, 0))
 give("msort", Call(X))
 give("topk", Call(X, 2), Call(X, 2, 0, False))
 give("kthvalue", Call(X, 2), Call(X, 1, 0, True))
-give("bucketize_core", Call(X, Draw(4, values=[-1.0, 0.0, 0.5, 1.0]), False), Call(X, Draw(4, values=[-1.0, 0.0, 0.5, 1.0]), True))
+give(
+    "bucketize_core",
+    Call(X, Draw(4, values=[-1.0, 0.0, 0.5, 1.0]), False),
+    Call(X, Draw(4, values=[-1.0, 0.0, 0.5, 1.0]), True),
+)
 
 # ***** layers *****
 
 give("conv1d", Call(Draw(2, 3, 7), Draw(4, 3, 3), Draw(4), 2, 1), Call(Draw(3, 7), Draw(4, 3, 2), None, 1, "same"))
-give("conv2d", Call(Draw(2, 4, 5, 6), Draw(6, 2, 3, 2), Draw(6), (2, 1), (1, 0), 1, 2), Call(Draw(1, 2, 4, 4), Draw(3, 2, 2, 2), None, 1, "valid"))
+give(
+    "conv2d",
+    Call(Draw(2, 4, 5, 6), Draw(6, 2, 3, 2), Draw(6), (2, 1), (1, 0), 1, 2),
+    Call(Draw(1, 2, 4, 4), Draw(3, 2, 2, 2), None, 1, "valid"),
+)
 give("conv3d", Call(Draw(1, 2, 3, 4, 3), Draw(2, 2, 2, 2, 2), Draw(2)))
 give("conv_transpose1d", Call(Draw(2, 3, 4), Draw(3, 2, 3), Draw(2), 2, 1, 1))
 give("conv_transpose2d", Call(Draw(1, 4, 3, 3), Draw(4, 2, 2, 3), None, 2, 1, 1, 2, 1))
@@ -197,8 +254,18 @@ give("im2col", Call(Draw(1, 2, 4, 5), (2, 3), 1, 1, 2))
 give("col2im", Call(Draw(1, 8, 9), (4, 4), (2, 2)), Call(Draw(4, 9), (4, 4), (2, 2), 1, 0, 1))
 for _n, _shape in ((1, (2, 3, 9)), (2, (2, 2, 7, 6)), (3, (1, 2, 4, 5, 4))):
     for _kind in ("_with_indices", "_values"):
-        give(f"max_pool{_n}d{_kind}", Call(Draw(*_shape), 2), Call(Draw(*_shape), 3, 2, 1, 1, True), Call(Draw(*_shape[1:]), 2, 1))
-    give(f"avg_pool{_n}d", Call(Draw(*_shape), 2), Call(Draw(*_shape), 3, 2, 1, True, False), Call(Draw(*_shape[1:]), 3, 1))
+        give(
+            f"max_pool{_n}d{_kind}",
+            Call(Draw(*_shape), 2),
+            Call(Draw(*_shape), 3, 2, 1, 1, True),
+            Call(Draw(*_shape[1:]), 2, 1),
+        )
+    give(
+        f"avg_pool{_n}d",
+        Call(Draw(*_shape), 2),
+        Call(Draw(*_shape), 3, 2, 1, True, False),
+        Call(Draw(*_shape[1:]), 3, 1),
+    )
     give(f"adaptive_avg_pool{_n}d", Call(Draw(*_shape), 1), Call(Draw(*_shape), 3))
     give(f"adaptive_max_pool{_n}d_with_indices", Call(Draw(*_shape), 1), Call(Draw(*_shape), 3))
 give("lp_pool_core", Call(Draw(1, 2, 6, 6, low=0.2, high=2), 2.0, (2, 3), (2, 2), False))

@@ -23,7 +23,12 @@ _RANGES = {
 }  # fmt: skip
 
 for _name, (_low, _high) in _RANGES.items():
-    give(_name, Call(Draw(3, 4, low=_low, high=_high)), Call(Draw(low=_low, high=_high)), Call(Draw(0, 2, low=_low, high=_high)))
+    give(
+        _name,
+        Call(Draw(3, 4, low=_low, high=_high)),
+        Call(Draw(low=_low, high=_high)),
+        Call(Draw(0, 2, low=_low, high=_high)),
+    )
 
 for _name in ("exp", "log", "sin", "sqrt", "tanh", "sigmoid", "reciprocal", "abs", "neg", "square"):
     _low, _high = _RANGES[_name]
@@ -43,11 +48,36 @@ give("bitwise_not", Call(Draw(4, dtype=INT64)), Call(Draw(4, dtype=BOOL)))
 
 # ***** two numbers *****
 
-for _name in ("add", "sub", "rsub", "mul", "maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "logaddexp", "logaddexp2"):
+for _name in (
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "atan2",
+    "hypot",
+    "logaddexp",
+    "logaddexp2",
+):
     give(_name, Call(X, Draw(3, 4)), Call(X, ROW), Call(Draw(3, 1), Draw()), Call(Draw(0, 4), ROW))
-give("add", Call(X, ROW, alpha=2.5), Call(X, 3), Call(Draw(4, dtype=BOOL), Draw(4, dtype=BOOL)), Call(Draw(3, dtype=INT32), Draw(3)))
+give(
+    "add",
+    Call(X, ROW, alpha=2.5),
+    Call(X, 3),
+    Call(Draw(4, dtype=BOOL), Draw(4, dtype=BOOL)),
+    Call(Draw(3, dtype=INT32), Draw(3)),
+)
 give("sub", Call(X, ROW, alpha=2.5), Call(X, 3.5), Call(X, Draw(3, 4)))
-give("mul", Call(X, ROW), Call(X, 2), Call(Draw(3, dtype=COMPLEX128), Draw(3)), Call(Draw(4, dtype=BOOL), Draw(4, dtype=BOOL)))
+give(
+    "mul",
+    Call(X, ROW),
+    Call(X, 2),
+    Call(Draw(3, dtype=COMPLEX128), Draw(3)),
+    Call(Draw(4, dtype=BOOL), Draw(4, dtype=BOOL)),
+)
 give("rsub", Call(X, 1.0), Call(X, ROW, alpha=2))
 give("div", Call(X, POSITIVE), Call(X, 2.0), Call(Draw(6, low=-9, high=9), Draw(6, low=1, high=4), rounding_mode="floor"),
      Call(Draw(6, dtype=INT64, low=-9, high=9), Draw(6, dtype=INT64, low=1, high=4), rounding_mode="trunc"))  # fmt: skip
@@ -56,7 +86,16 @@ give("floor_divide", Call(Draw(6, dtype=INT64, low=-9, high=9), Draw(6, dtype=IN
 for _name in ("remainder", "fmod"):
     give(_name, Call(Draw(6, low=-9, high=9), Draw(6, low=1, high=3)), Call(Draw(6, low=-9, high=9), 2.5),
          Call(Draw(6, dtype=INT64, low=-9, high=9), Draw(6, dtype=INT64, low=1, high=4)))  # fmt: skip
-give("pow", Call(POSITIVE, ROW), Call(X, 2), Call(X, 3.0), Call(POSITIVE, 0.5), Call(POSITIVE, -1.5), Call(2.0, X), Call(Draw(3, dtype=INT64), 2))
+give(
+    "pow",
+    Call(POSITIVE, ROW),
+    Call(X, 2),
+    Call(X, 3.0),
+    Call(POSITIVE, 0.5),
+    Call(POSITIVE, -1.5),
+    Call(2.0, X),
+    Call(Draw(3, dtype=INT64), 2),
+)
 give("float_power", Call(Draw(3, dtype=FLOAT32, low=0.5, high=2.0), 2), Call(POSITIVE, ROW))
 give("copysign", Call(X, ROW), Call(X, -1.0))
 give("nextafter", Call(X, ROW))
@@ -77,10 +116,23 @@ give("isclose", Call(X, Draw(3, 4), 0.5, 0.1), Call(Draw(4, dtype=INT64), Draw(4
 for _name in ("logical_and", "logical_or", "logical_xor"):
     give(_name, Call(Draw(4, dtype=INT64), Draw(4, dtype=BOOL)), Call(X, ROW))
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-    give(_name, Call(Draw(4, dtype=INT64, low=0, high=30), Draw(4, dtype=INT64, low=0, high=30)), Call(Draw(4, dtype=BOOL), Draw(4, dtype=BOOL)))
+    give(
+        _name,
+        Call(Draw(4, dtype=INT64, low=0, high=30), Draw(4, dtype=INT64, low=0, high=30)),
+        Call(Draw(4, dtype=BOOL), Draw(4, dtype=BOOL)),
+    )
 for _name in ("bitwise_left_shift", "bitwise_right_shift"):
-    give(_name, Call(Draw(6, dtype=INT64, low=-40, high=40), Draw(6, dtype=INT64, low=0, high=5)), Call(Draw(3, dtype=INT32), 70))
-give("where", Call(Draw(3, 4, dtype=BOOL), X, ROW), Call(Draw(3, 4, dtype=BOOL), X, 0.0), Call(Draw(3, dtype=BOOL), 1, 2.0))
+    give(
+        _name,
+        Call(Draw(6, dtype=INT64, low=-40, high=40), Draw(6, dtype=INT64, low=0, high=5)),
+        Call(Draw(3, dtype=INT32), 70),
+    )
+give(
+    "where",
+    Call(Draw(3, 4, dtype=BOOL), X, ROW),
+    Call(Draw(3, 4, dtype=BOOL), X, 0.0),
+    Call(Draw(3, dtype=BOOL), 1, 2.0),
+)
 give("masked_fill", Call(X, Draw(4, dtype=BOOL), 2.0), Call(X, Draw(3, 4, dtype=BOOL), Draw()))
 give("clamp", Call(X, -0.5, 0.7), Call(X, None, 0.3), Call(X, ROW, Draw(3, 4, low=0, high=3)), Call(X, 1.0, -1.0))
 give("clamp_min", Call(X, 0.1), Call(X, ROW))

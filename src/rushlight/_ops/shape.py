@@ -20,7 +20,11 @@ __all__: list[str] = []
 
 def _no_tensors(name: str, tensors: Sequence[Any]) -> None:
     if not tensors:
-        raise RuntimeError(f"{name}(): expected a non-empty list of Tensors" if name == "cat" else f"{name} expects a non-empty TensorList")
+        raise RuntimeError(
+            f"{name}(): expected a non-empty list of Tensors"
+            if name == "cat"
+            else f"{name} expects a non-empty TensorList"
+        )
 
 
 def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
@@ -38,7 +42,9 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
     dim = wrap(dim, first)
     for i, x in enumerate(kept):
         if len(x.shape) != len(first.shape):
-            raise RuntimeError(f"Tensors must have same number of dimensions: got {len(first.shape)} and {len(x.shape)}")
+            raise RuntimeError(
+                f"Tensors must have same number of dimensions: got {len(first.shape)} and {len(x.shape)}"
+            )
         for d, (n, m) in enumerate(zip(first.shape, x.shape, strict=True)):
             if d != dim and n != m:
                 raise RuntimeError(
@@ -116,7 +122,9 @@ def block_diag_core(tensors: Sequence[Any]) -> Any:
     blocks = []
     for i, x in enumerate(common(tensors)):
         if len(x.shape) > 2:
-            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {len(x.shape)} dimensions")
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {len(x.shape)} dimensions"
+            )
         blocks.append(_at_least(x, 2))
     width, at, rows = sum(b.shape[1] for b in blocks), 0, []
     for block in blocks:
@@ -131,7 +139,9 @@ def block_diag_core(tensors: Sequence[Any]) -> Any:
 def _flip_dims(x: Any, dims: Sequence[int]) -> tuple[int, ...]:
     wrapped = tuple(wrap(d, x) for d in dims)
     if len(set(wrapped)) != len(wrapped):
-        raise RuntimeError(f"dim {next(d for d in wrapped if wrapped.count(d) > 1)} appears multiple times in the list of dims")
+        raise RuntimeError(
+            f"dim {next(d for d in wrapped if wrapped.count(d) > 1)} appears multiple times in the list of dims"
+        )
     return wrapped if x.shape else ()
 
 
@@ -139,13 +149,13 @@ def _flipped(x: Any, dims: Sequence[int]) -> Any:
     return prim.flip(x, dims=tuple(dims)) if dims else x
 
 
-@operator("flip(Tensor input, int[] dims) -> Tensor")
+@operator("flip(Tensor input, int[] dims) -> Tensor", like="operands")
 def flip(x: Any, dims: Any) -> Any:
     """The order of places along dims turned round."""
     return _flipped(x, _flip_dims(x, dims))
 
 
-@operator("fliplr(Tensor input) -> Tensor", node="FlipBackward0")
+@operator("fliplr(Tensor input) -> Tensor", like="operands", node="FlipBackward0")
 def fliplr(x: Any) -> Any:
     """Columns in reverse."""
     if len(x.shape) < 2:
@@ -153,7 +163,7 @@ def fliplr(x: Any) -> Any:
     return _flipped(x, (1,))
 
 
-@operator("flipud(Tensor input) -> Tensor", node="FlipBackward0")
+@operator("flipud(Tensor input) -> Tensor", like="operands", node="FlipBackward0")
 def flipud(x: Any) -> Any:
     """Rows in reverse."""
     if not x.shape:
@@ -309,7 +319,11 @@ _MODES = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
 
 
 def _pad_node(mode: str = "constant", **_: Any) -> str:
-    return {"reflect": "ReflectionPad2DBackward0", "replicate": "ReplicationPad2DBackward0", "circular": "CopySlices"}.get(mode, "ConstantPadNdBackward0")
+    return {
+        "reflect": "ReflectionPad2DBackward0",
+        "replicate": "ReplicationPad2DBackward0",
+        "circular": "CopySlices",
+    }.get(mode, "ConstantPadNdBackward0")
 
 
 @operator("pad(Tensor input, int[] pad, str mode='constant', float? value=None) -> Tensor", spaces=("nn.functional",), method=False,
@@ -334,7 +348,9 @@ def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
     if not (len(pairs) == len(x.shape) - 2 or len(pairs) == len(x.shape) - 1) or not 1 <= len(pairs) <= 3:
         raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
     if any(size == 0 for size in x.shape[len(x.shape) - len(pairs) :]) or any(s == 0 for s in x.shape[1:]):
-        raise RuntimeError(f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}"
+        )
     for dim, before, after in pairs:
         if before or after:
             x = _MODES[mode](x, dim, before, after)
@@ -374,7 +390,9 @@ def _triangle(name: str, doc: str, inside: str) -> None:
         row, column = (prim.iota(shape=x.shape, dim=d, dtype=INT64) for d in (last - 1, last))
         return build.select(getattr(prim, inside)(*build.match(column - row, diagonal)), x, 0)
 
-    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out=True, inplace=True, inplace_spaces=(), doc=doc)(body)
+    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out=True, inplace=True, inplace_spaces=(), doc=doc)(
+        body
+    )
 
 
 _triangle("tril", "What lies on and below a diagonal, 0 elsewhere.", "le")
@@ -430,7 +448,9 @@ def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any
     first, second = wrap(dim1, x), wrap(dim2, x)
     shape = diagonal_of(x, offset, first, second).shape
     if src.shape != shape:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(shape)}")
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(shape)}"
+        )
     rest = [d for d in range(len(x.shape)) if d not in (first, second)]
     perm = (*rest, first, second)
     moved = build.transpose(x, perm)
@@ -448,7 +468,9 @@ def _patched(x: Any, src: Any, dim: int, start: int, stop: int, step: int) -> An
     count = len(range(start, stop, step))
     wanted = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     if src.shape != wanted:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(wanted)}")
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(wanted)}"
+        )
     if count == 0:
         return x
     lo, hi, gap = ([0] * len(x.shape) for _ in range(3))
@@ -466,11 +488,15 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
     """`input` with `src` at one place along dim."""
     at = wrap(dim, x)
     if not x.shape or not -x.shape[at] <= index < x.shape[at]:
-        raise IndexError(f"select_scatter(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}")
+        raise IndexError(
+            f"select_scatter(): index {index} out of range for tensor of size {list(x.shape)} at dimension {dim}"
+        )
     index %= x.shape[at]
     wanted = (*x.shape[:at], *x.shape[at + 1 :])
     if src.shape != wanted:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(wanted)}")
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(wanted)}"
+        )
     return _patched(x, build.expand_dims(src, (at,)), at, index, index + 1, 1)
 
 
@@ -489,7 +515,9 @@ def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None
 def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
     """[*, C r^2, H, W] as [*, C, H r, W r]."""
     if len(x.shape) < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)")
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)"
+        )
     r = upscale_factor
     if r <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
@@ -505,18 +533,24 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
     return build.reshape(moved, (*lead, channels // (r * r), height * r, width * r))
 
 
-@operator("pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+@operator(
+    "pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False
+)
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     """[*, C, H r, W r] as [*, C r^2, H, W]."""
     if len(x.shape) < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)")
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)"
+        )
     r = downscale_factor
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     *lead, channels, height, width = x.shape
     for size, what, place in ((height, "height", -2), (width, "width", -1)):
         if size % r:
-            raise RuntimeError(f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({place})={size} is not divisible by {r}")
+            raise RuntimeError(
+                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({place})={size} is not divisible by {r}"
+            )
     n = len(lead)
     split = build.reshape(x, (*lead, channels, height // r, r, width // r, r))
     moved = build.transpose(split, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
@@ -530,6 +564,8 @@ def channel_shuffle(x: Any, groups: int) -> Any:
         raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(x.shape)}")
     batch, channels, *space = x.shape
     if groups <= 0 or channels % groups:
-        raise RuntimeError(f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups.")
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups."
+        )
     split = build.reshape(x, (batch, groups, channels // groups, *space))
     return build.reshape(build.transpose(split, (0, 2, 1, *range(3, len(split.shape)))), x.shape)

@@ -64,5 +64,3 @@ def _(ct: Any, out: Any, x: Any, dim: int, dtype: DType | None) -> Any:
     ct, out = wide(ct), wide(out)
     total = reduce_dims("sum", ct, dims)
     return narrow(ct - prim.exp(out) * spread(total, x.shape, dims), given)
-
-

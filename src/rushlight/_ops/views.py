@@ -74,7 +74,9 @@ def squeeze(x: Any, dim: Any) -> Any:
 def _distinct(x: Any, dims: Sequence[int]) -> list[int]:
     wrapped = [wrap(d, x) for d in dims]
     if len(set(wrapped)) != len(wrapped):
-        raise RuntimeError(f"dim {next(d for d in wrapped if wrapped.count(d) > 1)} appears multiple times in the list of dims")
+        raise RuntimeError(
+            f"dim {next(d for d in wrapped if wrapped.count(d) > 1)} appears multiple times in the list of dims"
+        )
     return wrapped
 
 
@@ -146,7 +148,9 @@ def t(x: Any) -> Any:
     return prim.transpose(x, perm=(1, 0) if len(x.shape) == 2 else tuple(range(len(x.shape))))
 
 
-@view("movedim(Tensor input, int[1] source, int[1] destination) -> Tensor", aliases=("moveaxis",), node="PermuteBackward0")
+@view(
+    "movedim(Tensor input, int[1] source, int[1] destination) -> Tensor", aliases=("moveaxis",), node="PermuteBackward0"
+)
 def movedim(x: Any, source: Any, destination: Any) -> Any:
     """Dims `source` put at `destination`; the others keep their order."""
     if len(source) != len(destination):
@@ -158,7 +162,9 @@ def movedim(x: Any, source: Any, destination: Any) -> Any:
     froms, tos = [wrap(d, x) for d in source], [wrap(d, x) for d in destination]
     for dims, what in ((froms, "source"), (tos, "destination")):
         if len(set(dims)) != len(dims):
-            raise RuntimeError(f"movedim: repeated dim in `{what}` ({list(source if what == 'source' else destination)})")
+            raise RuntimeError(
+                f"movedim: repeated dim in `{what}` ({list(source if what == 'source' else destination)})"
+            )
     if ndim == 0:
         return prim.transpose(x, perm=())
     perm: list[int] = [-1] * ndim
@@ -242,7 +248,11 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
     if not x.shape:
         wrap(dimension, x)
         if size > 1 or size < 0 or step <= 0:
-            raise RuntimeError(f"maximum size for tensor at dimension 0 is 1 but size is {size}" if size > 1 else f"step is {step} but must be > 0")
+            raise RuntimeError(
+                f"maximum size for tensor at dimension 0 is 1 but size is {size}"
+                if size > 1
+                else f"step is {step} but must be > 0"
+            )
         return prim.reshape(x, shape=(1,)) if size else take_slice(prim.reshape(x, shape=(1,)), 0, 0, 0)
     dim = wrap(dimension, x)
     if size < 0:
@@ -303,7 +313,9 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
         raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if size == 0:
         if x.shape[dim] != 0:
-            raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {x.shape[dim]}")
+            raise RuntimeError(
+                f"split_size can only be 0 if dimension size is 0, but got dimension size of {x.shape[dim]}"
+            )
         return [0]
     whole, rest = divmod(x.shape[dim], size)
     return [size] * whole + ([rest] if rest or not whole else [])
@@ -399,7 +411,9 @@ def _even(name: str, x: Any, where: Any, dim: int) -> Any:
 
 def _least(name: str, x: Any, ndim: int) -> None:
     if len(x.shape) < ndim:
-        raise RuntimeError(f"torch.{name} requires a tensor with at least {ndim} dimension{'s' if ndim > 1 else ''}, but got a tensor with {len(x.shape)} dimensions!")
+        raise RuntimeError(
+            f"torch.{name} requires a tensor with at least {ndim} dimension{'s' if ndim > 1 else ''}, but got a tensor with {len(x.shape)} dimensions!"
+        )
 
 
 @view("hsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")

@@ -16,7 +16,11 @@ Ints = tuple[int, ...]
 
 
 def _spec(x: Any, start: Ints, size: int) -> Aval:
-    if len(x.shape) < 2 or size < 0 or any(size and not 0 <= at <= at + size <= n for at, n in zip(start, x.shape[-2:], strict=True)):
+    if (
+        len(x.shape) < 2
+        or size < 0
+        or any(size and not 0 <= at <= at + size <= n for at, n in zip(start, x.shape[-2:], strict=True))
+    ):
         raise ValueError(f"prim.diagonal: {size} places from {start} do not lie in {list(x.shape)}")
     return (*x.shape[:-2], size), x.dtype
 
