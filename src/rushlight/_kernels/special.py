@@ -149,27 +149,32 @@ class SpecialNest(Nest):
         self.merge_dims()
         stage = self.stages[0]
         facts = facts_of(self.stages)
-        width, unroll = self.lane_count(facts), 4 if stage.items else 1
+        width, unroll = self.lane_count(facts), 4
         outer = list(self.outer)
         lane: Var | None = None
         if outer:
             votes = self.votes(outer, facts)
             lane = max(outer, key=lambda v: votes[v])
-            if votes[lane] <= 0 and not stage.items or lane.size < 4:
+            if votes[lane] <= 0 or lane.size < 4:
                 lane = None
             else:
                 outer.remove(lane)
                 outer.append(lane)
         body: list[Any] = list(stage.stores)
+        work = facts.cost * numel([v.size for v in outer]) * stage.work
+        unroll = fitting(unroll, width, lane.size) if lane is not None else 1
         if stage.items:
             reverse = bool(self.special.node.params.get("reverse", False))
             body = [Scan(stage.loops[0], stage.items, body, reverse)]
+            split = self.cut(outer, work, width * unroll, lane)
         else:
+            split = self.cut(outer, work, 8 * width, lane)
+            if lane is not None:  # inside the loops in order: an index is read once for a whole row
+                body = [Loop(lane, body, lanes=True)]
+                outer.remove(lane)
+                lane = None
             for v in reversed(stage.loops):
                 body = [Loop(v, body)]
-        work = facts.cost * numel([v.size for v in outer]) * stage.work
-        unroll = fitting(unroll, width, lane.size) if lane is not None else 1
-        split = self.cut(outer, work, width * unroll, lane)
         for v in reversed(outer):
             body = [Loop(v, body, lanes=v is lane)]
-        return [Section(body, split, width if lane is not None else 1, unroll)]
+        return [Section(body, split, width if lane is not None or not stage.items else 1, unroll)]
