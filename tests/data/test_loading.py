@@ -228,6 +228,19 @@ def test_loader() -> None:
     assert list(DataLoader([np.ones(1), "x"], batch_size=None))[1] == "x"
 
 
+def test_rows_are_gathered_as_they_would_be_stacked() -> None:
+    x = torch.arange(24.0).reshape(4, 6).T
+    d = TensorDataset(x, torch.arange(6), torch.arange(6).to(torch.bool))
+    for source in (d, Subset(d, [5, -1, 0, 2, 2])):
+        fast = list(DataLoader(source, batch_size=2))
+        slow = list(DataLoader(source, batch_size=2, collate_fn=lambda samples: default_collate(samples)))
+        assert plain(fast) == plain(slow)
+        assert [type(b) for b in fast] == [list] * len(fast)
+        assert [[t.stride() for t in b] for b in fast] == [[t.stride() for t in b] for b in slow]
+    with pytest.raises(IndexError):
+        list(DataLoader(d, sampler=[6]))
+
+
 def test_getitems_is_used() -> None:
     class Many(Dataset[int]):
         def __len__(self) -> int:

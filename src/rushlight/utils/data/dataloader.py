@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+import rushlight
+from rushlight import Tensor
 from rushlight.utils.data.collate import default_collate, default_convert
-from rushlight.utils.data.dataset import IterableDataset
+from rushlight.utils.data.dataset import IterableDataset, Subset, TensorDataset
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
 __all__ = ["DataLoader", "get_worker_info"]
@@ -191,6 +193,7 @@ class _Iteration:
         # not depend on the number of workers.
         self._base_seed = draw_seed(loader.generator)
         self._stream = iter(loader.dataset) if loader._is_stream else None
+        self._rows = _row_gatherer(loader)
         self._ended = False
         self._num_yielded = 0
 
@@ -203,13 +206,14 @@ class _Iteration:
     def __next__(self) -> Any:
         loader = self._loader
         index = next(self._sampler_iter)
-        if self._stream is not None:
-            samples = self._from_stream(self._stream, index)
+        if self._rows is not None:
+            batch = self._rows(index)
+        elif self._stream is not None:
+            batch = loader.collate_fn(self._from_stream(self._stream, index))
         elif loader._auto_collation:
-            samples = _fetch(loader.dataset, index)
+            batch = loader.collate_fn(_fetch(loader.dataset, index))
         else:
-            samples = loader.dataset[index]
-        batch = loader.collate_fn(samples)
+            batch = loader.collate_fn(loader.dataset[index])
         self._num_yielded += 1
         said = loader._reported_length
         if self._stream is not None and said is not None and self._num_yielded > said:
@@ -235,6 +239,27 @@ class _Iteration:
         if not samples or (self._loader.drop_last and len(samples) < len(indices)):
             raise StopIteration
         return samples
+
+
+def _row_gatherer(loader: DataLoader[Any]) -> Callable[[list[int]], list[Any]] | None:
+    """A shorter way to the same batch where samples are rows of tensors: gather all rows at once instead of stacking them."""
+    dataset = loader.dataset
+    subset = dataset.indices if type(dataset) is Subset else None
+    source = dataset.dataset if type(dataset) is Subset else dataset
+    if type(source) is not TensorDataset or loader.collate_fn is not default_collate or not loader._auto_collation:
+        return None
+    tensors = source.tensors
+    if not all(type(tensor) is Tensor for tensor in tensors):
+        return None
+    length = len(source)
+
+    def gather(indices: list[int]) -> list[Any]:
+        wanted = list(indices) if subset is None else [subset[i] for i in indices]
+        # Negative indices count from the end, as they do one by one.
+        places = rushlight.tensor([i + length if i < 0 else i for i in wanted], dtype=rushlight.int64)
+        return [tensor.index_select(0, places) for tensor in tensors]
+
+    return gather
 
 
 def _fetch(dataset: Any, indices: Iterable[int]) -> list[Any]:
