@@ -68,12 +68,11 @@ class Program:
         return name, made.get(name, lambda m, v: getattr(m, name)(v[i], v[j]))
 
     def reduce(self, i: int, j: int, x: Any, values: list[Any]) -> tuple[str, Step]:
-        name = str(self.rng.choice(["sum", "mean", "amax", "var", "logsumexp", "all", "prod", "max", "argmax", "norm"]))
+        name = str(self.rng.choice(["sum", "mean", "amax", "var", "logsumexp", "all", "prod", "max", "norm"]))
         dim, keep = self.below(max(x.ndim, 1)) - (max(x.ndim, 1) if self.below(2) else 0), bool(self.below(2))
         made: dict[str, Step] = {
             "all": lambda m, v: v[i].sum(),
             "max": lambda m, v: v[i].max(dim, keepdim=keep).values,
-            "argmax": lambda m, v: v[i] * v[i].argmax(),
             "norm": lambda m, v: (v[i] * v[i]).sum().add(1).sqrt(),
             "var": lambda m, v: v[i].var(dim, unbiased=False, keepdim=keep),
         }
@@ -102,7 +101,7 @@ class Program:
             "contiguous": lambda m, v: v[i].contiguous(),
             "detach": lambda m, v: v[i].detach(),
             "diagonal": lambda m, v: v[i].diagonal(dim1=0, dim2=1) if n > 1 else v[i],
-            "chunk": lambda m, v: v[i].chunk(2, d)[0] if n else v[i],
+            "chunk": lambda m, v: v[i].chunk(2, d)[0].clone() if n else v[i],
             "unfold": lambda m, v: v[i].unfold(d, 1 + start, 1) if n and v[i].shape[d] else v[i],
         }
         name = str(self.rng.choice(list(made)))
@@ -235,7 +234,7 @@ def run(seed: int, length: int = 10) -> None:
         if isinstance(got, Exception):
             raise AssertionError(text) from got
         compare(got, expected, text)
-        if expected.numel() > 500 or not torch.isfinite(expected).all() or expected.abs().max() > 1e4:
+        if not 0 < expected.numel() <= 500 or not torch.isfinite(expected).all() or expected.abs().max() > 1e4:
             continue
         theirs.append(expected)
         ours.append(got)
@@ -255,7 +254,9 @@ def gradients(ours: list[Any], theirs: list[Any], text: str) -> None:
 
     expected, got = attempt(back, torch, theirs), attempt(back, rushlight, ours)
     if isinstance(expected, Exception):
-        assert type(got) is type(expected), f"{text}: expected {expected!r}, got {got!r}"
+        # We may have saved something else than PyTorch, and so have nothing to complain of.
+        fine = "modified by an inplace operation" in str(expected) and not isinstance(got, Exception)
+        assert fine or type(got) is type(expected), f"{text}: expected {expected!r}, got {got!r}"
         return
     if isinstance(got, Exception):
         raise AssertionError(text) from got

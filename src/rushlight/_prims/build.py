@@ -68,6 +68,8 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     if x.shape == shape:
         return x
     offset = len(shape) - len(x.shape)
+    if offset < 0 or any(size not in (1, wanted) for size, wanted in zip(x.shape, shape[max(offset, 0) :])):
+        raise RuntimeError(f"a tensor of shape {list(x.shape)} cannot be expanded to the shape {list(shape)}")
     return PRIMITIVES["broadcast"](x, shape=shape, dims=tuple(range(offset, len(shape))))
 
 
