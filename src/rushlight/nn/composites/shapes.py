@@ -32,7 +32,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if input.dim() - len(amounts) // 2 not in (1, 2):
         raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
     for i in range(0, len(amounts), 2):

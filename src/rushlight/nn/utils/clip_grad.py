@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from types import GeneratorType
 from typing import Any
 
 import rushlight
@@ -15,9 +16,8 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_
 def _as_list(tensors: Any, name: str) -> list[Any]:
     if isinstance(tensors, Tensor):
         return [tensors]
-    exhausted = not hasattr(tensors, "__len__") and not hasattr(tensors, "__getitem__")
     found = list(tensors)
-    if exhausted and not found:
+    if not found and isinstance(tensors, GeneratorType):
         warnings.warn(f"`{name}` is an empty generator, no gradient clipping will occur.", stacklevel=4)
     return found
 

@@ -21,7 +21,7 @@ def pad_sequence(
     Example: `pad_sequence([torch.ones(3), torch.ones(5)], batch_first=True).shape  # (2, 5)`
     """
     if padding_side not in ("left", "right"):
-        raise ValueError(f"padding_side should be 'left' or 'right', but got {padding_side!r}")
+        raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     if isinstance(sequences, Tensor):
         sequences = sequences.unbind(0)
     elif not isinstance(sequences, (tuple, list)):
