@@ -342,7 +342,7 @@ def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
                 )
         return _constant_pad(x, lo, hi, value or 0)
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in _MODES:
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if not (len(pairs) == len(x.shape) - 2 or len(pairs) == len(x.shape) - 1) or not 1 <= len(pairs) <= 3:
