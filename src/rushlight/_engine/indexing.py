@@ -13,7 +13,7 @@ from rushlight._engine.state import STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL, INT64, UINT8
 
-__all__ = ["NONZERO", "get_item", "set_item", "split_index"]
+__all__ = ["NONZERO", "get_item", "index_put", "index_put_", "set_item", "split_index"]
 
 _ALL = ("s", None, None, 1)
 # The data-dependent part: mask -> one int64 tensor per dim.  Set by whoever provides `nonzero`.
@@ -233,6 +233,32 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
             )
     dims, parts = _indices(target, tensors)
     convert.call_inplace("index_put_core", target, dims, parts, value, False)
+
+
+def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write (or add, with `accumulate`) `values` at the places that `x[indices]` would read; None in `indices` takes a whole dim.
+
+    `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
+    """
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}")
+    if not isinstance(values, Tensor):
+        raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
+    if values._spec.dtype is not x._spec.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {convert_word(x)} for the destination and "
+            f"{convert_word(values)} for the source."
+        )
+    items, tensors = split_index(x, tuple(slice(None) if i is None else i for i in indices))
+    target = basic_view(x, items) if any(i != _ALL for i in items) else x
+    dims, parts = _indices(target, tensors)
+    convert.call_inplace("index_put_core", target, dims, parts, values, bool(accumulate))
+    return x
+
+
+def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    """`index_put_` on a copy."""
+    return index_put_(convert.clone(x), indices, values, accumulate)
 
 
 def convert_word(x: Tensor) -> str:

@@ -294,6 +294,18 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
     indexing.set_item(self, index, value)
 
 
+@both
+def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes a whole dim."""
+    return indexing.index_put_(input, indices, values, accumulate)
+
+
+@both
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`index_put_` on a copy: `input` stays as it is."""
+    return indexing.index_put(input, indices, values, accumulate)
+
+
 def _override(function: Any, *args: Any) -> tuple[bool, Any]:
     from rushlight._engine.override import handle
 
