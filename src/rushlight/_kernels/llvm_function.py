@@ -150,8 +150,8 @@ class Printer:
         return max([depths[v] for v in vars], default=0)
 
     def slot(self, n: Any) -> str:
-        """The operand text of an integer: a literal for 0 and 1, else the slot's value."""
-        if n == 0 or n == 1:
+        """The operand text of an integer: a literal for 0, 1 and 2, else the slot's value."""
+        if n in (0, 1, 2):
             return str(n)
         return self.slot_word(n, "i64")
 
@@ -596,6 +596,9 @@ class Printer:
             raw = self.write(here, lambda: em.to_memory(value, dtype))
         parts = raw if isinstance(raw, tuple) else (raw,)
         t = mem_type(dtype)
+        if mask is None:
+            self.store_each(parts, pointers, t, w, dtype, here)
+            return
         mangled = _vector_name(w, t)
         m = str(mask) if mask is not None else str(em.const("i1", True))
         self.module.declarations[f"@sc.{mangled}"] = (
@@ -607,6 +610,17 @@ class Printer:
                 f"  call void @llvm.masked.scatter.{mangled}.v{w}p0(<{w} x {t}> {part}, <{w} x ptr> {p}, "
                 f"i32 {_align(dtype)}, <{w} x i1> {m})"
             )
+
+    def store_each(self, parts: Sequence[Val], pointers: str, t: str, w: int, dtype: DType, here: int) -> None:
+        """One store per lane."""
+        lines = self.scopes[here].lines
+        for k in range(w):
+            pointer = self.scalar(f"extractelement <{w} x ptr> {pointers}, i64 {k}", "ptr", here)
+            for n, part in enumerate(parts):
+                one = self.scalar(f"extractelement {part.vt} {part}, i64 {k}", t, here)
+                if n:
+                    pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 1", "ptr", here)
+                lines.append(f"  store {t} {one}, ptr {pointer}, align {_align(dtype)}")
 
     def offset_pointers(self, pointers: str, type: str, width: int, depth: int) -> str:
         """Pointers to the imaginary parts."""
@@ -856,6 +870,10 @@ class Printer:
 
     def x_inrange(self, e: X, depth: int) -> tuple[Value, int]:
         ix, lo, hi = e.value
+        if self.varies(e.vars):
+            varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
+            if self.lanes is not None and len(varying) == 1 and varying[0][0] is self.lanes.var and varying[0][1] in (1, 2):
+                return self.lane_range(ix, lo, hi, varying[0][1], depth), self.lanes.width
         value = self.vector_ix(ix) if self.varies(e.vars) else self.one.val(self.ix(ix), "i64")
         em = value.em
         low, span = self.slot(lo), self.slot(hi)
@@ -865,6 +883,28 @@ class Printer:
             return value.ge(least) & value.lt(end)
 
         return self.write(depth, emit), em.width
+
+    def lane_range(self, ix: Ix, lo: int, hi: int, step: int, depth: int) -> Val:
+        """`lo <= ix < hi` for lanes that step by 1 or 2: the lanes from one number to another, found in scalars."""
+        assert self.lanes is not None
+        em, one, w = self.emitter(self.lanes.width), self.one, self.lanes.width
+        start, low, high = self.ix(ix), self.slot(lo), self.slot(hi)
+        self.module.declarations["@llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+        self.module.declarations["@llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
+
+        def bound(n: str) -> Val:
+            distance = one.emit(f"sub i64 {n}, {start}", "i64")
+            if step == 2:
+                distance = one.emit(f"ashr i64 {one.emit(f'add i64 {distance}, 1', 'i64')}, 1", "i64")
+            some = one.emit(f"call i64 @llvm.smax.i64(i64 {distance}, i64 0)", "i64")
+            few = one.emit(f"call i64 @llvm.smin.i64(i64 {some}, i64 {w})", "i64")
+            return em.splat(one.emit(f"trunc i64 {few} to i32", "i32"), "i32")
+
+        def emit() -> Val:
+            lane = em.lane_index("i32")
+            return lane.ge(bound(low)) & lane.lt(bound(high))
+
+        return self.write(depth, emit)  # type: ignore[no-any-return]
 
     def x_load(self, e: X, depth: int) -> tuple[Value, int]:
         buffer, ix = e.value
@@ -884,6 +924,8 @@ class Printer:
         varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
         if len(varying) == 1 and varying[0] == (lanes.var, 1):
             return self.load_block(self.pointer(buffer, ix), buffer.dtype, lanes.width, mask, depth), lanes.width
+        if len(varying) == 1 and varying[0] == (lanes.var, 2):
+            return self.load_pairs(buffer, ix, mask, depth), lanes.width
         if guard is None and len(varying) == 1 and varying[0][0] is lanes.var:
             return self.load_steps(buffer, ix, varying[0][1], depth), lanes.width
         return self.gather(buffer, ix, mask, depth), lanes.width
@@ -953,6 +995,30 @@ class Printer:
                 stride = self.scalar(f"select i1 {more}, i64 {by}, i64 0", "i64", depth)
             pointers.append(self.scalar(f"getelementptr {t}, ptr {pointers[-1]}, i64 {stride}", "ptr", depth))
         return self.load_each(pointers, buffer.dtype, depth)
+
+    def load_pairs(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
+        """Every other element: two vectors that overlap by one element (so nothing beyond the last is read), then a shuffle."""
+        assert self.lanes is not None
+        w, dtype = self.lanes.width, buffer.dtype
+        em = self.emitter(w)
+        low, high = mask, mask
+        if mask is not None:
+            low = self.shuffled(mask, em.const("i1", False), [k // 2 if k % 2 == 0 else w for k in range(w)], depth)
+            high = self.shuffled(mask, em.const("i1", False), [(k + w - 1) // 2 if (k + w - 1) % 2 == 0 else w for k in range(w)], depth)
+        pointer = self.pointer(buffer, ix)
+        after = self.scalar(f"getelementptr {_element(dtype)}, ptr {pointer}, i64 {w - 1}", "ptr", depth)
+        first = self.load_block(pointer, dtype, w, low, depth)
+        second = self.load_block(after, dtype, w, high, depth)
+        order = [2 * k if 2 * k < w else w + 2 * k - (w - 1) for k in range(w)]
+        if isinstance(first, tuple):
+            return tuple(self.shuffled(a, b, order, depth) for a, b in zip(first, second, strict=True))
+        return self.shuffled(first, second, order, depth)
+
+    def shuffled(self, a: Val, b: Val, order: Sequence[int], depth: int) -> Val:
+        """Lanes picked from two vectors, the second one's counted on."""
+        mask = f"<{len(order)} x i32> <" + ", ".join(f"i32 {k}" for k in order) + ">"
+        em = a.em
+        return self.write(depth, lambda: em.emit(f"shufflevector {a.vt} {a}, {b.vt} {b}, {mask}", a.type))  # type: ignore[no-any-return]
 
     def load_each(self, pointers: Sequence[str], dtype: DType, depth: int) -> Value:
         """One element per lane, from an address each."""

@@ -2,7 +2,7 @@
 
 Expressions (`X`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
 per scope, in the outermost loop where its operands are known.  Statements are few; `Kernel.text()` writes them readably.
-That text is also the kernel's class: every integer but 0 and 1 appears as a slot (`s0`, `s1`...), so shapes of the same
+That text is also the kernel's class: every integer but 0, 1 and 2 appears as a slot (`s0`, `s1`...), so shapes of the same
 class share one compiled kernel, and the slots' values travel in the plan.
 """
 
@@ -310,7 +310,7 @@ class Writer:
         return f"s{self.slots.setdefault(key, len(self.slots))}"
 
     def int(self, n: int) -> str:
-        return str(n) if n == 0 or n == 1 else self.slot(n)
+        return str(n) if 0 <= n <= 2 else self.slot(n)
 
     def ix(self, ix: Ix) -> str:
         parts = []

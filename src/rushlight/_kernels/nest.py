@@ -317,9 +317,21 @@ class Nest:
             if jumps(facts, lane):
                 unroll = 1
             split = self.cut(loops, work, width * unroll, lane)
+            if len(loops) == 1:
+                self.stream(stage, lane, width * unroll)
         for v in reversed(loops[:-1]):
             body = [Loop(v, body)]
         return Section(body, split, width, unroll)
+
+    def stream(self, stage: Stage, lane: Var, step: int) -> None:
+        """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.
+
+        Such stores must be aligned: outputs are, and pieces begin at whole steps.
+        """
+        for s in stage.stores:
+            size = s.buffer.dtype.itemsize
+            if s.buffer.role == "output" and s.buffer.dtype.kind != "c" and s.ix == lane.ix and step * size % 64 == 0:
+                s.stream = lane.size * size > self.target.l3_bytes // 2
 
     def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
         """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
