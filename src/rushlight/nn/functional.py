@@ -17,7 +17,9 @@ _BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {"softmax": ("log_softmax", "sof
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "losses": ("triplet_margin_with_distance_loss",),
     "normalization": ("batch_norm", "instance_norm"),
-    "shapes": ("interpolate", "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample"),
+    "encoding": ("one_hot",),
+    "resizing": ("interpolate", "upsample", "upsample_bilinear", "upsample_nearest"),
+    "unpooling": ("max_unpool1d", "max_unpool2d", "max_unpool3d"),
 }
 
 

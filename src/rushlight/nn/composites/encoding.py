@@ -1,0 +1,35 @@
+"""One-hot vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+
+__all__ = ["one_hot"]
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """Integers (*) to vectors (*, num_classes) of zeros with a one at that place; -1 takes the largest value plus one.
+
+    Raises `RuntimeError` for negative values, for values that are too large, and for other dtypes than int64.
+
+    Example: `F.one_hot(torch.tensor([0, 2]), 3)`
+    """
+    if tensor.dtype is not rushlight.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if tensor.numel() == 0:
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+        return rushlight.empty((*tensor.shape, num_classes), dtype=rushlight.int64, device=tensor.device)
+    if int(tensor.min()) < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    largest = int(tensor.max())
+    if num_classes == -1:
+        num_classes = largest + 1
+    elif num_classes < 1:
+        raise RuntimeError("num_classes should be positive")
+    elif largest >= num_classes:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    places = rushlight.arange(num_classes, device=tensor.device)
+    return (tensor.unsqueeze(-1) == places).to(rushlight.int64)

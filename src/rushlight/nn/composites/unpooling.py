@@ -1,0 +1,67 @@
+"""Unpooling: putting pooled values back where their maxima were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.nn.modules.argument_shapes import spread
+
+__all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
+
+
+def _unpool(
+    n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+) -> Any:
+    kernel, pads = spread(kernel_size, n), spread(padding, n)
+    steps = kernel if stride is None else spread(stride, n)
+    if input.dim() not in (n + 1, n + 2):
+        raise RuntimeError(f"Expected a {n + 1}D or {n + 2}D input for max_unpool{n}d, got {input.dim()}D")
+    if input.shape != indices.shape:
+        raise RuntimeError(
+            f"Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) "
+            f"but got indices tensor with shape: {list(indices.shape)}"
+        )
+    sizes = _output_sizes(input.shape[-n:], kernel, steps, pads, output_size)
+    total = 1
+    for size in sizes:
+        total *= size
+    lead = tuple(input.shape[:-n])
+    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < total:
+        raise RuntimeError(f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})")
+    flat = input.new_zeros((*lead, total))
+    filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
+    return filled.reshape(*lead, *sizes)
+
+
+def _output_sizes(pooled: Any, kernel: Any, steps: Any, pads: Any, wanted: Any) -> list[int]:
+    usual = [(size - 1) * s + k - 2 * p for size, k, s, p in zip(pooled, kernel, steps, pads, strict=True)]
+    if wanted is None:
+        return usual
+    sizes = list(wanted)[-len(usual) :]
+    if len(sizes) != len(usual):
+        raise ValueError(f"output_size should be a sequence containing {len(usual)} or more elements, but it has {len(sizes)}")
+    for size, default, step in zip(sizes, usual, steps, strict=True):
+        if not default - step < size < default + step:
+            raise ValueError(f"invalid output_size {list(sizes)} (each must be within the stride of {usual})")
+    return [int(size) for size in sizes]
+
+
+def max_unpool1d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Any:
+    """Undo `max_pool1d` with `return_indices=True`: the maxima at their places, zeros elsewhere."""
+    return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Any:
+    """Undo `max_pool2d` with `return_indices=True`; `output_size` chooses among the sizes that pool to the input's."""
+    return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+) -> Any:
+    """Undo `max_pool3d` with `return_indices=True`."""
+    return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
