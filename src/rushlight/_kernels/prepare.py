@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rushlight._prims import build
+from rushlight._prims.build import HALF
 from rushlight._prims.record import PRIMITIVES
+from rushlight._types.dtype import FLOAT32
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ def _rule(node: Node) -> Any:
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
         return _topk_rows
+    if name == "conv":
+        return _conv_rule(node)
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
 
 
@@ -53,7 +57,9 @@ def _rule(node: Node) -> Any:
 
 def _dot_rule(node: Node) -> Any:
     a, b = node.inputs
-    if a.dtype.kind not in "fc" or a.dtype.itemsize < 4 or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
+    if a.dtype in HALF:
+        return _half_product
+    if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
         return None
     if a.shape[-1] == 1:
         return _outer_product
@@ -88,6 +94,77 @@ def _row_times(a: Any, b: Any) -> Any:
     n = len(a.shape)
     column = build.broadcast_to(build.transpose(a, (*range(n - 2), n - 1, n - 2)), b.shape)
     return build.reshape(PRIMITIVES["sum"](column * b, dims=(n - 2,)), (*a.shape[:-1], b.shape[-1]))
+
+
+def _half_product(a: Any, b: Any) -> Any:
+    """Half types are multiplied and added up in float32 and rounded once."""
+    return build.convert(PRIMITIVES["dot"](build.convert(a, FLOAT32), build.convert(b, FLOAT32)), a.dtype)
+
+
+# ***** convolution *****
+
+
+def _conv_rule(node: Node) -> Any:
+    x, out = node.inputs[0], node.outputs[0]
+    if numel(out.shape) == 0 or numel(x.shape) == 0 or numel(node.inputs[1].shape) == 0:
+        return node.prim.decompose
+    if _is_spread(node):
+        def transposed(x: Any, w: Any, **params: Any) -> Any:
+            return _spread_conv(x.node.inputs[0], w, x.node.params, out.shape, **params)
+
+        return transposed
+    return _image_conv if numel(out.shape[2:]) >= 32 else node.prim.decompose
+
+
+def _is_spread(node: Node) -> bool:
+    """Whether the images were spread by zeros first: a transposed convolution, or the gradient of one with strides."""
+    made = node.inputs[0].node
+    if made is None or made.prim.name != "pad" or made.params["value"] != 0:
+        return False
+    lo, hi, gaps = made.params["lo"], made.params["hi"], made.params["interior"]
+    plain = all(s == 1 for s in node.params["stride"]) and not any(node.params["padding"])
+    return plain and any(gaps) and not any((*lo[:2], *hi[:2], *gaps[:2])) and numel(made.inputs[0].shape) > 0
+
+
+def _spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """Multiply before spreading: every element of an image gives a window of results, and overlaps are added up."""
+    n, kernel, places = len(stride), w.shape[2:], x.shape[2:]
+    batch, outs, depth = x.shape[0], w.shape[0], w.shape[1]
+    turned = PRIMITIVES["flip"](w, dims=tuple(range(2, n + 2)))
+    taps = build.reshape(turned, (groups, outs // groups, depth, numel(kernel)))
+    taps = build.reshape(build.transpose(taps, (0, 1, 3, 2)), (1, groups, outs // groups * numel(kernel), depth))
+    images = build.reshape(x, (batch, groups, depth, numel(places)))
+    made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), images)
+    made = build.reshape(made, (batch, outs, *kernel, *places))
+    made = build.transpose(made, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
+    steps = tuple(g + 1 for g in pad["interior"][2:])
+    full = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(places, steps, kernel, dilation, strict=True)]
+    whole = PRIMITIVES["unwindow"](
+        made, shape=(batch, outs, *full), dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=steps, dilation=tuple(dilation)
+    )
+    cut = [(k - 1) * d - lo for k, d, lo in zip(kernel, dilation, pad["lo"][2:], strict=True)]
+    rest = [c + want - have for c, want, have in zip(cut, shape[2:], full, strict=True)]
+    return build.pad(whole, [0, 0, *(-c for c in cut)], [0, 0, *rest], [0] * (n + 2))
+
+
+def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """One product per image, whose result lies as the convolution's does; a 1x1 kernel copies nothing."""
+    n, kernel = len(stride), tuple(w.shape[2:])
+    batch, channels, outs, depth = x.shape[0], x.shape[1], w.shape[0], w.shape[1]
+    if any(padding):
+        x = build.pad(x, (0, 0, *padding), (0, 0, *padding), (0,) * (n + 2))
+    if numel(kernel) == 1 and all(s == 1 for s in stride):
+        places, columns = tuple(x.shape[2:]), x
+    else:
+        columns = PRIMITIVES["window"](
+            x, dims=tuple(range(2, n + 2)), size=kernel, stride=tuple(stride), dilation=tuple(dilation)
+        )
+        places = tuple(columns.shape[2 : n + 2])
+        columns = build.transpose(columns, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
+    columns = build.reshape(columns, (batch, groups, channels // groups * numel(kernel), numel(places)))
+    taps = build.reshape(w, (1, groups, outs // groups, depth * numel(kernel)))
+    made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), columns)
+    return build.reshape(made, (batch, outs, *places))
 
 
 # ***** sorting *****
