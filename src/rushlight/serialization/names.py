@@ -70,8 +70,9 @@ def tensor_globals() -> dict[str, Any]:
 _MODULE_TO_TORCH = {
     "rushlight.nn.modules.embedding": "torch.nn.modules.sparse",
     "rushlight.nn.modules.parameter_container": "torch.nn.modules.container",
+    "rushlight.nn.modules.conv_transpose": "torch.nn.modules.conv",
 }
-_RESIZING = {"Pad": "padding", "Ups": "upsampling", "Pix": "pixelshuffle"}
+_RESIZING = {"Ups": "upsampling", "Pix": "pixelshuffle", "Cha": "channelshuffle"}
 
 
 def torch_global(obj: Any) -> tuple[str, str] | None:

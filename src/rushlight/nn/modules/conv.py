@@ -54,13 +54,16 @@ class _Conv(Module):
         self.padding_mode = padding_mode
         self._check()
         self._reversed_padding_repeated_twice = self._edge_padding()
-        size = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(rushlight.empty(size, device=device, dtype=dtype))
+        self.weight = self._make_weight(device, dtype)
         if bias:
             self.bias = Parameter(rushlight.empty(out_channels, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+
+    def _make_weight(self, device: Any, dtype: Any) -> Any:
+        size = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+        return Parameter(rushlight.empty(size, device=device, dtype=dtype))
 
     def _check(self) -> None:
         if self.groups <= 0:
@@ -117,6 +120,8 @@ class _Conv(Module):
             text += f", padding={self.padding}"
         if self.dilation != (1,) * len(self.dilation):
             text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * len(self.output_padding):
+            text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
         if self.bias is None:

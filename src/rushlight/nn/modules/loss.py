@@ -12,7 +12,7 @@ from rushlight.nn.modules.module import Module
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
     "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
-    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
+    "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
     "TripletMarginLoss", "TripletMarginWithDistanceLoss",
 ]  # fmt: skip
 
@@ -262,6 +262,14 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of scores (N, C) and targets (N, C) of 0 and 1."""
         return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
+
+
+class MultiLabelMarginLoss(_Loss):
+    """The hinge loss between several right classes and all others; targets (N, C) list the right ones, then -1."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of scores (N, C) and class indices (N, C)."""
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class SoftMarginLoss(_Loss):

@@ -10,7 +10,8 @@ from rushlight.nn.modules.module import Module
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d",
+    "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
 ]  # fmt: skip
 
 
@@ -75,6 +76,93 @@ class MaxPool3d(_MaxPool):
     """Maximum over windows of (N, C, D, H, W) or (C, D, H, W)."""
 
     _operator = "max_pool3d"
+
+
+class _MaxUnpool(Module):
+    """Undoes a maximum pooling that returned indices."""
+
+    _ndim = 0
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size = spread(kernel_size, self._ndim)
+        self.stride = spread(kernel_size if stride is None else stride, self._ndim)
+        self.padding = spread(padding, self._ndim)
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """Put the values of `input` where the maxima were, and zeros elsewhere."""
+        unpool = getattr(F, f"max_unpool{self._ndim}d")
+        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Undoes `MaxPool1d(return_indices=True)`."""
+
+    _ndim = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Undoes `MaxPool2d(return_indices=True)`.
+
+    Example: `nn.MaxUnpool2d(2)(*nn.MaxPool2d(2, return_indices=True)(torch.randn(1, 1, 4, 4))).shape  # (1, 1, 4, 4)`
+    """
+
+    _ndim = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Undoes `MaxPool3d(return_indices=True)`."""
+
+    _ndim = 3
+
+
+class _LPPool(Module):
+    """The p-norm over windows."""
+
+    __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
+
+    _operator = ""
+
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Any) -> Any:
+        """Take the norm of each window."""
+        return getattr(F, self._operator)(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """p-norm over windows of (N, C, L) or (C, L)."""
+
+    _operator = "lp_pool1d"
+
+
+class LPPool2d(_LPPool):
+    """p-norm over windows of (N, C, H, W) or (C, H, W)."""
+
+    _operator = "lp_pool2d"
+
+
+class LPPool3d(_LPPool):
+    """p-norm over windows of (N, C, D, H, W) or (C, D, H, W)."""
+
+    _operator = "lp_pool3d"
 
 
 class _AvgPool(Module):
