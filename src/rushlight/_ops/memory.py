@@ -50,9 +50,12 @@ def to_dtype(x: Any, dtype: DType) -> Any:
 @operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, numbers=("src",), node="CopyBackwards")
 def copy(x: Any, source: Any, non_blocking: bool) -> Any:
     """`source` in the shape and dtype of `input`; `copy_` writes it there."""
-    if getattr(source, "weak", False):
-        return build.broadcast_to(build.convert(source, x.dtype), x.shape)
     return build.broadcast_to(build.convert(source, x.dtype), x.shape)
+
+
+@copy.gradient
+def _(ct: Any, out: Any, x: Any, source: Any, non_blocking: bool) -> Any:
+    return build.zeros_like(x), build.convert(build.sum_to(ct, source.shape), source.dtype)
 
 
 @operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False, numbers=("value",))
@@ -79,7 +82,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     return build.zeros_like(x)
 
 
-def _index_node(input: Any, index: Any) -> str:  # noqa: A002
+def _index_node(input: Any, index: Any) -> str:
     """PyTorch applies one view operator per item; the last one names the node."""
     names = {"i": "SelectBackward0", "s": "SliceBackward0", "n": "UnsqueezeBackward0"}
     for item in reversed(index):
