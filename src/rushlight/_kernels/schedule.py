@@ -125,6 +125,7 @@ class Schedule:
         for i, value in enumerate(self.graph.outputs):
             wanted.setdefault(id(value), []).append(i)
         self.uses = _count_uses(self.graph)
+        self.users = {id(x): node for node in self.graph.nodes for x in node.inputs}
         self._trees: dict[int, tuple[frozenset[int], float, bool]] = {}
         for value in self.graph.inputs:
             self._store_outputs(value, wanted)
@@ -348,14 +349,13 @@ class Schedule:
         targets = []
         values = [self._rounded(value, wanted) for value in node.outputs]
         for value in values:
-            home = next((self.targets[i] for i in wanted.get(id(value), ()) if i not in self.aliases), None)
-            targets.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+            targets.append(self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         special = Special(node, group, targets)
         prepare_special(special)
         self.groups.append(special)
         self._commit()
         for value, target in zip(values, targets, strict=True):
-            self.placed[id(value)] = (target, number)
+            self._place_all(value, target, number, wanted)
         self.notes.append(f"group {number}: {node.prim.name}")
 
     def _rounded(self, value: Value, wanted: dict[int, list[int]]) -> Value:
@@ -372,14 +372,45 @@ class Schedule:
         outputs = []
         number = len(self.groups)
         for value in node.outputs:
-            home = next((self.targets[i] for i in wanted.get(id(value), ()) if i not in self.aliases), None)
+            home = self._home(value, wanted)
             if home is not None and home.strides != contiguous_strides(value.shape):
                 home = None
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         self.groups.append(Extern(node, inputs, outputs))
         for value, target in zip(node.outputs, outputs, strict=True):
-            self.placed[id(value)] = (target, number)
+            self._place_all(value, target, number, wanted)
         self.notes.append(f"group {number}: calls {node.prim.name}")
+
+    def _home(self, value: Value, wanted: dict[int, list[int]]) -> Source | None:
+        """The memory of the new output that is this value, or that is this value in another shape."""
+        for v in self._reshaped(value):
+            for i in wanted.get(id(v), ()):
+                target = self.targets[i]
+                if i in self.aliases:
+                    continue
+                if v is value:
+                    return target
+                if is_contiguous(v.shape, target.strides):
+                    return Source(target.buffer, contiguous_strides(value.shape))
+        return None
+
+    def _reshaped(self, value: Value) -> list[Value]:
+        """A value and its reshapes, as far as each is used once."""
+        chain = [value]
+        while self.uses.get(id(chain[-1]), 0) == 1:
+            user = self.users[id(chain[-1])]
+            if user.prim.name != "reshape":
+                break
+            chain.append(user.outputs[0])
+        return chain
+
+    def _place_all(self, value: Value, target: Source, number: int, wanted: dict[int, list[int]]) -> None:
+        """Note where a value lies, also under the shape in which it is an output."""
+        self.placed[id(value)] = (target, number)
+        for v in self._reshaped(value)[1:]:
+            for i in wanted.get(id(v), ()):
+                if self.targets[i].buffer is target.buffer:
+                    self.placed[id(v)] = (self.targets[i], number)
 
     def as_source(self, value: Value, dense: bool = False) -> Source:
         """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose.
