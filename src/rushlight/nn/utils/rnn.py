@@ -1,13 +1,17 @@
-"""Sequences of different lengths in one tensor."""
+"""Sequences of different lengths in one tensor: padded, or packed step by step."""
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
 
-__all__ = ["pad_sequence", "unpad_sequence"]
+__all__ = [
+    "PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence",
+    "unpack_sequence", "unpad_sequence",
+]  # fmt: skip
 
 
 def pad_sequence(
@@ -56,3 +60,139 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [sequence[: int(length)] for sequence, length in zip(padded_sequences, lengths, strict=True)]
+
+
+# ***** packed sequences *****
+
+
+class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])):
+    """Sequences, longest first, stored step by step: `data` holds the first elements of all, then the second ones, ...
+
+    `batch_sizes` (int64) says how many sequences reach each step; the two permutations lead from the caller's order to the
+    sorted one and back, None if they are equal. Made by `pack_padded_sequence` and `pack_sequence`.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+    ) -> PackedSequence:
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        if batch_sizes is None:
+            if not (isinstance(data, (list, tuple)) and len(data) == 2):
+                raise AssertionError("Expected data to be a list or tuple of length 2")
+            data, batch_sizes = data
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """Convert the data; itself if there is nothing to do."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        return type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
+
+    def double(self) -> PackedSequence:
+        """The data as float64."""
+        return self.to(dtype=rushlight.float64)
+
+    def float(self) -> PackedSequence:
+        """The data as float32."""
+        return self.to(dtype=rushlight.float32)
+
+    def half(self) -> PackedSequence:
+        """The data as float16."""
+        return self.to(dtype=rushlight.float16)
+
+    def cpu(self) -> PackedSequence:
+        """The data on the CPU."""
+        return self.to(device="cpu")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the data are on a GPU."""
+        return bool(self.data.is_cuda)
+
+
+def invert_permutation(permutation: Any) -> Any:
+    """The permutation that undoes `permutation`; None for None."""
+    if permutation is None:
+        return None
+    places = rushlight.arange(permutation.numel(), device=permutation.device)
+    return rushlight.empty_like(permutation).scatter_(0, permutation, places)
+
+
+def pack_padded_sequence(
+    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack a padded tensor (L, N, *), or (N, L, *) if `batch_first`, whose sequences have the given lengths.
+
+    With `enforce_sorted` the lengths must not increase; without it the sequences are sorted here, and the result remembers
+    the order. Raises `RuntimeError` for lengths that do not fit.
+    """
+    lengths = rushlight.as_tensor(lengths).to(dtype=rushlight.int64)
+    sorted_indices = None
+    if not enforce_sorted:
+        lengths, sorted_indices = rushlight.sort(lengths, descending=True)
+        input = input.index_select(0 if batch_first else 1, sorted_indices)
+    sizes = lengths.tolist()
+    sequence = input.transpose(0, 1) if batch_first else input
+    batch = sequence.size(1)
+    _check_lengths(sizes, batch, sequence.size(0))
+    batch_sizes = [sum(1 for size in sizes if size > step) for step in range(sizes[0])]
+    places = [step * batch + i for step, count in enumerate(batch_sizes) for i in range(count)]
+    flat = sequence.reshape(sequence.size(0) * batch, *sequence.shape[2:])
+    data = flat.index_select(0, rushlight.tensor(places, dtype=rushlight.int64))
+    return PackedSequence(data, rushlight.tensor(batch_sizes, dtype=rushlight.int64), sorted_indices)
+
+
+def _check_lengths(sizes: list[int], batch: int, longest: int) -> None:
+    if len(sizes) != batch:
+        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={batch})")
+    if any(size <= 0 for size in sizes):
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
+    if any(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement."
+        )
+    if sizes and sizes[0] > longest:
+        raise RuntimeError(f"Expected lengths of at most {longest} (the size of the padded dimension), but got {sizes[0]}")
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> tuple[Any, Any]:
+    """Undo `pack_padded_sequence`: the padded tensor, in the caller's order, and the lengths."""
+    counts = sequence.batch_sizes.tolist()
+    length = len(counts) if total_length is None else total_length
+    if length < len(counts):
+        raise ValueError(
+            "Expected total_length to be at least the length of the longest sequence in input, but got "
+            f"total_length={total_length} and max sequence length being {len(counts)}"
+        )
+    batch = counts[0]
+    data = sequence.data
+    places = [step * batch + i for step, count in enumerate(counts) for i in range(count)]
+    flat = data.new_full((length * batch, *data.shape[1:]), padding_value)
+    flat = flat.index_copy(0, rushlight.tensor(places, dtype=rushlight.int64), data)
+    padded = flat.reshape(length, batch, *data.shape[1:])
+    lengths = rushlight.tensor([sum(1 for c in counts if c > i) for i in range(batch)], dtype=rushlight.int64)
+    if batch_first:
+        padded = padded.transpose(0, 1)
+    order = sequence.unsorted_indices
+    if order is not None:
+        return padded.index_select(0 if batch_first else 1, order), lengths.index_select(0, order)
+    return padded, lengths
+
+
+def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+    """Pack a list of tensors (L_i, *)."""
+    lengths = rushlight.tensor([sequence.size(0) for sequence in sequences], dtype=rushlight.int64)
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+    """Undo `pack_sequence`: a list of tensors (L_i, *)."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,0 +1,119 @@
+"""Recurrent networks over tensors: one step of each kind of cell, and layers of steps over (packed) sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rushlight
+
+__all__ = ["CELLS", "run_layers"]
+
+# A cell takes the projected input, the state (a tuple) and the weights of the recurrence, and returns the next state; the
+# first part of a state is what the layer puts out.
+
+
+def tanh_cell(projected: Any, state: tuple[Any, ...], weight: Any, bias: Any, _: Any) -> tuple[Any, ...]:
+    """h' = tanh(projected + W h + b)."""
+    return (rushlight.tanh(projected + rushlight.nn.functional.linear(state[0], weight, bias)),)
+
+
+def relu_cell(projected: Any, state: tuple[Any, ...], weight: Any, bias: Any, _: Any) -> tuple[Any, ...]:
+    """h' = max(projected + W h + b, 0)."""
+    return (rushlight.relu(projected + rushlight.nn.functional.linear(state[0], weight, bias)),)
+
+
+def lstm_cell(projected: Any, state: tuple[Any, ...], weight: Any, bias: Any, shrink: Any) -> tuple[Any, ...]:
+    """c' = f * c + i * g, h' = o * tanh(c'), with the gates i, f, g, o in this order; `shrink` projects h'."""
+    hidden, cell = state
+    gates = projected + rushlight.nn.functional.linear(hidden, weight, bias)
+    i, f, g, o = gates.chunk(4, -1)
+    cell = rushlight.sigmoid(f) * cell + rushlight.sigmoid(i) * rushlight.tanh(g)
+    hidden = rushlight.sigmoid(o) * rushlight.tanh(cell)
+    return (hidden if shrink is None else rushlight.nn.functional.linear(hidden, shrink)), cell
+
+
+def gru_cell(projected: Any, state: tuple[Any, ...], weight: Any, bias: Any, _: Any) -> tuple[Any, ...]:
+    """h' = n + z * (h - n) with the gates r, z and the candidate n = tanh(. + r * .), in this order."""
+    hidden = state[0]
+    input_r, input_z, input_n = projected.chunk(3, -1)
+    hidden_r, hidden_z, hidden_n = rushlight.nn.functional.linear(hidden, weight, bias).chunk(3, -1)
+    r = rushlight.sigmoid(input_r + hidden_r)
+    z = rushlight.sigmoid(input_z + hidden_z)
+    n = rushlight.tanh(input_n + r * hidden_n)
+    return ((hidden - n) * z + n,)
+
+
+CELLS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "RNN_TANH": tanh_cell,
+    "RNN_RELU": relu_cell,
+    "LSTM": lstm_cell,
+    "GRU": gru_cell,
+}
+
+
+def run_layers(
+    mode: str,
+    data: Any,
+    batch_sizes: list[int],
+    state: tuple[Any, ...],
+    weights: list[list[Any]],
+    directions: int,
+    dropout: float,
+    training: bool,
+) -> tuple[Any, tuple[Any, ...]]:
+    """Run all layers over packed data.
+
+    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` how many of them
+    still run at each step. `state` holds tensors (layers * directions, batch, features), `weights` for each layer and
+    direction [w_ih, w_hh, b_ih, b_hh, w_hr], None for what is absent. Returns the outputs, packed alike, and the last state.
+    """
+    last: list[tuple[Any, ...]] = []
+    layers = len(weights) // directions
+    for layer in range(layers):
+        parts = []
+        for direction in range(directions):
+            k = layer * directions + direction
+            start = tuple(part[k] for part in state)
+            out, end = _run_direction(CELLS[mode], data, batch_sizes, start, weights[k], backwards=direction == 1)
+            parts.append(out)
+            last.append(end)
+        data = parts[0] if directions == 1 else rushlight.cat(parts, -1)
+        if dropout and layer < layers - 1:
+            data = rushlight.nn.functional.dropout(data, dropout, training)
+    return data, tuple(rushlight.stack(list(part)) for part in zip(*last, strict=True))
+
+
+def _run_direction(
+    cell: Callable[..., tuple[Any, ...]],
+    data: Any,
+    batch_sizes: list[int],
+    start: tuple[Any, ...],
+    weights: list[Any],
+    backwards: bool,
+) -> tuple[Any, tuple[Any, ...]]:
+    w_ih, w_hh, b_ih, b_hh, shrink = weights
+    # The inputs of all steps are projected at once; only the recurrence goes step by step.
+    steps = rushlight.nn.functional.linear(data, w_ih, b_ih).split(batch_sizes)
+    outputs: list[Any] = []
+    finished: list[tuple[Any, ...]] = []
+    order = range(len(steps) - 1, -1, -1) if backwards else range(len(steps))
+    running = batch_sizes[-1] if backwards else batch_sizes[0]
+    state = tuple(part[:running] for part in start)
+    for t in order:
+        size = batch_sizes[t]
+        if size < running:  # forwards: the shortest sequences end here
+            finished.append(tuple(part[size:] for part in state))
+            state = tuple(part[:size] for part in state)
+        elif size > running:  # backwards: longer sequences begin here
+            state = tuple(
+                rushlight.cat([part, first[running:size]]) for part, first in zip(state, start, strict=True)
+            )
+        running = size
+        state = cell(steps[t], state, w_hh, b_hh, shrink)
+        outputs.append(state[0])
+    if backwards:
+        outputs.reverse()
+    if finished:
+        state = tuple(rushlight.cat(list(parts)) for parts in zip(state, *reversed(finished), strict=True))
+    return rushlight.cat(outputs), state
