@@ -27,7 +27,6 @@ from rushlight._types.promotion import can_cast, default_dtype, promote
 
 __version__ = "0.1.0"
 
-globals().update(_surface.SPACES["torch"])
 globals().update(FORMATS)
 globals().update(SPARSE_LAYOUTS)
 for _dtype in DTYPES:
@@ -41,6 +40,8 @@ promote_types = promote
 inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
 newaxis = None
 
+# Functions are made, and pages loaded, when they are first asked for: see `__getattr__`.
+_FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
     "_C", "autograd", "backends", "func", "hub", "linalg", "nn", "optim", "random", "return_types", "serialization", "special", "testing",
@@ -61,7 +62,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM_PAGES:
+    if name in _FUNCTIONS:
+        value = _FUNCTIONS[name]
+    elif name in _FROM_PAGES:
         value = getattr(import_module(f"rushlight.{_FROM_PAGES[name]}"), name)
     elif name in _PAGES:
         try:
@@ -74,3 +77,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"rushlight has no '{name}' yet")
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FUNCTIONS, *_PAGES, *_FROM_PAGES})

@@ -49,43 +49,49 @@ class Operator:
       where the argument is listed in `static`.
     - `kind`: "graph" or "view".
 
-    `schema.name` is the public name; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
+    `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
     An argument that was not given, or equals its default, stays in the call as that literal, so that a body can leave out `alpha * x`
     when alpha is 1.
     """
 
-    __slots__ = (
-        "aliases", "body", "doc", "gradient_rule", "inplace", "inplace_spaces", "kind", "like", "limits", "method", "name", "node", "numbers", "out",
-        "promote", "promote_over", "samples", "schema", "spaces", "static", "tags",
-    )  # fmt: skip
+    promote: str | None = None
+    promote_over: tuple[str, ...] | None = None
+    schema: Schema
+    like: str
+    spaces: tuple[str, ...] = ("torch",)
+    method: bool | str = True
+    inplace: bool = False
+    inplace_spaces: tuple[str, ...]
+    out: bool = False
+    static: tuple[str, ...] = ()
+    node: str | Callable[..., str]
+    aliases: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    limits: str = ""
+    samples: Callable[[], Any] | None = None
+    gradient_rule: Callable[..., Any] | None = None
+    doc: str | None
 
-    def __init__(self, schema: Schema, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
-        self.schema, self.body, self.kind = schema, body, kind
-        self.name: str = options.pop("name", schema.name)
-        self.doc = options.pop("doc", body.__doc__)
-        self.promote: str | None = options.pop("promote", None)
-        self.promote_over: tuple[str, ...] | None = options.pop("promote_over", None)
-        self.like: str = options.pop("like", "operands" if self.promote in ("same", "float") else "contiguous")
-        self.spaces: tuple[str, ...] = options.pop("spaces", ("torch",))
-        self.method: bool | str = options.pop("method", True)
-        self.inplace: bool = options.pop("inplace", False)
-        self.inplace_spaces: tuple[str, ...] = options.pop("inplace_spaces", self.spaces)
-        self.out: bool = options.pop("out", False)
-        self.static: tuple[str, ...] = options.pop("static", ())
-        self.node: str | Callable[..., str] = options.pop("node", default_node_name(self.name))
-        self.aliases: tuple[str, ...] = options.pop("aliases", ())
-        self.numbers: tuple[str, ...] = options.pop("numbers", ())
-        self.tags: tuple[str, ...] = options.pop("tags", ())
-        self.limits: str = options.pop("limits", "")
-        self.samples: Callable[[], Any] | None = options.pop("samples", None)
-        self.gradient_rule: Callable[..., Any] | None = None
-        if options:
-            raise TypeError(f"operator {self.name!r}: unknown options {sorted(options)}")
-        if self.promote not in (None, "same", "float", "opmath"):
+    def __init__(self, signature: str, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
+        self.signature, self.body, self.kind = signature, body, kind
+        self.public = signature[: signature.index("(")].strip()
+        self.name: str = self.public
+        if not options.keys() <= _OPTIONS:
+            raise TypeError(f"operator {self.public!r}: unknown options {sorted(options.keys() - _OPTIONS)}")
+        self.__dict__.update(options)
+        if self.promote not in _PROMOTIONS:
             raise ValueError(f"operator {self.name!r}: unknown promotion {self.promote!r}")
         if self.name in OPERATORS:
             raise ValueError(f"operator {self.name!r} is declared twice")
         OPERATORS[self.name] = self
+
+    def __getattr__(self, name: str) -> Any:
+        """What follows from the rest is found when it is first asked for: an import declares hundreds of rows and uses none."""
+        if name not in _DERIVED:
+            raise AttributeError(f"an operator has no {name!r}")
+        value = self.__dict__[name] = _DERIVED[name](self)
+        return value
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Give a hand-written gradient: `rule(cts, outs, *inputs, **keywords)` -> one cotangent (or None) per declared tensor argument, also for
@@ -106,7 +112,21 @@ class Operator:
         return self.body(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"Operator({self.schema})"
+        return f"Operator({self.signature})"
+
+
+_OPTIONS = frozenset((
+    "aliases", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
+    "samples", "spaces", "static", "tags",
+))  # fmt: skip
+_PROMOTIONS = (None, "same", "float", "opmath")
+_DERIVED: dict[str, Callable[[Operator], Any]] = {
+    "schema": lambda op: parse_schema(op.signature),
+    "doc": lambda op: op.body.__doc__,
+    "like": lambda op: "operands" if op.promote in ("same", "float") else "contiguous",
+    "inplace_spaces": lambda op: op.spaces,
+    "node": lambda op: default_node_name(op.name),
+}
 
 
 def default_node_name(name: str) -> str:
@@ -118,7 +138,7 @@ def operator(schema: str, **options: Any) -> Callable[[Callable[..., Any]], Oper
     """Declare an operator over primitives; see the module's text and `Operator` for the options."""
 
     def declare(body: Callable[..., Any]) -> Operator:
-        return Operator(parse_schema(schema), body, "graph", options)
+        return Operator(schema, body, "graph", options)
 
     return declare
 
@@ -127,6 +147,6 @@ def view(schema: str, **options: Any) -> Callable[[Callable[..., Any]], Operator
     """Declare a view operator: the body uses only primitives with a layout rule; its results share the input's memory."""
 
     def declare(body: Callable[..., Any]) -> Operator:
-        return Operator(parse_schema(schema), body, "view", options)
+        return Operator(schema, body, "view", options)
 
     return declare

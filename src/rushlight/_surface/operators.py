@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
-from rushlight._surface.registry import binary_of, function_of, inplace_of, method_of
+from rushlight._surface.registry import LazyMethod, binary_of, function_of, inplace_of, method_of
 
 __all__ = ["install_python_operators"]
 
@@ -25,31 +25,22 @@ INPLACE = {
     "__ipow__": "pow", "__iand__": "bitwise_and", "__ior__": "bitwise_or", "__ixor__": "bitwise_xor", "__ilshift__": "bitwise_left_shift",
     "__irshift__": "bitwise_right_shift",
 }  # fmt: skip
+UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not"}
 
 
 def install_python_operators() -> None:
     """Put them on the class."""
-    made: dict[str, Any] = {}
-    from rushlight._ops.table import OPERATORS  # TEMP
-    for special, name in BINARY.items():
-        if name not in OPERATORS: continue  # TEMP
-        if name not in made:
-            made[name] = binary_of(name)
-        setattr(Tensor, special, made[name])
-    for special, name in REVERSED.items():
-        if name not in OPERATORS: continue  # TEMP
-        setattr(Tensor, special, _reversed(name))
-    for special, name in INPLACE.items():
-        if name not in OPERATORS: continue  # TEMP
-        setattr(Tensor, special, inplace_of(name))
-    Tensor.__neg__ = method_of("neg")  # type: ignore[attr-defined]
-    Tensor.__abs__ = method_of("abs")  # type: ignore[attr-defined]
-    Tensor.__invert__ = method_of("bitwise_not")  # type: ignore[attr-defined]
+    for table, make in ((BINARY, binary_of), (REVERSED, _reversed), (INPLACE, inplace_of), (UNARY, method_of)):
+        for special, name in table.items():
+            setattr(Tensor, special, LazyMethod(special, make, name))
     Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
     Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]  # noqa: PLW0108
-    reciprocal, multiply = function_of("reciprocal"), made["mul"]
-    Tensor.__rtruediv__ = lambda self, other: multiply(reciprocal(self), other)  # type: ignore[attr-defined]
-    Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
+    Tensor.__rtruediv__ = Tensor.__rdiv__ = _divide_number  # type: ignore[attr-defined]
+
+
+def _divide_number(self: Tensor, other: Any) -> Any:
+    """`2 / x`: PyTorch multiplies by the reciprocal."""
+    return binary_of("mul")(function_of("reciprocal")(self), other)
 
 
 def _reversed(name: str) -> Any:

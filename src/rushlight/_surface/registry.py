@@ -8,18 +8,81 @@ A composite is plain Python over tensors; everything with a body over primitives
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 from rushlight._engine.call import OVERRIDE, Caller, InplaceCaller, make_binary, make_function, make_inplace, make_unary
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
-__all__ = ["SPACES", "composite", "function_of", "install_operators", "method_of"]
+__all__ = ["SPACES", "Space", "composite", "function_of", "install_operators", "method_of"]
 
-SPACES: dict[str, dict[str, Any]] = {"torch": {}, "nn.functional": {}, "linalg": {}, "special": {}, "fft": {}}
+
+class Space(MutableMapping[str, Any]):
+    """The functions of one name space.  Those of the operator table are made when they are first asked for: there are
+    hundreds, and a program uses a few.
+    """
+
+    __slots__ = ("_made", "_promised")
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._promised: dict[str, tuple[Callable[[str], Any], str]] = {}
+
+    def promise(self, name: str, make: Callable[[str], Any], argument: str) -> None:
+        """`make(argument)` will be the value of `name`, unless there is one already."""
+        if name not in self._made:
+            self._promised.setdefault(name, (make, argument))
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._made.get(name)
+        if found is None:
+            make, argument = self._promised[name]
+            found = self._made[name] = make(argument)
+            self._promised.pop(name, None)
+        return found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._promised.pop(name, None)
+        self._made[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        if self._made.pop(name, None) is None:
+            del self._promised[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or name in self._promised
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._made, *self._promised])
+
+    def __len__(self) -> int:
+        return len(self._made) + len(self._promised)
+
+
+class LazyMethod:
+    """Stands on Tensor for a method that was not used yet; the first look replaces it by the real function.
+
+    Python's operators work the same way: their slots look the name up in the class.
+    """
+
+    __slots__ = ("argument", "make", "name")
+
+    def __init__(self, name: str, make: Callable[[str], Any], argument: str) -> None:
+        self.name, self.make, self.argument = name, make, argument
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        function = self.make(self.argument)
+        if Tensor.__dict__.get(self.name) is self:
+            setattr(Tensor, self.name, function)
+        return function.__get__(instance, owner)
+
+
+SPACES: dict[str, Space] = {name: Space() for name in ("torch", "nn.functional", "linalg", "special", "fft")}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
+_METHODS: dict[str, Callable[..., Any]] = {}
 _INPLACE: dict[str, Callable[..., Any]] = {}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 def composite(
@@ -31,7 +94,7 @@ def composite(
         public = _overridable(function, name) if overridable else function
         for each in (name, *aliases):
             for space in spaces:
-                SPACES.setdefault(space, {})[each] = public
+                SPACES.setdefault(space, Space())[each] = public
             if method:
                 setattr(Tensor, method if isinstance(method, str) else each, public)
         return public
@@ -63,9 +126,13 @@ def function_of(name: str) -> Callable[..., Any]:
 
 def method_of(name: str) -> Callable[..., Any]:
     """The method form of a table operator."""
-    op = OPERATORS[name]
-    required = [a for a in op.schema.arguments if a.required]
-    return make_unary(Caller(op)) if len(required) == 1 and required[0].base == "Tensor" and not required[0].is_sequence else function_of(name)
+    found = _METHODS.get(name)
+    if found is None:
+        op = OPERATORS[name]
+        required = [a for a in op.schema.arguments if a.required]
+        unary = len(required) == 1 and required[0].base == "Tensor" and not required[0].is_sequence
+        found = _METHODS[name] = make_unary(Caller(op)) if unary else function_of(name)
+    return found
 
 
 def inplace_of(name: str) -> Callable[..., Any]:
@@ -83,27 +150,29 @@ def install_operators() -> None:
 
 
 def _install(name: str, op: Operator) -> None:
-    public = op.schema.name
-    names = [public, *[a for a in op.aliases if "." not in a]]
+    names = [op.public, *[a for a in op.aliases if "." not in a]]
     for space in op.spaces:
-        table = SPACES.setdefault(space, {})
-        function = with_inplace_flag(name) if space == "nn.functional" and "inplace_flag" in op.tags else function_of(name)
+        table = SPACES.setdefault(space, Space())
+        make = with_inplace_flag if space == "nn.functional" and "inplace_flag" in op.tags else function_of
         for word in names:
-            table.setdefault(word, function)
+            table.promise(word, make, name)
     for dotted in op.aliases:
         space, dot, word = dotted.rpartition(".")
         if dot:
-            SPACES.setdefault(space, {}).setdefault(word, function_of(name))
+            SPACES.setdefault(space, Space()).promise(word, function_of, name)
     if op.method:
         for word in [op.method] if isinstance(op.method, str) else names:
-            if word not in Tensor.__dict__:
-                setattr(Tensor, word, method_of(name))
+            _install_method(word, method_of, name)
     if op.inplace:
         for word in names:
-            if word + "_" not in Tensor.__dict__:
-                setattr(Tensor, word + "_", inplace_of(name))
+            _install_method(word + "_", inplace_of, name)
             for space in op.inplace_spaces:
-                SPACES.setdefault(space, {}).setdefault(word + "_", inplace_of(name))
+                SPACES.setdefault(space, Space()).promise(word + "_", inplace_of, name)
+
+
+def _install_method(word: str, make: Callable[[str], Any], name: str) -> None:
+    if word not in Tensor.__dict__:
+        setattr(Tensor, word, LazyMethod(word, make, name))
 
 
 def with_inplace_flag(name: str) -> Callable[..., Any]:
@@ -123,4 +192,7 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
 def binary_of(name: str) -> Callable[[Any, Any], Any]:
     """The form for Python's operators."""
-    return make_binary(Caller(OPERATORS[name]))
+    found = _BINARY.get(name)
+    if found is None:
+        found = _BINARY[name] = make_binary(Caller(OPERATORS[name]))
+    return found
