@@ -213,13 +213,15 @@ def compare(ours: Any, theirs: Any, what: str) -> None:
     assert tuple(a.shape) == tuple(b.shape), what
     assert str(a.dtype) == str(b.dtype), what
     if a.numel():  # strides of single elements mean nothing
-        assert [s for s, n in zip(a.stride(), a.shape) if n > 1] == [s for s, n in zip(b.stride(), b.shape) if n > 1], what
+        assert [s for s, n in zip(a.stride(), a.shape) if n > 1] == [s for s, n in zip(b.stride(), b.shape) if n > 1], (
+            f"{what}: strides {a.stride()}, expected {b.stride()}, shape {tuple(a.shape)}"
+        )
     assert ours.requires_grad == theirs.requires_grad and ours.is_leaf == theirs.is_leaf, what
     x, y = np.asarray(a.tolist(), dtype="float64"), np.asarray(b.tolist(), dtype="float64")
     np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5 * max(1.0, np.nanmax(np.abs(y), initial=1.0)), err_msg=what)
 
 
-def run(seed: int, length: int = 10) -> None:
+def run(seed: int, length: int = 10, order: int = 1) -> None:
     program = Program(seed)
     theirs, ours = leaves(torch, program), leaves(rushlight, program)
     told: list[str] = []
@@ -240,14 +242,17 @@ def run(seed: int, length: int = 10) -> None:
         ours.append(got)
     for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):  # later in-place steps show through every view
         compare(a, b, f"seed {seed}: value {k} at the end of {'; '.join(told)}")
-    gradients(ours, theirs, f"seed {seed}: {'; '.join(told)}")
+    gradients(ours, theirs, order, f"seed {seed}: {'; '.join(told)}")
 
 
-def gradients(ours: list[Any], theirs: list[Any], text: str) -> None:
+def gradients(ours: list[Any], theirs: list[Any], order: int, text: str) -> None:
     """Backward from the last values; both modules must agree on errors of autograd as well."""
 
     def back(m: Any, values: list[Any]) -> Any:
         total = sum((v.tanh().sum() for v in values[2:] if v.requires_grad and v.is_floating_point()), m.zeros(()))
+        if order == 2 and total.requires_grad and values[0].is_leaf:
+            (grad,) = m.autograd.grad(total, values[0], create_graph=True, allow_unused=True)
+            total = total if grad is None else (grad * grad).sum() + total
         if total.requires_grad:
             total.backward()
         return total
@@ -271,3 +276,8 @@ def gradients(ours: list[Any], theirs: list[Any], text: str) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_program(seed: int) -> None:
     run(seed)
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_random_program_twice_differentiated(seed: int) -> None:
+    run(seed, length=6, order=2)

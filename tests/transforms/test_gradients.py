@@ -297,6 +297,16 @@ def test_saved_values_come_in_a_fixed_order() -> None:
     assert found == {(("input", 0), ("input", 1), ("input", 2))}
 
 
+def test_after_the_forward_all_else_is_computed_again() -> None:
+    graph = trace(softmax, [(BIG, FLOAT64)])
+    gradient = vjp(graph, [0], only=[("input", 0)])
+    assert gradient.saved == [("input", 0)] and len(gradient.forward.outputs) == 1
+    x, ct = random(BIG, FLOAT64, 1), random(BIG, FLOAT64, 2)
+    np.testing.assert_allclose(run_gradient(gradient, [x], [ct])[1][0], run_gradient(vjp(graph, [0]), [x], [ct])[1][0], atol=1e-14)
+    with pytest.raises(NotImplementedError, match="not saved"):
+        vjp(graph, [0], only=[("output", 0)])
+
+
 # ***** hand-written gradients *****
 
 

@@ -24,6 +24,7 @@ from rushlight._types.spec import Spec
 __all__ = ["Recipe", "executable", "graph_caller", "make_plan", "operand_strides"]
 
 _new = Tensor.__new__
+NOT_SAVED = "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd."
 
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
@@ -127,13 +128,9 @@ class Recipe:
         grads = grads + [None] * (total - len(grads))
         mask = [i >= n and self.out_specs[i].dtype.is_floating_point for i in range(total)]
         if self._residual is None:
-            derived = differentiate_graph(self.forward, total, self.wrt, mask)
-            where = {source: i for i, source in enumerate(self.sources)}
-            wanted = [("residual", i - n) if kind == "output" and i >= n else (kind, i) for kind, i in derived.saved]
-            missing = [s for s in wanted if s not in where]
-            if missing:
-                raise NotImplementedError(f"{self.cls.__name__}: this higher derivative needs values that were not saved: {missing}")
-            self._residual = (graph_caller(derived.graph, self.cls.__name__), [where[s] for s in wanted], derived.outputs)
+            where = {("output", n + i) if kind == "residual" else (kind, i): k for k, (kind, i) in enumerate(self.sources)}
+            derived = differentiate_graph(self.forward, total, self.wrt, mask, only=list(where))
+            self._residual = (graph_caller(derived.graph, self.cls.__name__), [where[s] for s in derived.saved], derived.outputs)
         call, picks, outputs = self._residual
         given = [self._zeros(i) if grads[i] is None else grads[i] for i in range(total) if mask[i]]
         made = call(*[saved[i] for i in picks], *given)
@@ -231,11 +228,10 @@ def make_plan(
     return _recording(run, in_specs, n_results, recipe)
 
 
-def _meta_runner(specs: Sequence[Spec]) -> Callable[..., tuple[Tensor, ...]]:
-    def run(*_: Any) -> tuple[Tensor, ...]:
-        return tuple([make(None, s, 0) for s in specs])
-
-    return run
+def _meta_runner(specs: Sequence[Spec]) -> Callable[..., Any]:
+    if len(specs) == 1:
+        return lambda *_: make(None, specs[0], 0)
+    return lambda *_: tuple([make(None, s, 0) for s in specs])
 
 
 def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in_complex: bool) -> Callable[..., Any]:
@@ -343,6 +339,8 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
             node.extra = None
             if pick >= 0:
                 held = inputs[pick]
+                if held._meta is not None and held._meta.inference:
+                    raise RuntimeError(NOT_SAVED)
                 node.saved = (held,)
                 node.where = user_code()
                 node.versions = (held._storage.version if held._storage is not None else 0,)
@@ -362,6 +360,9 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
         node.seq = next_sequence()
         node.extra = None
         node.saved = saved = [inputs[i] for i in picks]
+        for held in saved:
+            if held._meta is not None and held._meta.inference:
+                raise RuntimeError(NOT_SAVED)
         node.where = user_code() if saved else None
         node.versions = [t._storage.version if t._storage is not None else 0 for t in saved]
         out._node = node
@@ -418,6 +419,8 @@ def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tenso
     for kind, number in recipe.sources:
         if kind == "input":
             item = inputs[number]
+            if isinstance(item, Tensor) and item._meta is not None and item._meta.inference:
+                raise RuntimeError(NOT_SAVED)
         else:
             item = alias(made[number if kind == "output" else recipe.n_results + number])
         items.append(item)

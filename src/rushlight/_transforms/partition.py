@@ -42,8 +42,13 @@ def partition(
     cotangents: Sequence[Value],
     grads: Sequence[Value],
     overwritten: Collection[int] = (),
+    only: Collection[tuple[str, int]] | None = None,
 ) -> tuple[Graph, Graph, list[tuple[str, int]]]:
-    """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and where each saved value is."""
+    """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and where each saved value is.
+
+    `only` lists the sources there are when the forward has run already: all else is computed again, however dear.
+    NotImplementedError where that cannot be done.
+    """
     late = _late(nodes, cotangents)
     needed = live_nodes(nodes, grads)
     read = {v for node in needed if _is_late(node, late) for v in node.inputs if v not in late and v not in cotangents}
@@ -56,7 +61,10 @@ def partition(
             places[value] = ("input", i)
         else:
             places.pop(value, None)
-    kept = _cut(needed, inputs, read, {id(n) for n in live_nodes(nodes, outputs)}, late, places)
+    if only is not None:
+        places = {value: place for value, place in places.items() if place in only}
+    forward_nodes = {id(n) for n in live_nodes(nodes, outputs)} if only is None else set()
+    kept = _cut(needed, inputs, read, forward_nodes, late, places, fresh=only is None)
     residuals: list[Value] = []
     saved: list[tuple[str, int]] = []
     for value in kept:
@@ -82,9 +90,11 @@ def _is_late(node: Node, late: set[Value]) -> bool:
     return node.outputs[0] in late
 
 
-def _cost(value: Value, places: dict[Value, tuple[str, int]]) -> int:
+def _cost(value: Value, places: dict[Value, tuple[str, int]], fresh: bool) -> int:
     size = numel(value.shape) * value.dtype.itemsize
     kind = places.get(value, ("residual", 0))[0]
+    if value not in places and not fresh:
+        return EVER
     if kind == "input":
         return 100 * size + 2
     return 99 * size + 1 if kind == "output" else 300 * size + 6400
@@ -97,19 +107,20 @@ def _cut(
     forward: set[int],
     late: set[Value],
     places: dict[Value, tuple[str, int]],
+    fresh: bool,
 ) -> list[Value]:
-    """The values to keep, in the order in which they are made."""
+    """The values to keep, in the order in which they are made; `fresh` allows results that the forward does not give yet."""
     flow = _Flow()
     order: dict[Value, None] = dict.fromkeys(inputs)
     for value in inputs:
         flow.add("source", (value, 0), EVER)
-        flow.add((value, 0), (value, 1), _cost(value, places))
+        flow.add((value, 0), (value, 1), _cost(value, places, fresh))
     for node in needed:
         if _is_late(node, late):
             continue
         for value in node.outputs:
             order[value] = None
-            flow.add((value, 0), (value, 1), _cost(value, places))
+            flow.add((value, 0), (value, 1), _cost(value, places, fresh))
             if dear(node) and id(node) in forward:
                 flow.add("source", (value, 0), EVER)
             for item in node.inputs:
@@ -118,6 +129,8 @@ def _cut(
         if value in read:
             flow.add((value, 1), "sink", EVER)
     side = flow.source_side()
+    if flow.total >= EVER:
+        raise NotImplementedError("the backward needs values that were not saved and cannot be computed from those that were")
     return [v for v in order if (v, 0) in side and (v, 1) not in side]
 
 
@@ -126,6 +139,7 @@ class _Flow:
 
     def __init__(self) -> None:
         self.room: dict[object, dict[object, int]] = {"source": {}, "sink": {}}
+        self.total = 0
 
     def add(self, tail: object, head: object, width: int) -> None:
         """A pipe from tail to head."""
@@ -155,6 +169,7 @@ class _Flow:
             path.append((came[there], there))
             there = came[there]
         width = min(self.room[a][b] for a, b in path)
+        self.total += width
         for a, b in path:
             self.room[a][b] -= width
             self.room[b][a] += width

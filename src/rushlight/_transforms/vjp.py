@@ -65,6 +65,7 @@ def vjp(
     rule: Callable[..., Any] | None = None,
     outputs: int | None = None,
     overwritten: Collection[int] = (),
+    only: Collection[Source] | None = None,
 ) -> Gradient:
     """The gradient of `graph` with respect to the inputs `wrt`.
 
@@ -72,7 +73,8 @@ def vjp(
     `rule(cts, outs, *inputs)` is a hand-written gradient used in place of the derived one: it gets the cotangents (zeros where
     one is not defined, None for outputs that have no derivative) and returns one cotangent, or None, for every input of the graph.
     `outputs` is how many of the graph's outputs are results, when further ones are residuals for the rule.
-    `overwritten` lists inputs that will not survive the forward (in-place): they cannot be saved.
+    `overwritten` lists inputs that will not survive the forward (in-place): they cannot be saved.  `only` lists all that is at hand
+    when the forward has run already: the rest is computed again, and NotImplementedError raised where it cannot be.
     RuntimeError where a path to `wrt` leads through a primitive that has no derivative.
     """
     count = len(graph.outputs) if outputs is None else outputs
@@ -92,7 +94,7 @@ def vjp(
             grads = _by_rule(rule, cotangents, outs, count, inputs, wrt)
     given = [ct for ct in cotangents if ct is not None]
     found = [g for g in grads if g is not None]
-    forward, backward, saved = partition(builder.nodes, inputs, outs[:count], given, found, overwritten)
+    forward, backward, saved = partition(builder.nodes, inputs, outs[:count], given, found, overwritten, only)
     order = iter(range(len(found)))
     return Gradient(
         forward, backward, saved, [None if g is None else next(order) for g in grads], [j for j, flag in enumerate(mask) if flag]
