@@ -646,6 +646,7 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
 
     A row of `target` lists classes up to the first -1.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     if len(x.shape) > 2 or x.shape[-1:] == (0,):
         raise RuntimeError(
             f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"

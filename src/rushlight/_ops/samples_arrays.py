@@ -273,7 +273,8 @@ give("upsample_nearest_core", Call(Draw(1, 2, 3, 4), (6, 4), None, False), Call(
 give("upsample_linear_core", Call(Draw(1, 2, 3, 4), (6, 5), None, False), Call(Draw(1, 2, 5), (7,), None, True))
 Q = Draw(2, 2, 3, 4)
 give("sdpa_core", Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6)), Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), None, True),
-     Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 4), Draw(3, 5)), Call(Draw(1, 4, 3, 4), Draw(1, 2, 3, 4), Draw(1, 2, 3, 4), None, False, 0.3, True))  # fmt: skip
+     Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 4), Draw(3, 5)),
+     Call(Draw(1, 4, 3, 4), Draw(1, 2, 3, 4), Draw(1, 2, 3, 4), None, False, 0.3, True))  # fmt: skip
 give("dropout_core", Call(X, Draw(3, 4, dtype=BOOL), 2.0))
 
 # ***** from nothing *****

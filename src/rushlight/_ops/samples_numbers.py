@@ -150,3 +150,24 @@ give("elu", Call(X), Call(X, 0.6))
 give("celu", Call(X), Call(X, 0.6))
 give("softplus", Call(X), Call(Draw(6, low=-20, high=30), 2.0, 15.0))
 give("glu", Call(X), Call(Draw(2, 4, 3), 1))
+
+# ***** special functions *****
+
+for _name in ("i0", "special_i0e", "special_i1", "special_i1e", "special_modified_bessel_i0", "special_modified_bessel_i1",
+              "special_bessel_j0", "special_bessel_j1", "special_spherical_bessel_j0", "special_erfcx", "special_ndtr", "special_log_ndtr"):  # fmt: skip
+    give(_name, Call(Draw(12, low=-5, high=12)))
+for _name in ("special_bessel_y0", "special_bessel_y1", "special_modified_bessel_k0", "special_modified_bessel_k1",
+              "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1"):  # fmt: skip
+    give(_name, Call(Draw(12, low=0.3, high=12)))
+give("special_airy_ai", Call(Draw(12, low=-9, high=4)))
+give("special_ndtri", Call(Draw(8, low=0.02, high=0.98)))
+give("special_entr", Call(Draw(8, low=0.1, high=3)))
+give("special_zeta", Call(Draw(6, low=1.5, high=4), Draw(6, low=0.3, high=5)))
+give("polygamma", *[Call(n, Draw(5, low=0.5, high=4)) for n in (0, 1, 2, 3)])
+give("mvlgamma", Call(Draw(5, low=2, high=5), 3))
+for _letter in "tuvw":
+    for _prefix in ("", "shifted_"):
+        give(
+            f"special_{_prefix}chebyshev_polynomial_{_letter}",
+            Call(Draw(6, low=-1.8, high=1.8), Draw(6, dtype=INT64, low=-1, high=7)),
+        )

@@ -6,7 +6,7 @@ from importlib import import_module
 
 __all__ = ["TOPICS", "register_composites"]
 
-TOPICS = ("attention", "joining", "pooling", "selecting", "shapes", "statistics")
+TOPICS = ("attention", "copies", "joining", "measures", "pooling", "selecting", "shapes", "statistics")
 
 
 def register_composites() -> None:

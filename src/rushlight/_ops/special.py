@@ -1,0 +1,426 @@
+"""Functions of `torch.special` beyond the elementary ones: Bessel functions, the normal distribution, zeta, polynomials.
+
+Bessel and Airy functions are Chebyshev series near 0 and their asymptotic forms, with series for what is smooth in them, far away
+(Abramowitz and Stegun, chapters 9 and 10); the coefficients are computed, not copied: tools/make_special_tables.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._ops import special_tables as tables
+from rushlight._ops.bodies import as_float, is_number, isnan, narrow, number_value, pair, refuse
+from rushlight._ops.table import Operator, operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import FLOAT64
+
+__all__: list[str] = []
+
+ROOT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+SPECIAL: dict[str, Any] = {"promote": "float", "spaces": ("special",), "method": False, "out": True}
+
+
+def series(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
+    """A Chebyshev series on [low, high], summed by Clenshaw's rule."""
+    t = (x - (low + high) / 2.0) * (4.0 / (high - low))
+    ahead, held = build.zeros_like(x), build.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[1:-1]):
+        held, ahead = t * held - ahead + coefficient, held
+    return t * held * 0.5 - ahead + coefficients[0]
+
+
+def _function(name: str, doc: str, body: Callable[[Any], Any], key: str = "", **options: Any) -> Operator:
+    def checked(x: Any) -> Any:
+        refuse(x, name, "c")
+        return body(x)
+
+    settings = {**SPECIAL, "name": key or f"special_{name}", "doc": doc, **options}
+    return operator(f"{name}(Tensor input) -> Tensor", **settings)(checked)
+
+
+# ***** modified Bessel functions *****
+
+
+def _scaled_i(n: int, x: Any) -> Any:
+    """exp(-|x|) I_n(|x|)."""
+    size = prim.abs(x)
+    near, far = (tables.I0_NEAR, tables.I0_FAR) if n == 0 else (tables.I1_NEAR, tables.I1_FAR)
+    small = build.select(size < 8.0, size, 8.0)
+    large = build.select(size < 8.0, 8.0, size)
+    first = series(near, small, 0.0, 8.0)
+    first = first if n == 0 else first * small
+    second = series(far, 1.0 / large, 0.0, 0.125) * prim.rsqrt(large)
+    return build.select(size < 8.0, first, second)
+
+
+def _odd(x: Any, value: Any) -> Any:
+    return build.select(x < 0.0, -value, value)
+
+
+def _i0(x: Any) -> Any:
+    return prim.exp(prim.abs(x)) * _scaled_i(0, x)
+
+
+def _i1(x: Any) -> Any:
+    return _odd(x, prim.exp(prim.abs(x)) * _scaled_i(1, x))
+
+
+_i0_op = _function(
+    "i0", "The modified Bessel function I0.", _i0, key="i0", spaces=("torch", "special"), method=True, inplace=True
+)
+_i0e_op = _function("i0e", "exp(-|x|) I0(x).", lambda x: _scaled_i(0, x))
+_i1_op = _function("i1", "The modified Bessel function I1.", _i1)
+_i1e_op = _function("i1e", "exp(-|x|) I1(x).", lambda x: _odd(x, _scaled_i(1, x)))
+_function("modified_bessel_i0", "The modified Bessel function I0.", _i0)
+_function("modified_bessel_i1", "The modified Bessel function I1.", _i1)
+_i0_op.gradient(lambda ct, out, x: ct * _i1(x))
+_i0e_op.gradient(lambda ct, out, x: ct * (_odd(x, _scaled_i(1, x)) - prim.sign(x) * out))
+
+
+@_i1_op.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    zero = build.eq(x, 0.0)
+    return ct * build.select(zero, 0.5, _i0(x) - out / build.select(zero, 1.0, x))
+
+
+@_i1e_op.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    zero = build.eq(x, 0.0)
+    safe = build.select(zero, 1.0, x)
+    return ct * build.select(zero, 0.5, _scaled_i(0, x) - out * (prim.sign(x) + 1.0 / safe))
+
+
+def _scaled_k(n: int, x: Any) -> Any:
+    """exp(x) K_n(x); inf at 0, NaN below."""
+    small = build.select((x > 0.0) & (x < 2.0), x, 1.0)
+    large = build.select(x < 2.0, 2.0, x)
+    square, half_log = small * small, prim.log(small * 0.5)
+    if n == 0:
+        near = series(tables.K0_NEAR, square, 0.0, 4.0) - half_log * _i0(small)
+        far = tables.K0_FAR
+    else:
+        near = series(tables.K1_NEAR, square, 0.0, 4.0) / small + half_log * _i1(small)
+        far = tables.K1_FAR
+    value = build.select(x < 2.0, near * prim.exp(small), series(far, 1.0 / large, 0.0, 0.5) * prim.rsqrt(large))
+    return _positive_only(x, value, math.inf)
+
+
+def _positive_only(x: Any, value: Any, at_zero: float) -> Any:
+    value = build.select(build.eq(x, 0.0), at_zero, value)
+    return build.select((x < 0.0) | isnan(x), math.nan, value)
+
+
+for _n in (0, 1):
+    _function(f"scaled_modified_bessel_k{_n}", f"exp(x) K{_n}(x).", lambda x, n=_n: _scaled_k(n, x))
+    _function(
+        f"modified_bessel_k{_n}", f"The modified Bessel function K{_n}.", lambda x, n=_n: prim.exp(-x) * _scaled_k(n, x)
+    )
+
+# ***** Bessel functions *****
+
+
+def _hankel(n: int, size: Any) -> tuple[Any, Any, Any]:
+    """(sqrt(2 / pi x), P, Q) of the asymptotic form, for x >= 8."""
+    s = 1.0 / (size * size)
+    p, q = (tables.P0_FAR, tables.Q0_FAR) if n == 0 else (tables.P1_FAR, tables.Q1_FAR)
+    return prim.rsqrt(size) * ROOT_2_OVER_PI, series(p, s, 0.0, 1.0 / 64.0), series(q, s, 0.0, 1.0 / 64.0) / size
+
+
+def _bessel_j(n: int, x: Any) -> Any:
+    size = prim.abs(x)
+    small, large = build.select(size < 8.0, size, 0.0), build.select(size < 8.0, 8.0, size)
+    near = series(tables.J0_NEAR if n == 0 else tables.J1_NEAR, small * small, 0.0, 64.0)
+    near = near if n == 0 else near * small
+    scale, p, q = _hankel(n, large)
+    angle = large - (2 * n + 1) * (math.pi / 4.0)
+    far = scale * (p * prim.cos(angle) - q * prim.sin(angle))
+    value = build.select(size < 8.0, near, build.select(build.eq(size, math.inf), 0.0, far))
+    return value if n == 0 else _odd(x, value)
+
+
+def _bessel_y(n: int, x: Any) -> Any:
+    small = build.select((x > 0.0) & (x < 8.0), x, 1.0)
+    large = build.select(x < 8.0, 8.0, x)
+    square, log = small * small, prim.log(small) * (2.0 / math.pi)
+    if n == 0:
+        near = series(tables.Y0_NEAR, square, 0.0, 64.0) + log * series(tables.J0_NEAR, square, 0.0, 64.0)
+    else:
+        near = series(tables.Y1_NEAR, square, 0.0, 64.0) / small + log * small * series(
+            tables.J1_NEAR, square, 0.0, 64.0
+        )
+    scale, p, q = _hankel(n, large)
+    angle = large - (2 * n + 1) * (math.pi / 4.0)
+    far = scale * (p * prim.sin(angle) + q * prim.cos(angle))
+    return _positive_only(x, build.select(x < 8.0, near, far), -math.inf)
+
+
+for _n in (0, 1):
+    _function(f"bessel_j{_n}", f"The Bessel function J{_n}.", lambda x, n=_n: _bessel_j(n, x))
+    _function(f"bessel_y{_n}", f"The Bessel function Y{_n}.", lambda x, n=_n: _bessel_y(n, x))
+
+
+def _spherical_j0(x: Any) -> Any:
+    small = prim.abs(x) < 0.5
+    s = build.select(small, x * x, 0.0)
+    near = 1.0 - s / 6.0 * (
+        1.0 - s / 20.0 * (1.0 - s / 42.0 * (1.0 - s / 72.0 * (1.0 - s / 110.0 * (1.0 - s / 156.0))))
+    )
+    safe = build.select(small, 1.0, x)
+    return build.select(build.eq(prim.abs(x), math.inf), 0.0, build.select(small, near, prim.sin(safe) / safe))
+
+
+_function("spherical_bessel_j0", "sin(x) / x.", _spherical_j0)
+
+
+def _airy(x: Any) -> Any:
+    near = series(tables.AI_NEAR, build.select((x >= -6.0) & (x < 2.0), x, 0.0), -6.0, 2.0)
+    large = build.select(x < 2.0, 2.0, x)
+    z = large * prim.sqrt(large) * (2.0 / 3.0)
+    far = (
+        series(tables.AI_FAR, 1.0 / z, 0.0, 3.0 / (2.0 * 2.0**1.5))
+        * prim.exp(-z)
+        / (prim.sqrt(prim.sqrt(large)) * (2.0 * math.sqrt(math.pi)))
+    )
+    size = build.select(x < -6.0, -x, 6.0)
+    w = size * prim.sqrt(size) * (2.0 / 3.0)
+    s, edge = 1.0 / (w * w), (2.0 / 3.0 * 6.0**1.5) ** -2
+    angle = w + math.pi / 4.0
+    wave = prim.sin(angle) * series(tables.AI_P, s, 0.0, edge) - prim.cos(angle) * series(tables.AI_Q, s, 0.0, edge) / w
+    wave = wave / (prim.sqrt(prim.sqrt(size)) * math.sqrt(math.pi))
+    value = build.select(x < -6.0, wave, build.select(x < 2.0, near, build.select(x > 105.0, 0.0, far)))
+    return build.select(isnan(x), math.nan, value)
+
+
+_function("airy_ai", "The Airy function Ai.", _airy)
+
+# ***** the normal distribution *****
+
+
+def scaled_erfc(x: Any) -> Any:
+    """exp(x^2) erfc(x)."""
+    size = build.select(prim.abs(x) < 1e8, prim.abs(x), 1e8)
+    value = series(tables.ERFCX, (size - 3.75) / (size + 3.75), -1.0, 1.0) / (1.0 + 2.0 * size)
+    value = build.select(prim.abs(x) < 1e8, value, (1.0 / math.sqrt(math.pi)) / prim.abs(x))
+    return build.select(x < 0.0, 2.0 * prim.exp(x * x) - value, value)
+
+
+_erfcx = _function("erfcx", "exp(x^2) erfc(x), which neither overflows nor vanishes for large x.", scaled_erfc)
+_erfcx.gradient(lambda ct, out, x: ct * (2.0 * x * out - 2.0 / math.sqrt(math.pi)))
+_ndtr = _function(
+    "ndtr", "The distribution function of the normal distribution.", lambda x: 0.5 * prim.erfc(x * -math.sqrt(0.5))
+)
+_ndtr.gradient(lambda ct, out, x: ct * prim.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)))
+
+
+def _log_ndtr_body(x: Any) -> Any:
+    t = x * math.sqrt(0.5)
+    low = build.select(x < -1.0, t, -1.0)
+    high = build.select(x < -1.0, 0.0, t)
+    return build.select(x < -1.0, prim.log(scaled_erfc(-low) * 0.5) - t * t, prim.log1p(prim.erfc(high) * -0.5))
+
+
+_log_ndtr = _function("log_ndtr", "The logarithm of `ndtr`, exact in the tail.", _log_ndtr_body)
+
+
+@_log_ndtr.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    return ct * (math.sqrt(2.0 / math.pi) / scaled_erfc(x * -math.sqrt(0.5)))
+
+
+def _ndtri_body(p: Any) -> Any:
+    """Newton's steps on the logarithm of the nearer tail, from its asymptotic form."""
+    upper = p > 0.5
+    tail = build.select(upper, 1.0 - p, p)
+    inside = (tail > 0.0) & (tail < 0.5)
+    safe = build.select(inside, tail, 0.25)
+    target = prim.log(safe)
+    x = -prim.sqrt(target * -2.0) * 0.8
+    for _ in range(8):
+        t = x * -math.sqrt(0.5)
+        ratio = scaled_erfc(t)  # ndtr(x) / density(x) = ratio * sqrt(pi / 2)
+        value = prim.log(ratio * 0.5) - t * t
+        x = x - (value - target) * ratio * math.sqrt(math.pi / 2.0)
+    x = build.select(build.eq(tail, 0.5), 0.0, build.select(build.eq(tail, 0.0), -math.inf, x))
+    x = build.select(upper, -x, x)
+    return build.select((p < 0.0) | (p > 1.0) | isnan(p), math.nan, x)
+
+
+_ndtri = _function("ndtri", "The inverse of `ndtr`.", _ndtri_body)
+_ndtri.gradient(lambda ct, out, x: ct * prim.exp(out * out * 0.5) * math.sqrt(2.0 * math.pi))
+
+
+def _entropy(x: Any) -> Any:
+    positive = x > 0.0
+    value = build.select(positive, -(x * prim.log(build.select(positive, x, 1.0))), 0.0)
+    return build.select(isnan(x), x, build.select(x < 0.0, -math.inf, value))
+
+
+_entr = _function("entr", "-x log x; 0 at 0, -inf below.", _entropy)
+
+
+@_entr.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    return ct * build.select(x < 0.0, math.nan, -prim.log(x) - 1.0)
+
+
+# ***** zeta and polygamma *****
+
+# B_2k / (2k)!
+_BERNOULLI = (
+    1.0 / 12.0, -1.0 / 720.0, 1.0 / 30240.0, -1.0 / 1209600.0, 1.0 / 47900160.0, -691.0 / 1307674368000.0, 1.0 / 74724249600.0,
+    -3617.0 / 10670622842880000.0,
+)  # fmt: skip
+
+
+def _hurwitz(s: Any, q: Any, terms: int = 20) -> Any:
+    """sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin's formula after so many terms."""
+    minus = -s
+    total = prim.pow(q, minus)
+    for k in range(1, terms):
+        total = total + prim.pow(q + float(k), minus)
+    w = q + float(terms)
+    power = prim.pow(w, minus)
+    total = total + power * w / (s - 1.0) + power * 0.5
+    factor, power = s, power / w
+    for k, bernoulli in enumerate(_BERNOULLI):
+        total = total + factor * power * bernoulli
+        factor = factor * (s + float(2 * k + 1)) * (s + float(2 * k + 2))
+        power = power / (w * w)
+    return total
+
+
+def _zeta(s: Any, q: Any) -> Any:
+    whole = prim.eq(prim.floor(q), q)
+    bad = (s < 1.0) | ((q <= 0.0) & prim.bitwise_not(whole) & prim.ne(prim.floor(s), s))
+    usual = build.select(bad | ((q <= 0.0) & whole), 2.0, s)
+    value = _hurwitz(usual, build.select((q <= 0.0) & whole, 1.0, q))
+    value = build.select((q <= 0.0) & whole, math.inf, value)
+    value = build.select(bad, math.nan, value)
+    return build.select(build.eq(s, 1.0), math.inf, value)
+
+
+@operator("zeta(Tensor input, Tensor other) -> Tensor", name="special_zeta", numbers=("input", "other"), **SPECIAL)
+def zeta(s: Any, q: Any) -> Any:
+    """Hurwitz' zeta function: sum over k >= 0 of (other + k)^-input."""
+    dtype = next(v.dtype for v in (s, q) if not getattr(v, "weak", False))
+    s, q = pair(s, q)
+    refuse(s, "zeta", "c")
+    return narrow(_zeta(build.convert(s, FLOAT64), build.convert(q, FLOAT64)), dtype)
+
+
+@zeta.gradient
+def _(ct: Any, out: Any, s: Any, q: Any) -> Any:
+    """By `other` alone: the derivative by `input` is not implemented, in PyTorch neither."""
+    s, q = pair(s, q)
+    slope = _zeta(build.convert(s + 1.0, FLOAT64), build.convert(q, FLOAT64))
+    return None, -(ct * s * narrow(slope, s.dtype))
+
+
+def _polygamma(n: int, x: Any) -> Any:
+    if n == 0:
+        return prim.digamma(x)
+    wide = build.convert(x, FLOAT64)
+    value = _zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0))
+    return narrow(value, x.dtype)
+
+
+@operator("polygamma(int n, Tensor input) -> Tensor", promote="float", promote_over=("input",), out=True, method=False,
+          aliases=("special.polygamma",))  # fmt: skip
+def polygamma(n: int, x: Any) -> Any:
+    """The n-th derivative of digamma."""
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    refuse(x, "polygamma", "c")
+    return _polygamma(n, x)
+
+
+polygamma.gradient(lambda ct, out, n, x: ct * _polygamma(n + 1, x))
+
+
+@operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True,
+          aliases=("special.multigammaln",))  # fmt: skip
+def mvlgamma(x: Any, p: int) -> Any:
+    """The logarithm of the multivariate gamma function of dimension p."""
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+    total = prim.lgamma(x)
+    for k in range(1, p):
+        total = total + prim.lgamma(x - 0.5 * k)
+    return total + p * (p - 1) / 4.0 * math.log(math.pi)
+
+
+# ***** polynomials of Chebyshev, by angles within [-1, 1] and hyperbolic angles beyond *****
+
+
+def _parity(n: Any) -> Any:
+    """-1 for odd n, 1 for even ones."""
+    return 1.0 - 2.0 * prim.abs(prim.rem_trunc(n, build.full_like(n, 2.0)))
+
+
+def _angles(x: Any) -> tuple[Any, Any, Any]:
+    """(|x| <= 1, the angle whose cosine is x, the hyperbolic angle of |x|)."""
+    size = prim.abs(x)
+    inside = size <= 1.0
+    return inside, prim.acos(build.select(inside, x, 0.0)), prim.acosh(build.select(inside, 1.0, size))
+
+
+def _first_kind(x: Any, n: Any) -> Any:
+    inside, angle, beyond = _angles(x)
+    sign = build.select(x < 0.0, _parity(n), 1.0)
+    return build.select(inside, prim.cos(n * angle), sign * prim.cosh(n * beyond))
+
+
+def _second_kind(x: Any, n: Any) -> Any:
+    inside, angle, beyond = _angles(x)
+    sign = build.select(x < 0.0, _parity(n), 1.0)
+    edge = build.eq(prim.abs(x), 1.0)
+    sine, wide = prim.sin(build.select(edge, 1.0, angle)), prim.sinh(build.select(inside, 1.0, beyond))
+    value = build.select(inside, prim.sin((n + 1.0) * angle) / sine, sign * prim.sinh((n + 1.0) * beyond) / wide)
+    return build.select(edge, sign * (n + 1.0), value)
+
+
+def _third_kind(x: Any, n: Any) -> Any:
+    """cos((n + 1/2) a) / cos(a / 2)."""
+    inside, angle, beyond = _angles(x)
+    edge = build.eq(x, -1.0)
+    near = prim.cos((n + 0.5) * angle) / prim.cos(build.select(edge, 0.0, angle) * 0.5)
+    above = prim.cosh((n + 0.5) * beyond) / prim.cosh(beyond * 0.5)
+    below = _parity(n) * prim.sinh((n + 0.5) * beyond) / prim.sinh(build.select(inside, 1.0, beyond) * 0.5)
+    value = build.select(inside, near, build.select(x < 0.0, below, above))
+    return build.select(edge, _parity(n) * (2.0 * n + 1.0), value)
+
+
+def _fourth_kind(x: Any, n: Any) -> Any:
+    return _parity(n) * _third_kind(-x, n)
+
+
+def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: bool) -> None:
+    def function(x: Any, n: Any) -> Any:
+        strong = next(v for v in (x, n) if not getattr(v, "weak", False) and not is_number(v))
+        x, n = pair(
+            number_value(x, strong.dtype) if is_number(x) else x, number_value(n, strong.dtype) if is_number(n) else n
+        )
+        refuse(x, name, "c")
+        dtype = x.dtype
+        x, n = build.convert(as_float(x), FLOAT64), prim.trunc(build.convert(as_float(n), FLOAT64))
+        value = body(x * 2.0 - 1.0 if shifted else x, n)
+        return narrow(build.select(n < 0.0, 0.0, value), dtype)
+
+    operator(
+        f"{name}(Tensor input, Tensor n) -> Tensor", name=f"special_{name}", numbers=("input", "n"), doc=doc, **SPECIAL
+    )(function)
+
+
+for _letter, _body in (("t", _first_kind), ("u", _second_kind), ("v", _third_kind), ("w", _fourth_kind)):
+    _kind = {"t": "first", "u": "second", "v": "third", "w": "fourth"}[_letter]
+    _polynomial(
+        f"chebyshev_polynomial_{_letter}", f"Chebyshev's polynomial of the {_kind} kind and degree n.", _body, False
+    )
+    _polynomial(
+        f"shifted_chebyshev_polynomial_{_letter}",
+        f"Chebyshev's polynomial of the {_kind} kind and degree n at 2 x - 1.",
+        _body,
+        True,
+    )

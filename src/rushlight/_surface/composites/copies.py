@@ -1,0 +1,219 @@
+"""Views under other names: as copies (`*_copy`), as parts of complex numbers, and what is a view only where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._engine import convert
+from rushlight._engine.autograd.node import Node
+from rushlight._engine.state import GRAD, STATE
+from rushlight._engine.tensor import Tensor, edge_of, make
+from rushlight._engine.view import link_view
+from rushlight._surface.registry import composite, function_of
+from rushlight._types.spec import Spec
+
+__all__: list[str] = []
+
+
+# ***** copies of what would be views *****
+
+
+def _copy_of(name: str, make_view: Callable[..., Any]) -> None:
+    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        found = make_view(*args, **kwargs)
+        if isinstance(found, (tuple, list)):
+            if out is not None:
+                for target, part in zip(out, found, strict=True):
+                    _into(target, part)
+                return None
+            return tuple(convert.call("clone_contiguous", part) for part in found)
+        return convert.call("clone_contiguous", found) if out is None else _into(out, found)
+
+    function.__doc__ = f"`{name.removesuffix('_copy')}` as a copy."
+    composite(name, method=name == "narrow_copy")(function)
+
+
+def _into(out: Tensor, found: Tensor) -> Tensor:
+    """`found` written to `out`, which takes its shape."""
+    if out._spec.shape != found._spec.shape:
+        out.resize_(found._spec.shape)  # type: ignore[attr-defined]
+    return out.copy_(found)  # type: ignore[attr-defined, no-any-return]
+
+
+for _name in (
+    "expand", "diagonal", "permute", "narrow", "view", "t", "squeeze", "unsqueeze", "transpose", "unbind", "unfold", "split_with_sizes", "select",
+    "slice",
+):  # fmt: skip
+    _copy_of(f"{_name}_copy", lambda *args, _of=_name, **kwargs: function_of(_of)(*args, **kwargs))
+_copy_of("alias_copy", lambda input: input)
+_copy_of("split_copy", lambda input, split_size, dim=0: function_of("split")(input, split_size, dim))
+_copy_of(
+    "as_strided_copy", lambda input, size, stride, storage_offset=None: input.as_strided(size, stride, storage_offset)
+)
+_copy_of("view_as_real_copy", lambda input: view_as_real(input))
+_copy_of("view_as_complex_copy", lambda input: view_as_complex(input))
+
+
+@composite("unsafe_chunk", method=True)
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
+    """`chunk`."""
+    return function_of("chunk")(input, chunks, dim)
+
+
+@composite("unsafe_split", method=True)
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> Any:
+    """`split`."""
+    return function_of("split")(input, split_size, dim)
+
+
+@composite("unsafe_split_with_sizes", method=True)
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> Any:
+    """`split_with_sizes`."""
+    return function_of("split_with_sizes")(input, split_sizes, dim)
+
+
+@composite("tensor_split", method=True)
+def tensor_split(
+    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, sections: Any = None, indices: Any = None
+) -> Any:
+    """So many parts of sizes as equal as can be, or parts that end at the indices given, along dim."""
+    where = next((v for v in (indices_or_sections, sections, indices) if v is not None), None)
+    if isinstance(where, Tensor):
+        if where._spec.ndim > 1 or where._spec.dtype.name != "int64":
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor of dtype long, but got a "
+                f"tensor with {where._spec.ndim} dims"
+            )
+        where = where.tolist()  # type: ignore[attr-defined]
+    if not isinstance(where, int):
+        where = tuple(int(v) for v in where)
+    return function_of("tensor_split")(input, where, dim)
+
+
+# ***** the same tensor *****
+
+
+@composite("positive", method=True)
+def positive(input: Tensor) -> Tensor:
+    """+input: the tensor itself."""
+    if input._spec.dtype.kind == "b":
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+@composite("conj", method=True)
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+    return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input
+
+
+@composite("conj_physical", method=True)
+def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
+    """The complex conjugate as new numbers; a real tensor itself."""
+    if out is not None:
+        return function_of("conj_physical")(input, out=out)  # type: ignore[no-any-return]
+    return conj(input)
+
+
+@composite("resolve_conj", method=True)
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugates are never put off."""
+    return input
+
+
+@composite("resolve_neg", method=True)
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: negation is never put off."""
+    return input
+
+
+def _polygamma(self: Tensor, n: int) -> Tensor:
+    """The n-th derivative of digamma: as a method the order comes second."""
+    return function_of("polygamma")(n, self)  # type: ignore[no-any-return]
+
+
+def _polygamma_(self: Tensor, n: int) -> Tensor:
+    """`polygamma` in place."""
+    return self.copy_(_polygamma(self, n))  # type: ignore[attr-defined, no-any-return]
+
+
+Tensor.polygamma, Tensor.polygamma_ = _polygamma, _polygamma_  # type: ignore[attr-defined]
+
+# ***** complex numbers as pairs *****
+
+
+class ViewAsRealBackward0(Node):
+    """Pairs of gradients are complex gradients."""
+
+    def apply(self, grads: list[Tensor | None]) -> list[Tensor | None]:
+        return [None if grads[0] is None else view_as_complex(convert.contiguous(grads[0]))]
+
+
+class ViewAsComplexBackward0(Node):
+    """Complex gradients are pairs of gradients."""
+
+    def apply(self, grads: list[Tensor | None]) -> list[Tensor | None]:
+        return [None if grads[0] is None else view_as_real(grads[0])]
+
+
+def _seen_as(x: Tensor, spec: Spec, node: type[Node]) -> Tensor:
+    out = make(x._storage, spec, x._ptr)
+    link_view(x, out, "" if STATE.word & GRAD else "no_grad")
+    if STATE.word & GRAD and x._rg:
+        made = node()
+        made._start([edge_of(x)])
+        out._node, out._rg = made, True
+    return out
+
+
+@composite("view_as_real")
+def view_as_real(input: Tensor) -> Tensor:
+    """A complex tensor (*) as real and imaginary parts (*, 2), over the same memory."""
+    held = input._spec
+    if not held.dtype.is_complex:
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    strides = (*(2 * s for s in held.strides), 1)
+    return _seen_as(input, Spec.of(held.dtype.to_real(), held.device, (*held.shape, 2), strides), ViewAsRealBackward0)
+
+
+@composite("view_as_complex")
+def view_as_complex(input: Tensor) -> Tensor:
+    """Pairs (*, 2) as complex numbers (*), over the same memory; the pairs must lie side by side."""
+    held = input._spec
+    if held.dtype.name not in ("float32", "float64"):
+        raise RuntimeError(
+            f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {held.dtype.name}"
+        )
+    if not held.ndim:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if held.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    if held.strides[-1] != 1:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    if any(s % 2 for s in held.strides[:-1]):
+        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
+    strides = tuple(s // 2 for s in held.strides[:-1])
+    return _seen_as(
+        input, Spec.of(held.dtype.to_complex(), held.device, held.shape[:-1], strides), ViewAsComplexBackward0
+    )
+
+
+@composite("real")
+def real(input: Tensor) -> Tensor:
+    """The real parts, as a view; a real tensor itself."""
+    return function_of("select")(view_as_real(input), -1, 0) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
+
+
+@composite("imag")
+def imag(input: Tensor) -> Tensor:
+    """The imaginary parts of a complex tensor, as a view."""
+    if not input._spec.dtype.is_complex:
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return function_of("select")(view_as_real(input), -1, 1)  # type: ignore[no-any-return]
+
+
+@composite("chalf", spaces=(), method=True)
+def chalf(self: Tensor, *, memory_format: Any = None) -> Tensor:
+    """complex32, which there is not."""
+    raise NotImplementedError("chalf: complex numbers of half precision")

@@ -1,0 +1,555 @@
+"""Norms, distances, quantiles, histograms and other measures made of simpler operators."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from rushlight._engine import convert, dynamic
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64
+from rushlight._types.layout import broadcast_shapes, numel, wrap_dim
+from rushlight._types.promotion import default_dtype, result_type
+
+__all__: list[str] = []
+
+T = SPACES["torch"]
+
+
+def into(out: Any, found: Any) -> Any:
+    """A result, or `out` with the result written to it."""
+    if out is None:
+        return found
+    if out._spec.shape != found._spec.shape:
+        out.resize_(found._spec.shape)
+    return out.copy_(found)
+
+
+# ***** norms *****
+
+
+def _dims(dim: Any) -> Any:
+    return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
+
+
+@composite("norm")
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
+) -> Tensor:
+    """The p-norm of all elements or along dims; "fro" is the 2-norm, "nuc" the sum of singular values."""
+    if p == "nuc":
+        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype))  # type: ignore[no-any-return]
+    if isinstance(p, str) and p != "fro":
+        raise ValueError(f"unsupported norm type {p}")
+    order = 2.0 if p in ("fro", None) else p
+    return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype))  # type: ignore[no-any-return]
+
+
+def _norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """`torch.norm` of this tensor."""
+    return norm(self, p, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+
+
+Tensor.norm = _norm_method  # type: ignore[attr-defined]
+
+
+@composite("renorm", method=True)
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Tensor:
+    """Each slice along dim scaled down to have a p-norm of at most maxnorm."""
+    if not input.is_floating_point() and not input.is_complex():  # type: ignore[attr-defined]
+        raise RuntimeError("renorm: expected a floating point or complex tensor")
+    if p <= 0:
+        raise RuntimeError("renorm: non-positive norm not supported")
+    if input._spec.ndim < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input._spec.ndim} dimensions")
+    if maxnorm < 0:
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    at = wrap_dim(dim, input._spec.ndim)
+    others = tuple(d for d in range(input._spec.ndim) if d != at)
+    size = function_of("linalg_vector_norm")(input, p, others, True)
+    factor = T["where"](size > maxnorm, maxnorm / (size + 1e-7), 1.0)
+    return into(out, (input * factor).to(input.dtype))  # type: ignore[no-any-return, operator]
+
+
+def _renorm_(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """`renorm` in place."""
+    return self.copy_(renorm(convert.clone(self), p, dim, maxnorm))  # type: ignore[attr-defined, no-any-return]
+
+
+Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
+
+# ***** distances *****
+
+
+@composite("cdist")
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
+) -> Tensor:
+    """The p-norm distances of every row of x1 (*, P, M) to every row of x2 (*, R, M): (*, P, R)."""
+    if min(x1._spec.ndim, x2._spec.ndim) < 2:
+        raise RuntimeError("cdist only supports at least 2D tensors, X1 got: " + f"{x1._spec.ndim}D")
+    if x1._spec.shape[-1] != x2._spec.shape[-1]:
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {x1._spec.shape[-1]} X2: {x2._spec.shape[-1]}"
+        )
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
+    gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)  # type: ignore[attr-defined]
+    return function_of("linalg_vector_norm")(gap, float(p), (-1,))  # type: ignore[no-any-return]
+
+
+@composite("pdist", spaces=("torch", "nn.functional"))
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm distances of all pairs of rows."""
+    if input._spec.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {input._spec.ndim}D")
+    if p < 0:
+        raise RuntimeError("pdist only supports non-negative p values")
+    size = input._spec.shape[0]
+    first, second = T["triu_indices"](size, size, 1).unbind(0)
+    gap = function_of("index_select")(input, 0, first) - function_of("index_select")(input, 0, second)
+    return function_of("linalg_vector_norm")(gap, float(p), (-1,))  # type: ignore[no-any-return]
+
+
+def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
+    """a x b along a dim of size 3; other dims broadcast."""
+    shape = broadcast_shapes(input._spec.shape, other._spec.shape)
+    at = wrap_dim(dim, len(shape))
+    if input._spec.shape[dim] != 3 or other._spec.shape[dim] != 3:
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input._spec.shape[dim]} and {other._spec.shape[dim]}"
+        )
+    a, b = (v.expand(shape) for v in (input, other))  # type: ignore[attr-defined]
+    roll = function_of("roll")
+    return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)  # type: ignore[no-any-return]
+
+
+@composite("cross", method=True)
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = None) -> Tensor:
+    """The cross product along dim (the first of size 3 if not given)."""
+    if input._spec.ndim != other._spec.ndim:
+        raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
+    if dim is None:
+        dim = next((d for d, size in enumerate(input._spec.shape) if size == 3), None)
+        if dim is None:
+            raise RuntimeError("no dimension of size 3 in input")
+    return into(out, cross_product(input, other, dim))  # type: ignore[no-any-return]
+
+
+# ***** quantiles *****
+
+
+def _quantile(
+    name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, ignore_nan: bool
+) -> Tensor:
+    if input._spec.dtype.name not in ("float32", "float64"):
+        raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+    if not isinstance(q, Tensor):
+        q = T["tensor"](float(q), dtype=input.dtype)
+    if q._spec.dtype is not input._spec.dtype:
+        raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
+    if q._spec.ndim > 1:
+        raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
+    if not input._spec.numel:
+        raise RuntimeError(f"{name}() input tensor must be non-empty")
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise RuntimeError(
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
+        )
+    values = q.tolist() if q._spec.ndim else [q.item()]  # type: ignore[attr-defined]
+    if any(not 0 <= v <= 1 for v in values):
+        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+    flat = dim is None
+    at = 0 if flat else wrap_dim(dim, input._spec.ndim)
+    rows = input.reshape(-1) if flat else input.reshape(input._spec.shape or (1,)).movedim(at, -1)  # type: ignore[attr-defined]
+    ordered = function_of("sort")(rows, -1)[0]
+    found = _ranked(ordered, q.reshape(-1), interpolation, ignore_nan)  # (*rows, Q)
+    if keepdim:
+        found = found.reshape(*[1] * max(input._spec.ndim, 0), -1) if flat else found.unsqueeze(at)  # type: ignore[attr-defined]
+    found = found.movedim(-1, 0)  # type: ignore[attr-defined]
+    shape = found._spec.shape[1:] if not (not flat and not input._spec.ndim) else ()
+    return found.reshape((*(q._spec.shape), *shape))  # type: ignore[no-any-return]
+
+
+def _ranked(ordered: Tensor, q: Tensor, interpolation: str, ignore_nan: bool) -> Any:
+    size = ordered._spec.shape[-1]
+    missing = T["isnan"](ordered)
+    if ignore_nan:
+        last = (T["logical_not"](missing).sum(-1, keepdim=True) - 1).clamp(min=0)
+        rank = q * last.to(q.dtype)
+    else:
+        any_nan = missing.any(-1, keepdim=True)
+        rank = T["where"](
+            any_nan, float(size - 1), (q * (size - 1)).expand(*any_nan._spec.shape[:-1], q._spec.shape[0])
+        )
+    if interpolation in ("lower", "higher", "nearest"):
+        rank = {"lower": T["floor"], "higher": T["ceil"], "nearest": T["round"]}[interpolation](rank)
+    below = T["floor"](rank)
+    shape = (*ordered._spec.shape[:-1], rank._spec.shape[-1])
+    low = ordered.gather(-1, below.to(INT64).expand(shape))  # type: ignore[attr-defined]
+    if interpolation in ("lower", "higher", "nearest"):
+        return low
+    above = T["ceil"](rank).to(INT64).expand(shape)
+    weight = T["full_like"](rank, 0.5) if interpolation == "midpoint" else rank - below
+    return function_of("lerp")(low, ordered.gather(-1, above), weight.expand(shape).to(low.dtype))  # type: ignore[attr-defined]
+
+
+@composite("quantile", method=True)
+def quantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out: Any = None,
+) -> Tensor:
+    """The q-th quantiles of all elements or along dim; q in [0, 1], a number or a vector (which gives a leading dim)."""
+    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation, False))  # type: ignore[no-any-return]
+
+
+@composite("nanquantile", method=True)
+def nanquantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out: Any = None,
+) -> Tensor:
+    """`quantile` of the elements that are not NaN."""
+    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation, True))  # type: ignore[no-any-return]
+
+
+# ***** statistics of several variables *****
+
+
+@composite("cov", method=True)
+def cov(input: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """The covariance matrix of variables in rows and observations in columns."""
+    if input._spec.ndim > 2:
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input._spec.ndim} dimensions"
+        )
+    if input._spec.dtype is BOOL:
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+    x = input.reshape(1, -1) if input._spec.ndim < 2 else input  # type: ignore[attr-defined]
+    count = x._spec.shape[1]
+    x = x if x.is_floating_point() or x.is_complex() else x.to(default_dtype())
+    weights = _observation_weights(count, fweights, aweights)
+    total = float(count) if weights is None else weights.sum()
+    if weights is None:
+        middle = x.sum(1, keepdim=True) / total
+        less = max(count - correction, 0)
+    else:
+        middle = (x * weights).sum(1, keepdim=True) / total
+        less = (
+            total - correction
+            if aweights is None or correction == 0
+            else total - correction * (weights * aweights).sum() / total
+        )
+    apart = x - middle
+    scaled = apart if weights is None else apart * weights
+    right = scaled.conj().t() if scaled.is_complex() else scaled.t()
+    found = (apart @ right) / (
+        less if isinstance(less, Tensor) else T["tensor"](float(less), dtype=apart.dtype.to_real())
+    )
+    return found.squeeze()  # type: ignore[no-any-return]
+
+
+def _observation_weights(count: int, fweights: Any, aweights: Any) -> Any:
+    for what, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is not None and (w._spec.ndim > 1 or w.numel() != count):
+            raise RuntimeError(
+                f"cov(): expected {what} to have the same numel as there are observations in the input but got {w.numel()} != {count}"
+            )
+    if fweights is not None and fweights.is_floating_point():
+        raise RuntimeError("cov(): expected fweights to have integral dtype but got fweights with Float dtype")
+    if aweights is not None and not aweights.is_floating_point():
+        raise RuntimeError("cov(): expected aweights to have floating point dtype but got aweights with Long dtype")
+    for what, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is not None and w.numel() and convert.item(function_of("min_all")(w)) < 0:
+            raise RuntimeError(f"cov(): {what} cannot be negative")
+    if fweights is None or aweights is None:
+        return aweights if fweights is None else fweights
+    return fweights * aweights
+
+
+@composite("corrcoef", method=True)
+def corrcoef(input: Tensor) -> Tensor:
+    """The matrix of correlation coefficients of variables in rows."""
+    if input._spec.ndim > 2:
+        raise RuntimeError(
+            f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input._spec.ndim} dimensions"
+        )
+    c = cov(input)
+    if not c._spec.ndim:
+        return c / c  # type: ignore[operator, no-any-return]
+    root = c.diagonal()  # type: ignore[attr-defined]
+    root = T["sqrt"](real_part(root))
+    found = c / root.unsqueeze(-1) / root.unsqueeze(-2)  # type: ignore[operator]
+    return (
+        T["complex"](real_part(found).clip(-1, 1), T["imag"](found).clip(-1, 1))
+        if found.is_complex()
+        else found.clip(-1, 1)
+    )
+
+
+def real_part(x: Tensor) -> Any:
+    """The real part of a tensor that may be real."""
+    return T["real"](x) if x._spec.dtype.is_complex else x
+
+
+@composite("trapezoid", aliases=("trapz",))
+def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
+    return _areas(y, x, dx, dim).sum(dim)  # type: ignore[no-any-return]
+
+
+@composite("cumulative_trapezoid")
+def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """The running integral of y along dim by trapezoids."""
+    return _areas(y, x, dx, dim).cumsum(dim)  # type: ignore[no-any-return]
+
+
+def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
+    at = wrap_dim(dim, y._spec.ndim)
+    if not y._spec.ndim:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    size = y._spec.shape[at]
+    if size == 0:
+        return y
+    later, earlier = y.narrow(at, 1, size - 1), y.narrow(at, 0, size - 1)  # type: ignore[attr-defined]
+    if x is None:
+        return (later + earlier) * (0.5 * (1.0 if dx is None else dx))
+    if x._spec.ndim == 1:
+        gaps = function_of("diff")(x, 1, 0)
+        if x._spec.shape[0] != size:
+            raise RuntimeError("trapezoid: There must be one `x` value for each sample point")
+        gaps = gaps.reshape([-1 if d == at else 1 for d in range(y._spec.ndim)])
+    else:
+        x = x.reshape((1,) * (y._spec.ndim - x._spec.ndim) + tuple(x._spec.shape))
+        gaps = function_of("diff")(x, 1, at)
+    return (later + earlier) * gaps / 2.0
+
+
+# ***** counting *****
+
+
+@composite("bincount", method=True)
+def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
+    """How often each whole number occurs, or the sum of its weights."""
+    if input._spec.ndim != 1 or input._spec.dtype.kind not in "iu":
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is not None and weights._spec.shape != input._spec.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    if not input._spec.numel:
+        return T["zeros"](minlength, dtype=INT64)  # type: ignore[no-any-return]
+    if convert.item(function_of("min_all")(input)) < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    size = max(int(convert.item(function_of("max_all")(input))) + 1, minlength)
+    if weights is None:
+        dtype, values = INT64, T["ones"](input._spec.shape, dtype=INT64)
+    else:
+        values = weights if weights.dtype.name == "float32" else weights.to(FLOAT64)
+        dtype = values.dtype
+    return T["zeros"](size, dtype=dtype).scatter_add(0, input.to(INT64), values)  # type: ignore[attr-defined, no-any-return]
+
+
+@composite("histc", method=True)
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
+    """How many elements fall into each of `bins` equal ranges of [min, max] (of the elements' range if both are 0)."""
+    if bins <= 0:
+        raise RuntimeError("bins must be > 0")
+    x = input.reshape(-1)  # type: ignore[attr-defined]
+    low, high = float(min), float(max)
+    if low == high and input._spec.numel:
+        low, high = (float(convert.item(function_of(name)(x))) for name in ("min_all", "max_all"))
+    if low == high:
+        low, high = low - 1.0, high + 1.0
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError("max must be larger than min")
+    inside = T["logical_and"](x >= low, x <= high)
+    place = ((x - low) * (bins / (high - low))).to(INT64).clamp(0, bins - 1)
+    found = T["zeros"](bins, dtype=input.dtype).scatter_add(0, place, inside.to(input.dtype))
+    return into(out, found)  # type: ignore[no-any-return]
+
+
+# ***** sets *****
+
+
+@composite("isin")
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
+) -> Tensor:
+    """Whether each element is one of the test elements."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise ValueError("isin: at least one of elements and test_elements must be a tensor")
+    x = elements if isinstance(elements, Tensor) else T["tensor"](elements)
+    y = test_elements if isinstance(test_elements, Tensor) else T["tensor"](test_elements)
+    dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
+    x, y = x.to(dtype), y.to(dtype).reshape(-1)  # type: ignore[attr-defined]
+    found = (x.unsqueeze(-1) == y).any(-1)
+    return into(out, T["logical_not"](found) if invert else found)  # type: ignore[no-any-return]
+
+
+def _runs(ordered: Tensor) -> Any:
+    """Where a new value begins in a vector."""
+    size = ordered._spec.shape[0]
+    first = T["ones"](min(size, 1), dtype=BOOL)
+    return T["cat"]([first, ordered.narrow(0, 1, size - 1) != ordered.narrow(0, 0, size - 1)]) if size > 1 else first  # type: ignore[attr-defined]
+
+
+def _unique_of_vector(x: Tensor, sort: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    """(values, inverse, counts) of a vector; `sort` False means only neighbours are joined."""
+    size = x._spec.shape[0]
+    order = None
+    if sort:
+        x, order = function_of("sort")(x, 0, False, True)
+    begins = _runs(x)
+    places = dynamic.nonzero(begins).reshape(-1)
+    values = function_of("index_select")(x, 0, places)
+    back = None
+    if inverse:
+        back = begins.to(INT64).cumsum(0) - 1
+        if order is not None:
+            back = T["zeros"](size, dtype=INT64).scatter(0, order, back)
+    ends = (
+        T["cat"]([places.narrow(0, 1, places._spec.shape[0] - 1), T["tensor"]([size], dtype=INT64)]) if size else places
+    )
+    return values, back, ends - places if counts else None
+
+
+def _as_rows(x: Tensor) -> Any:
+    """A matrix with one row for each place of the first dim."""
+    shape = x._spec.shape
+    return x.reshape(shape[0], numel(shape[1:]))  # type: ignore[attr-defined]
+
+
+def _unique_rows(x: Tensor, dim: int, sort: bool) -> tuple[Any, Any, Any]:
+    """The same along a dim: rows are compared as Python tuples."""
+    at = wrap_dim(dim, x._spec.ndim)
+    rows = x.movedim(at, 0)  # type: ignore[attr-defined]
+    keys = [tuple(row) if isinstance(row, list) else (row,) for row in _as_rows(rows).tolist()]
+    if sort:
+        kept = sorted(set(keys))
+        number = {key: i for i, key in enumerate(kept)}
+        back = [number[key] for key in keys]
+    else:
+        kept, back = [], []
+        for key in keys:
+            if not kept or kept[-1] != key:
+                kept.append(key)
+            back.append(len(kept) - 1)
+    first = [back.index(i) for i in range(len(kept))]
+    values = function_of("index_select")(x, at, T["tensor"](first, dtype=INT64))
+    return values, T["tensor"](back, dtype=INT64), T["tensor"]([back.count(i) for i in range(len(kept))], dtype=INT64)
+
+
+def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> Any:
+    found = [values, *([back] if inverse else []), *([counts] if count else [])]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+@composite("unique", method=True)
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different values in order; with their numbers for each element, and how often each occurs."""
+    if dim is not None:
+        return _given(*_unique_rows(input, dim, True), return_inverse, return_counts)
+    values, back, counts = _unique_of_vector(input.reshape(-1), True, return_inverse, return_counts)  # type: ignore[attr-defined]
+    return _given(
+        values, None if back is None else back.reshape(input._spec.shape), counts, return_inverse, return_counts
+    )
+
+
+@composite("unique_consecutive", method=True)
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The values with repeated neighbours joined."""
+    if dim is not None:
+        return _given(*_unique_rows(input, dim, False), return_inverse, return_counts)
+    values, back, counts = _unique_of_vector(input.reshape(-1), False, return_inverse, return_counts)  # type: ignore[attr-defined]
+    return _given(
+        values, None if back is None else back.reshape(input._spec.shape), counts, return_inverse, return_counts
+    )
+
+
+@composite("searchsorted")
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+    out: Any = None,
+) -> Tensor:
+    """Where each value would stand in a sorted sequence (along the last dim): the first place, or the last with `right`."""
+    if side is not None:
+        if side not in ("left", "right"):
+            raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+        if right and side == "left":
+            raise RuntimeError(
+                "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+            )
+        right = side == "right"
+    values = input if isinstance(input, Tensor) else T["tensor"](input, dtype=sorted_sequence.dtype)
+    if sorter is not None:
+        sorted_sequence = sorted_sequence.gather(-1, sorter)  # type: ignore[attr-defined]
+    if sorted_sequence._spec.ndim > 1 and sorted_sequence._spec.shape[:-1] != values._spec.shape[:-1]:
+        raise RuntimeError(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
+            f"tensor must match, but we got boundaries tensor {list(sorted_sequence._spec.shape)} and input value tensor {list(values._spec.shape)}"
+        )
+    found = function_of("bucketize_core")(values, sorted_sequence, right)
+    return into(out, found.to(INT32) if out_int32 else found)  # type: ignore[no-any-return]
+
+
+# ***** choices and coordinates *****
+
+
+@composite("combinations")
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All ways to choose r elements of a vector, one a row."""
+    if input._spec.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input._spec.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    size = input._spec.shape[0]
+    places = list(
+        (itertools.combinations_with_replacement if with_replacement else itertools.combinations)(range(size), r)
+    )
+    if r == 0 or not places:
+        return T["empty"]((0,) if r == 0 else (0, r), dtype=input.dtype)  # type: ignore[no-any-return]
+    index = T["tensor"](places, dtype=INT64)
+    return function_of("index_select")(input, 0, index.reshape(-1)).reshape(len(places), r)  # type: ignore[no-any-return]
+
+
+@composite("unravel_index")
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Indices into the flattened shape as one tensor of indices for each dim."""
+    if indices._spec.dtype.kind not in "iu":
+        raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
+    if any(s < 0 for s in sizes):
+        raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
+    found, rest = [], indices
+    for size in reversed(sizes):
+        found.append(rest % size)
+        rest = function_of("floor_divide")(rest, size)
+    return tuple(reversed(found))
