@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.indexing import ZERO, Div, Ix, Mod, Var, delinearize, linearize
 from rushlight._kernels.loops import Builder, Item, Store, X, substitute
-from rushlight._kernels.pull import REDUCTIONS, Puller, Source, unwindow_element
+from rushlight._kernels.pull import REDUCTIONS, Puller, Source, index_before, unwindow_element
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
 
@@ -88,9 +88,12 @@ class Group:
 
     # ***** adding *****
 
-    def add_reduction(self, node: Node) -> None:
-        """Add a reducing node; Misfit when its rows are not those of this group."""
-        value = node.outputs[0]
+    def add_reduction(self, node: Node, moves: Sequence[Node] = ()) -> None:
+        """Add a reducing node; Misfit when its rows are not those of this group.
+
+        `moves` are nodes that cut or reorder its elements, one after the other: the rows are the elements that are left.
+        """
+        value = moves[-1].outputs[0] if moves else node.outputs[0]
         count = numel(value.shape)
         if not self.stages:
             self.rows = count
@@ -98,6 +101,8 @@ class Group:
         elif count != self.rows:
             raise Misfit("another number of rows")
         index = delinearize(self.row_ix, value.shape)
+        for move in reversed(moves):
+            index = index_before(move, index)
         sizes, element = reduction_body(node, index)
         loops = [Var(s, "r") for s in sizes if s != 1]
         x, position = element(self.puller, loops)

@@ -210,8 +210,6 @@ class Ix:
         whole, rest = _part(self, by)
         if 0 <= rest.lo and rest.hi < by:
             return whole
-        if rest.lo < 0:  # the constant was split below zero; leave it where it was
-            return Ix(((Div(self, by), 1),), 0)
         if len(rest.terms) == 1 and rest.const == 0:
             a, c = rest.terms[0]
             if type(a) is Div and c == 1:
@@ -231,8 +229,6 @@ class Ix:
         _, rest = _part(self, by)
         if 0 <= rest.lo and rest.hi < by:
             return rest
-        if rest.lo < 0:
-            return Ix(((Mod(self, by), 1),), 0)
         if len(rest.terms) == 1 and rest.const == 0:
             a, c = rest.terms[0]
             if type(a) is Mod and c == 1 and a.by % by == 0:
@@ -284,6 +280,9 @@ def _part(ix: Ix, by: int) -> tuple[Ix, Ix]:
     for a, c in ix.terms:
         (rest if c % by else whole).append((a, c))
     const_whole = ix.const // by
+    least = ix.const - const_whole * by + sum(c * (a.lo if c > 0 else a.hi) for a, c in rest)
+    if least < 0:  # divisions are of what is not negative
+        const_whole -= -(least // by)
     return (
         Ix(tuple((a, c // by) for a, c in whole), const_whole),
         Ix(tuple(rest), ix.const - const_whole * by),

@@ -45,6 +45,8 @@ class Facts:
     def __init__(self) -> None:
         self.places: dict[Ix, None] = {}
         self.accesses: list[tuple[Buffer, Ix, float]] = []
+        self.runs: list[float] = []  # how often each access happens in a row
+        self.work = 1
         self.cost = 1.0
         self.widest = 1
         self.operations = 0
@@ -54,6 +56,7 @@ class Facts:
     def add_store(self, s: Store) -> None:
         self.add_ix(s.ix)
         self.accesses.append((s.buffer, s.ix, 2.0))
+        self.runs.append(self.work)
         self.add(s.value)
         if s.guard is not None:
             self.add(s.guard)
@@ -85,6 +88,7 @@ class Facts:
             buffer, ix = x.value
             self.add_ix(ix)
             self.accesses.append((buffer, ix, 1.0))
+            self.runs.append(self.work)
             self.loads.append(x)
         elif x.kind == "ix":
             self.add_ix(x.value)
@@ -101,6 +105,7 @@ class Facts:
 def facts_of(stages: Iterable[Stage]) -> Facts:
     facts = Facts()
     for stage in stages:
+        facts.work = stage.work
         for item in stage.items:
             facts.add_item(item)
         for store in stage.stores:
@@ -228,19 +233,23 @@ class Nest:
     def votes(self, loops: Sequence[Var], facts: Facts) -> dict[Var, float]:
         """How much traffic would be contiguous with each variable in the lanes."""
         result = {v: 0.0 for v in loops}
-        for _, ix, weight in facts.accesses:
-            size = float(numel([a.size for a, c in ix.terms if type(a) is Var])) * weight
+        rows = numel([v.size for v in self.outer])
+        for (_, ix, weight), runs in zip(facts.accesses, facts.runs, strict=True):
+            size = numel([a.size for a, _ in ix.terms if type(a) is Var])
+            traffic = (size + rows * runs) * weight
             for a, c in ix.terms:
                 if a in result:
-                    if c == 1:
-                        result[a] += size
-                    else:
-                        result[a] -= 0.5 * size
+                    result[a] += traffic if c == 1 else -0.5 * traffic
+        for v in result:
+            if v.size < 8 and result[v] > 0:
+                result[v] *= v.size / 8
         return result
 
     def best_lane(self, loops: list[Var], facts: Facts) -> Var:
         """The variable to put into lanes: the one that makes most traffic contiguous; at a draw the innermost."""
         votes = self.votes(loops, facts)
+        if any(v.size >= 16 for v in loops):  # a handful of lanes is no use, however they lie
+            loops = [v for v in loops if v.size >= 8]
         best = loops[-1]
         for v in reversed(loops):
             enough = min(v.size, 16) / min(best.size, 16)

@@ -16,7 +16,7 @@ from rushlight._types.dtype import FLOAT32
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
-__all__ = ["REDUCTIONS", "Puller", "Source", "data_index", "is_trivial", "reduced_sizes", "unwindow_element"]
+__all__ = ["REDUCTIONS", "Puller", "Source", "data_index", "index_before", "is_trivial", "reduced_sizes", "unwindow_element"]
 
 Index = Sequence[Ix]
 # The operation that combines the elements of each reducing primitive.
@@ -202,8 +202,10 @@ def unwindow_element(p: Puller, node: Node, index: Index, offsets: Index, guard:
         at = index[d] - offsets[k] * dilation
         condition = b.both(condition, b.inrange(at, 0, (g.shape[d] - 1) * stride + 1))
         if stride != 1:
-            condition = b.both(condition, b.divides(at, stride))
-            at = at.floordiv(stride)
+            whole = -(-max(-at.lo, 0) // stride)  # whole steps that keep the divided number from being negative
+            above = at + whole * stride
+            condition = b.both(condition, b.divides(above, stride))
+            at = above.floordiv(stride) - whole
         source[d] = at
     if 0 in g.shape:
         return zero
@@ -261,6 +263,18 @@ def _trivial_reduction(p: Puller, node: Node, index: Index, guard: X | None) -> 
     rest = iter(index)
     dims = node.params["dims"]
     return p.pull(x, [ZERO if d in dims else next(rest) for d in range(len(x.shape))], guard)
+
+
+class _Catch:
+    """Stands for a puller: gives back the index that was asked for."""
+
+    def pull(self, value: Value, index: Index, guard: X | None = None) -> Any:
+        return list(index)
+
+
+def index_before(node: Node, index: Index) -> list[Ix]:
+    """The index of a node's input that its element at `index` shows, for nodes that only move elements."""
+    return _RULES[node.prim.name](_Catch(), node, index, None)  # type: ignore[arg-type,return-value]
 
 
 def reduced_sizes(node: Node) -> list[int]:

@@ -156,7 +156,7 @@ class Schedule:
         elif kind in ("scan", "scatter", "index_write"):
             self._special(node, wanted)
         elif is_reduction(node):
-            self._reduce(node)
+            self._reduce(node, self._moves(node, wanted))
 
     # ***** what is better stored than computed again *****
 
@@ -278,8 +278,22 @@ class Schedule:
                 todo.extend(v.node.inputs)
         return False
 
-    def _reduce(self, node: Node) -> None:
+    def _moves(self, node: Node, wanted: dict[int, list[int]]) -> list[Node]:
+        """The nodes that cut a reduction's results before anyone else sees them: what is cut off need not be computed."""
+        moves: list[Node] = []
         value = node.outputs[0]
+        while id(value) not in wanted and self.uses.get(id(value)) == 1:
+            user = self.users[id(value)]
+            if user.prim.name not in ("slice", "reshape", "transpose", "flip"):
+                break
+            moves.append(user)
+            value = user.outputs[0]
+        while moves and moves[-1].prim.name != "slice":
+            moves.pop()
+        return moves if numel(moves[-1].outputs[0].shape if moves else ()) else []
+
+    def _reduce(self, node: Node, moves: list[Node]) -> None:
+        value = moves[-1].outputs[0] if moves else node.outputs[0]
         rows, work = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node))
 
         def fits(group: Group) -> bool:
@@ -291,7 +305,7 @@ class Schedule:
                 s for s in reduced_sizes(node) if s != 1
             ]
 
-        number = self._join(fits, lambda g: g.add_reduction(node), f"{node.prim.name} {_name(value)}")
+        number = self._join(fits, lambda g: g.add_reduction(node, moves), f"{node.prim.name} {_name(value)}")
         self.homes[id(value)] = number
 
     def _depends(self, node: Node, group: Group) -> bool:
