@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["prepared"]
 
+FEW = 256  # the most elements that are looked for one by one rather than by sorting all
+
 
 def prepared(graph: Graph) -> Graph:
     """The graph with those primitives replaced; itself where there are none."""
@@ -46,7 +48,10 @@ def _rule(node: Node) -> Any:
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
-        return _topk_rows
+        few = 0 < node.params["k"] <= FEW and node.inputs[0].shape[node.params["dim"]] >= 4 * node.params["k"]
+        if not few:
+            return _topk_by_sort
+        return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
     if name == "conv":
         return _conv_rule(node)
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
@@ -173,16 +178,27 @@ def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups
 # ***** sorting *****
 
 
+def _last(x: Any, dim: int) -> tuple[list[int], list[int]]:
+    """The permutation that brings a dim to the end, and the one that brings it back."""
+    perm = [d for d in range(len(x.shape)) if d != dim] + [dim]
+    return perm, [perm.index(d) for d in range(len(perm))]
+
+
 def _sort_rows(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     """Sorting along the last dim, for that is what the library call does."""
-    last = len(x.shape) - 1
-    perm = [d for d in range(last + 1) if d != dim] + [dim]
-    back = [perm.index(d) for d in range(last + 1)]
-    values, places = PRIMITIVES["sort"](build.transpose(x, perm), dim=last, descending=descending, stable=stable)
-    return build.transpose(values, back), build.transpose(places, back)
+    perm, back = _last(x, dim)
+    found = PRIMITIVES["sort"](build.transpose(x, perm), dim=len(perm) - 1, descending=descending, stable=stable)
+    return tuple(build.transpose(v, back) for v in found)
 
 
 def _topk_rows(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
+    """The same for the largest or smallest few."""
+    perm, back = _last(x, dim)
+    found = PRIMITIVES["topk"](build.transpose(x, perm), k=k, dim=len(perm) - 1, largest=largest, sorted=sorted)
+    return tuple(build.transpose(v, back) for v in found)
+
+
+def _topk_by_sort(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """The first of all in order."""
     starts, stops = (0,) * len(x.shape), tuple(k if d == dim else s for d, s in enumerate(x.shape))
     found = PRIMITIVES["sort"](x, dim=dim, descending=largest, stable=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
-from rushlight._backends.cpu.sort_native import SORTS, make_sort
+from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
@@ -46,26 +46,36 @@ def _dot(step: ExternStep) -> Call:
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while
-_SORTS: dict[str, Callable[..., Any]] = {}
+_ROWS: dict[str, Callable[..., Any]] = {}
 
 
-def _sort(step: ExternStep) -> Call:
+def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more: int) -> Call:
+    """A kernel over the rows of its operand (values and places come out)."""
     x = step.inputs[0]
     name = x.dtype.name
     if name not in SORTS:
-        raise NotImplementedError(f"primitive 'sort' has no routine for {name}")
+        raise NotImplementedError(f"primitive {step.name!r} has no routine for {name}")
     n = x.shape[-1]
     if n >= 1 << 32:
-        raise NotImplementedError("primitive 'sort' takes rows of less than 2**32 elements")
+        raise NotImplementedError(f"primitive {step.name!r} takes rows of less than 2**32 elements")
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
     chunk = max(1, min(rows, _PIECE // max(n, 1)))
-    if name not in _SORTS:
-        _SORTS[name] = make_kernel_callable(native_address(make_sort(name)), f"sort_{name}")
+    key = f"{step.name} {name}"
+    if key not in _ROWS:
+        _ROWS[key] = make_kernel_callable(native_address(maker(name)), key.replace(" ", "_"))
     pieces = -(-rows // chunk)
-    ints = [pieces, int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(step.params["descending"]), chunk]
-    return _SORTS[name], ints, [x.place]
+    ints = [pieces, int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(descending), chunk, *more]
+    return _ROWS[key], ints, [x.place]
 
 
-_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot, "sort": _sort}
+def _sort(step: ExternStep) -> Call:
+    return _rows(step, make_sort, step.params["descending"])
+
+
+def _topk(step: ExternStep) -> Call:
+    return _rows(step, make_topk, step.params["largest"], step.params["k"])
+
+
+_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot, "sort": _sort, "topk": _topk}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from rushlight._backends.native import NativeFunction, extern, i8, i16, i32, i64, load, memset, native, stack, store, u8, u16, u32, u64
 from rushlight._backends.native.types import Type
 
-__all__ = ["SORTS", "make_sort"]
+__all__ = ["SORTS", "make_sort", "make_topk"]
 
-ROWS, N, DESCENDING, CHUNK = 8, 9, 10, 11
+ROWS, N, DESCENDING, CHUNK, K = 8, 9, 10, 11, 12
 SHORT = 48  # elements up to which insertion is faster
 
 malloc = extern("malloc", "ptr(i64)")
@@ -147,3 +147,53 @@ def make_sort(dtype: str) -> NativeFunction:
 
     return sort
 
+
+def make_topk(dtype: str) -> NativeFunction:
+    """The kernel that finds the first `K` of each row in order, for small K: bufs are values, places (int64), then the rows.
+
+    The best so far are kept sorted; hardly any of a long row's elements comes in.
+    """
+    memory, key, how = SORTS[dtype]
+    key_of = make_key(f"top_{dtype}", memory, key, how)
+    size, width = memory.itemsize, key.itemsize
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_topk_{dtype}")
+    def topk(bufs, ints, piece):
+        n, count = ints.i64[N], ints.i64[K]
+        first = piece * ints.i64[CHUNK]
+        last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
+        keys = malloc(count * (width + 8))
+        if keys is None:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        places = keys + count * width
+        flip: key = key(0)
+        if ints.i64[DESCENDING] != 0:
+            flip = key(0) - key(1)
+        for r in range(first, last):
+            x = bufs.ptr[2] + r * n * size
+            held = 0
+            worst: key = key(0)
+            for i in range(n):
+                k: key = key_of(load(memory, x, i)) ^ flip
+                if held == count:
+                    if k >= worst:
+                        continue
+                    held -= 1
+                j = held
+                while j > 0 and load(key, keys, j - 1) > k:
+                    store(key, keys, j, load(key, keys, j - 1))
+                    places.i64[j] = places.i64[j - 1]
+                    j -= 1
+                store(key, keys, j, k)
+                places.i64[j] = i
+                held += 1
+                worst = load(key, keys, held - 1)
+            values = bufs.ptr[0] + r * count * size
+            index = bufs.ptr[1] + r * count * 8
+            for j in range(count):
+                index.i64[j] = places.i64[j]
+                store(memory, values, j, load(memory, x, places.i64[j]))
+        free(keys)
+        return 0
+
+    return topk
