@@ -15,6 +15,7 @@ from rushlight import _surface
 # name, because they call them; those of the second only count where no operator has the name.
 _BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {"softmax": ("log_softmax", "softmax", "softmin")}
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
+    "attention": ("multi_head_attention_forward",),
     "losses": ("triplet_margin_with_distance_loss",),
     "normalization": ("batch_norm", "instance_norm"),
     "encoding": ("one_hot",),

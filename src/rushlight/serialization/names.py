@@ -89,6 +89,8 @@ def torch_global(obj: Any) -> tuple[str, str] | None:
     if not isinstance(module, str) or not (module == "rushlight" or module.startswith("rushlight.")):
         return None
     qualname = obj.__qualname__
+    if module == "rushlight.nn.modules.attention":
+        return "torch.nn.modules." + ("activation" if qualname == "MultiheadAttention" else "linear"), qualname
     if module == "rushlight.nn.modules.resizing":
         topic = "padding" if "Pad" in qualname else _RESIZING[qualname[:3]]
         return f"torch.nn.modules.{topic}", qualname

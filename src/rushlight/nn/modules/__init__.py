@@ -11,6 +11,7 @@ _FILES = {
         "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "RReLU", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
         "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
     ),
+    "attention": ("MultiheadAttention",),
     "batchnorm": ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"),
     "container": ("ModuleDict", "ModuleList", "Sequential"),
     "conv": ("Conv1d", "Conv2d", "Conv3d"),
@@ -42,6 +43,9 @@ _FILES = {
         "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
         "ReplicationPad2d", "ReplicationPad3d", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d",
         "ZeroPad2d", "ZeroPad3d",
+    ),
+    "transformer": (
+        "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
     ),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from itertools import pairwise
 from typing import Any
 
 import rushlight
@@ -151,7 +152,7 @@ def _check_lengths(sizes: list[int], batch: int, longest: int) -> None:
         raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={batch})")
     if any(size <= 0 for size in sizes):
         raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
-    if any(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
+    if any(a < b for a, b in pairwise(sizes)):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
             "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement."

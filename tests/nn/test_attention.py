@@ -1,0 +1,90 @@
+"""`MultiheadAttention` and the Transformer against stored results of PyTorch."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from tests.nn.attention_cases import ATTENTION, TRANSFORMERS, run_attention, run_transformer
+
+import rushlight as torch
+from rushlight import nn
+
+EXPECTED = json.loads(pathlib.Path(__file__).with_name("attention.json").read_text())
+
+
+def same(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for key in wanted:
+            same(found[key], wanted[key])
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for f, w in zip(found, wanted, strict=True):
+            same(f, w)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=2e-4, abs=1e-4)
+    else:
+        assert found == wanted
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention(name: str) -> None:
+    same(run_attention(torch, name), EXPECTED[name])
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_transformer(name: str, training: bool) -> None:
+    same(run_transformer(torch, name, training), EXPECTED[f"{name} {training}"])
+
+
+def test_attention_without_a_batch() -> None:
+    layer = nn.MultiheadAttention(4, 2)
+    x = torch.randn(5, 4)
+    out, weights = layer(x, x, x)
+    batched, _ = layer(*(x.unsqueeze(1),) * 3)
+    assert out.shape == (5, 4) and weights.shape == (5, 5)
+    assert torch.allclose(out, batched.squeeze(1))
+
+
+def test_a_hint_stands_for_the_causal_mask() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0)
+    x = torch.randn(6, 2, 4)
+    mask = nn.Transformer.generate_square_subsequent_mask(6)
+    assert mask[0].tolist() == [0] + [-float("inf")] * 5
+    assert torch.allclose(layer(x, mask), layer(x, mask, is_causal=True), atol=1e-6)
+    with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
+        layer(x, is_causal=True)
+
+
+def test_errors() -> None:
+    x = torch.ones(2, 3, 4)
+    layer = nn.MultiheadAttention(4, 2)
+    for bad in (
+        lambda: nn.MultiheadAttention(5, 2),
+        lambda: layer(x[0], x, x),
+        lambda: layer(x, x, x[:1]),
+        lambda: layer(x, x, x, key_padding_mask=torch.zeros(3, dtype=torch.bool)),
+        lambda: layer(x, x, x, attn_mask=torch.zeros(2, 2, dtype=torch.int64)),
+        lambda: layer(torch.ones(2, 3, 6), x, x),
+    ):
+        with pytest.raises(AssertionError):
+            bad()
+    with pytest.raises(RuntimeError, match="shape of the 2D attn_mask"):
+        layer(x, x, x, attn_mask=torch.zeros(3, 2))
+    with pytest.raises(ValueError, match="must be greater than 0"):
+        nn.MultiheadAttention(0, 1)
+    with pytest.raises(RuntimeError, match="activation should be relu/gelu, not silu"):
+        nn.TransformerEncoderLayer(4, 2, activation="silu")
+    with pytest.warns(UserWarning, match="enable_nested_tensor is True, but"):
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2), 1)
+    with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask is deprecated"):
+        layer(x, x, x, key_padding_mask=torch.zeros(3, 2, dtype=torch.bool), attn_mask=torch.zeros(2, 2))
+    with pytest.warns(UserWarning):
+        model = nn.Transformer(4, 2, 1, 1, 8)
+    for source, target in ((x, torch.ones(2, 2, 4)), (x, torch.ones(2, 3, 6))):
+        with pytest.raises(RuntimeError, match="must be equal"):
+            model(source, target)
