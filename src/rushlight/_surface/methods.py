@@ -9,10 +9,9 @@ from typing import Any
 
 from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
-
+from rushlight._engine.inplace import retain
 from rushlight._engine.override import as_subclass
-
-from rushlight._engine.state import GRAD, STATE
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.view import as_strided
 from rushlight._surface.registry import SPACES, composite
@@ -219,14 +218,15 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
-def _scalar(self: Tensor, kind: type, name: str) -> Any:
+def _scalar(self: Tensor, kind: type) -> Any:
     if self._spec.numel != 1:
-        raise (RuntimeError if name != "__index__" else TypeError)(
-            f"a Tensor with {self._spec.numel} elements cannot be converted to Scalar"
-            if name != "__index__"
-            else "only integer tensors of a single element can be converted to an index"
-        )
-    return kind(convert.item(self))
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    value = convert.item(self)
+    if isinstance(value, complex) and kind is not complex:
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type {'double' if kind is float else 'int64_t'} without overflow")
+        value = value.real
+    return kind(value)
 
 
 @method
@@ -239,17 +239,17 @@ def __bool__(self: Tensor) -> bool:
 
 @method
 def __float__(self: Tensor) -> float:
-    return float(_scalar(self, float, "__float__"))
+    return float(_scalar(self, float))
 
 
 @method
 def __int__(self: Tensor) -> int:
-    return int(_scalar(self, int, "__int__"))
+    return int(_scalar(self, int))
 
 
 @method
 def __complex__(self: Tensor) -> complex:
-    return complex(_scalar(self, complex, "__complex__"))
+    return complex(_scalar(self, complex))
 
 
 @method
@@ -282,7 +282,7 @@ def __contains__(self: Tensor, item: Any) -> bool:
 
 @method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
-    if type(self) not in plain_classes:
+    if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
         handled, made = _override(Tensor.__getitem__, self, index)  # type: ignore[attr-defined]
         if handled:
             return made  # type: ignore[no-any-return]
@@ -291,7 +291,16 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 
 @method
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
+    if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
+        handled, _ = _override(Tensor.__setitem__, self, index, value)  # type: ignore[attr-defined]
+        if handled:
+            return
     indexing.set_item(self, index, value)
+
+
+@method
+def __delitem__(self: Tensor, index: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
 
 
 @both
@@ -365,9 +374,10 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 @method
 def __copy__(self: Tensor) -> Tensor:
-    made = alias(self)
-    made._rg, made._node, made._meta = self._rg, self._node, self._meta
-    return as_subclass(made, type(self)) if type(self) is not Tensor else made
+    made = as_subclass(alias(self), type(self)) if type(self) is not Tensor else alias(self)
+    made._rg = self._rg
+    made.__dict__.update(self.__dict__)
+    return made
 
 
 # ***** copies and casts *****
@@ -547,16 +557,8 @@ def retain_grad(self: Tensor) -> None:
     node = self._node
     if node is None:
         return
-    import weakref
-
-    meta = meta_of(self)
-    if meta.retains:
-        return
-    meta.retains = True
-    extra = node.more()
-    if extra.retain is None:
-        extra.retain = {}
-    extra.retain[meta.output_nr] = weakref.ref(self)
+    if not meta_of(self).retains:
+        retain(self)
 
 
 @method

@@ -34,7 +34,7 @@ def install_python_operators() -> None:
         for special, name in table.items():
             setattr(Tensor, special, LazyMethod(special, make, name))
     Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
-    Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]  # noqa: PLW0108
+    Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]
     Tensor.__rtruediv__ = Tensor.__rdiv__ = _divide_number  # type: ignore[attr-defined]
 
 

@@ -58,7 +58,6 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         view = t.view(tuple(-1 if d == place else 1 for d in range(len(shape))))  # type: ignore[attr-defined]
         grids.append(view.expand(shape))
     if swap:
-        grids = [g.swapaxes(0, 1) for g in grids]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 

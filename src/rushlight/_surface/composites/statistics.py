@@ -59,5 +59,5 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
         raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(self._spec.shape)}}}.")
     dims = tuple(range(extra)) + tuple(extra + d for d, t in enumerate(target) if t == 1 and self._spec.shape[extra + d] != 1)
     if not dims:
-        return self
+        return convert.clone(self)
     return convert.call("sum", self, dims, True).reshape(target)  # type: ignore[no-any-return]
