@@ -185,8 +185,10 @@ def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
 
 
 @composite("new_empty_strided", spaces=(), method=True)
-def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
-                      pin_memory: bool = False) -> Tensor:
+def new_empty_strided(
+    self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """`empty_strided` with this tensor's dtype and device."""
     return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)  # type: ignore[no-any-return]
 
