@@ -56,6 +56,7 @@ def _name(type: Type) -> str:
     return str(type.name)
 
 
+# long function: the native functions inside close over one dtype's types, and each is a page of its own
 def make_sort(dtype: str) -> NativeFunction:
     """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
     memory, key, how = SORTS[dtype]
