@@ -32,6 +32,7 @@ def _kinds(op: Operator) -> list[int]:
     return kinds
 
 
+# long function: what varies per operator is bound once here, so that the function inside looks nothing up
 def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[..., Any], wrap: Any) -> Callable[..., Any]:
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
