@@ -73,7 +73,8 @@ def _analytical(function: Callable[..., Any], inputs: Sequence[Any], output: int
     with enable_grad():
         out = _outputs(function, inputs)[output]
     units = (1.0, 1.0j) if out.dtype.is_complex else (1.0,)
-    found = [np.zeros((len(units), x.numel(), out.numel()), dtype=_array(x[:0] if x.ndim else x).dtype) for x in wrt]  # type: ignore[attr-defined, index]
+    dtypes = [_array(x[:0] if x.ndim else x).dtype for x in wrt]  # type: ignore[index]
+    found = [np.zeros((len(units), x.numel(), out.numel()), dtype) for x, dtype in zip(wrt, dtypes, strict=True)]  # type: ignore[attr-defined]
     if not out.requires_grad:
         return found
     for place in range(out.numel()):  # type: ignore[attr-defined]
