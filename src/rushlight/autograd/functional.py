@@ -66,6 +66,8 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         given = _prepare(given, create_graph)
         tangents = tuple(rushlight.ones_like(x) for x in given) if v is None else _as_tuple(v, "v", "jvp")[1]
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "jvp")
+        if v is None and (len(given) != 1 or given[0].numel() != 1):  # type: ignore[attr-defined]
+            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single Tensor with a single element.")
         dummies = tuple(rushlight.zeros_like(o, requires_grad=True) for o in outputs)
         first = _filled(grad(outputs, given, dummies, create_graph=True, allow_unused=True), given, strict)
         reached = [(f, t) for f, t in zip(first, tangents, strict=True) if f.requires_grad]
@@ -94,7 +96,8 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
                 for held, g in zip(found, _filled(grads, given, strict), strict=True):
                     held.append(g)
             rows.append(tuple(
-                rushlight.stack(held).view(out.shape + x.shape) if held else rushlight.zeros(*out.shape, *x.shape) for held, x in zip(found, given, strict=True)
+                rushlight.stack(held).view(out.shape + x.shape) if held else rushlight.zeros(*out.shape, *x.shape)
+                for held, x in zip(found, given, strict=True)
             ))
     rows = [_finish(r, create_graph) for r in rows]
     if single:
