@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.autograd.engine import OPS, run_backward
+from rushlight._engine.autograd.node import GradientEdge
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor
 
@@ -13,13 +14,13 @@ __all__ = ["backward", "grad"]
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, Tensor) or value is None else tuple(value)
+    return (value,) if isinstance(value, (Tensor, GradientEdge)) or value is None else tuple(value)
 
 
 def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_batched: bool = False) -> list[Tensor]:
     """The gradients to start from: those given, checked, or one for scalars."""
     found = []
-    for out, gradient in zip(outputs, given, strict=True):
+    for out, gradient in zip(outputs, given):
         if gradient is None:
             if out._spec.numel != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -44,8 +45,6 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
 
 
 def _check_roots(outputs: Sequence[Tensor]) -> None:
-    if not outputs:
-        raise RuntimeError("backward needs at least one tensor")
     for i, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             raise TypeError(f"expected a tensor to differentiate, got {type(out).__name__}")
@@ -54,7 +53,8 @@ def _check_roots(outputs: Sequence[Tensor]) -> None:
 
 
 def backward(
-    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, grad_variables: Any = None, inputs: Any = None
+    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, grad_variables: Any = None,
+    inputs: Any = None
 ) -> None:
     """Add d(tensors)/d(leaf) to `.grad` of every leaf they depend on (or of `inputs` alone).
 
@@ -74,7 +74,7 @@ def backward(
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     _check_roots(outputs)
     given = (None,) * len(outputs) if grad_tensors is None else _tensors(grad_tensors)
-    if len(given) != len(outputs):
+    if len(given) < len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     keep = create_graph if retain_graph is None else retain_graph
     gradients = _start(outputs, given, create_graph)
@@ -111,10 +111,10 @@ def grad(
     outs, wanted = _tensors(outputs), _tensors(inputs)
     _check_roots(outs)
     for tensor in wanted:
-        if not tensor._rg:
+        if isinstance(tensor, Tensor) and not tensor._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     given = (None,) * len(outs) if grad_outputs is None else _tensors(grad_outputs)
-    if len(given) != len(outs):
+    if len(given) < len(outs):
         raise RuntimeError(f"got {len(outs)} tensors and {len(given)} gradients")
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward(outs, _start(outs, given, create_graph), keep, create_graph, wanted, accumulate=False)
