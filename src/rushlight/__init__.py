@@ -14,7 +14,14 @@ from importlib import import_module
 from typing import Any
 
 from rushlight import _surface
-from rushlight._engine.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
+from rushlight._engine.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import Device as device
 from rushlight._types.dtype import DTYPES
@@ -49,6 +56,9 @@ _PAGES = frozenset((
 ))  # fmt: skip
 _FROM_PAGES = {
     "explain": "_engine.explain",
+    "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
+    "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
+    "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
     "thread_safe_generator": "random",

@@ -7,13 +7,13 @@ A program knows nothing of memory or of how kernels run; a backend turns it into
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.digest import digest
+from rushlight._base.lazy import LazyModule
 from rushlight._kernels.groups import Group, Stage
 from rushlight._kernels.indexing import Var
-from rushlight._kernels.llvm_function import print_kernel
 from rushlight._kernels.loops import Buffer, Item, Kernel, Section, Split, Store, substitute
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
 from rushlight._kernels.prepare import prepared
@@ -25,6 +25,9 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
+    from rushlight._kernels import llvm_function
+else:
+    llvm_function = LazyModule("rushlight._kernels.llvm_function")  # kernels that are found on disk need no text
 
 __all__ = ["ExternStep", "KernelStep", "Operand", "Program", "compile_graph"]
 
@@ -44,25 +47,28 @@ class Operand:
 class KernelStep:
     """Runs a kernel: `words` are the places of its inputs, then of its arguments; `sizes` the bytes of the outputs it makes."""
 
-    __slots__ = ("big", "kernel", "sizes", "target", "words")
+    __slots__ = ("_key", "big", "kernel", "sizes", "target", "words")
 
     def __init__(self, kernel: Kernel, sizes: list[int], words: list[int], big: bool, target: Target) -> None:
         self.kernel, self.sizes, self.words, self.big, self.target = kernel, sizes, words, big, target
+        self._key: str | None = None
 
     @property
     def key(self) -> str:
         """The kernel's class: equal keys are equal machine code."""
-        t = self.target
-        return f"{t.vector_bytes} {int(t.fma)}\n{self.kernel.text()}"
+        if self._key is None:
+            t = self.target
+            self._key = f"{t.vector_bytes} {int(t.fma)}\n{self.kernel.text()}"
+        return self._key
 
     @property
     def symbol(self) -> str:
-        return "k" + hashlib.sha256(self.key.encode()).hexdigest()[:24]
+        return "k" + digest(self.key.encode()).hex()[:24]
 
     def llvm(self) -> str:
         """The LLVM module of the kernel, whose function is called `symbol`."""
         t = self.target
-        return print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
+        return llvm_function.print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
 
     def ints(self) -> list[int]:
         """The constants of a call: pieces, flags, outputs to allocate, their sizes, then the slots from word 8."""

@@ -2,14 +2,13 @@
 
     <cache dir>/<16 hex digits of the fingerprint>/<64 hex digits of the key>.o
 
-A key is the SHA-256 of the text (or of whatever else determines the object) and of the fingerprint of the machine and
-of LLVM.  A file holds a magic line, its key, the SHA-256 of its contents, and the contents; whatever does not agree is
+A key is the digest (BLAKE2b) of the text (or of whatever else determines the object) and of the fingerprint of the machine and
+of LLVM.  A file holds a magic line, its key, the digest of its contents, and the contents; whatever does not agree is
 ignored and written anew.  Files appear by rename, so readers in other processes see all of one or nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import stat
@@ -19,13 +18,14 @@ import warnings
 from importlib.util import find_spec
 
 from rushlight._backends.cpu.target import host_target
+from rushlight._base.digest import DIGEST_BYTES, digest, hasher
 from rushlight._base.knobs import Knob
 from rushlight._base.log import enabled, log
 
 __all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache"]
 
-_MAGIC = b"rushlight object 1\n"
-_HEAD = len(_MAGIC) + 32 + 32
+_MAGIC = b"rushlight object 2\n"
+_HEAD = len(_MAGIC) + 2 * DIGEST_BYTES
 _DAY = 86400.0
 _FORGOTTEN = 3600.0  # a temporary file of that age was left by a process that died
 _NUMBER = itertools.count()
@@ -57,7 +57,7 @@ class ObjectCache:
     """
 
     def __init__(self, directory: str, fingerprint: str, limit_bytes: int = 512 << 20) -> None:
-        self.fingerprint = hashlib.sha256(fingerprint.encode()).digest()
+        self.fingerprint = digest(fingerprint.encode())
         self.root, self.limit_bytes = directory, limit_bytes
         self.directory = os.path.join(directory, self.fingerprint.hex()[:16]) if directory else ""
         self._usable: bool | None = None if directory else False
@@ -66,7 +66,7 @@ class ObjectCache:
 
     def key(self, *parts: str | bytes) -> bytes:
         """The key of an object that is determined by `parts` (its LLVM text, say, and the optimisation level)."""
-        h = hashlib.sha256(self.fingerprint)
+        h = hasher(self.fingerprint)
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
             h.update(len(data).to_bytes(8, "little"))
@@ -107,9 +107,9 @@ class ObjectCache:
         finally:
             os.close(descriptor)
         body = data[_HEAD:]
-        if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : len(_MAGIC) + 32] != key:
+        if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : len(_MAGIC) + DIGEST_BYTES] != key:
             return None
-        return body if data[len(_MAGIC) + 32 : _HEAD] == hashlib.sha256(body).digest() else None
+        return body if data[len(_MAGIC) + DIGEST_BYTES : _HEAD] == digest(body) else None
 
     def put(self, key: bytes, data: bytes) -> None:
         """Store an object; an existing file is replaced."""
@@ -120,7 +120,7 @@ class ObjectCache:
             temporary = os.path.join(self.directory, f"{os.getpid()}-{next(_NUMBER)}-{key.hex()[:16]}.tmp")
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(_MAGIC + key + hashlib.sha256(data).digest() + data)
+                file.write(_MAGIC + key + digest(data) + data)
             os.replace(temporary, self.path(key))
         except OSError as error:
             # a file that vanished was cleared away by someone: this object is not kept, the next one may be
@@ -226,7 +226,7 @@ def default_cache() -> ObjectCache:
     name = (CACHE_DIR.get(), target)
     found = _DEFAULT.get(name)
     if found is None:
-        llvm = hashlib.sha256(_llvm_version()).hexdigest()
+        llvm = digest(_llvm_version()).hex()
         fingerprint = f"{target}|{llvm}|{sys.implementation.cache_tag}"
         _DEFAULT[name] = found = ObjectCache(name[0], fingerprint, CACHE_MB.get() << 20)
     return found

@@ -7,22 +7,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.log import enabled, log
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.externs import extern_call
 from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.stubs import load_kernel
 from rushlight._backends.cpu.target import host_target
-from rushlight._kernels import program as _program
+from rushlight._base.log import enabled, log
 from rushlight._kernels.nest import Target
-from rushlight._kernels.program import ExternStep, KernelStep, Program, compile_graph
+from rushlight._kernels.program import ExternStep, KernelStep, Program, compile_graph, default_target
 
 __all__ = ["Executable", "build", "compile_graph", "host"]
 
@@ -43,14 +41,7 @@ def host() -> Target:
 def generator_digest() -> bytes:
     """A digest of the code generator: kernels made by another version of it are not found again."""
     if not _GENERATOR:
-        h = hashlib.sha256()
-        root = os.path.dirname(_program.__file__)
-        for directory, _, names in sorted(os.walk(root)):
-            for name in sorted(names):
-                if name.endswith(".py"):
-                    with open(os.path.join(directory, name), "rb") as file:
-                        h.update(file.read())
-        _GENERATOR.append(h.digest())
+        _GENERATOR.append(sources_digest((*files_below("_kernels"), "_backends/cpu/jit.py")))
     return _GENERATOR[0]
 
 
@@ -175,4 +166,4 @@ def build(program: Program) -> Executable:
     return Executable(program)
 
 
-_program.default_target.value = host()
+default_target.value = host()

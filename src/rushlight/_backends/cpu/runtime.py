@@ -6,17 +6,16 @@ It holds the memory pool, the `Storage` type, the thread pool and the stub of al
 
 from __future__ import annotations
 
-import hashlib
-import os
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu import jit, limits, pool_native, stub_native, threads_native
 from rushlight._backends.cpu.cache import default_cache
+from rushlight._backends.cpu.sources import sources_digest
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import native
-from rushlight._backends.native.function import NativeFunction
+from rushlight._backends.native.function import NativeFunction, digest_of
 from rushlight._base.errors import OutOfMemoryError
 from rushlight._base.lazy import LazyModule
 
@@ -33,31 +32,14 @@ __all__ = ["Runtime", "cached_object", "compile_native", "is_loaded", "runtime"]
 
 # ***** native functions to object code *****
 
-_ROOM = os.path.dirname(os.path.dirname(__file__))
-_COMPILER = ("cpu/jit.py",)
-_LANGUAGE = ("cpu/jit.py", "native/compiler.py", "native/intrinsics.py", "native/types.py")
-_DIGESTS: dict[tuple[str, ...], bytes] = {}
-
-
-def _sources_digest(names: tuple[str, ...]) -> bytes:
-    """A digest of files of ours that decide what code comes out: a change there must not find old objects."""
-    found = _DIGESTS.get(names)
-    if found is None:
-        h = hashlib.sha256()
-        for name in names:
-            try:
-                with open(os.path.join(_ROOM, *name.split("/")), "rb") as file:
-                    h.update(file.read())
-            except OSError:  # installed without sources
-                h.update(name.encode())
-        _DIGESTS[names] = found = h.digest()
-    return found
+_COMPILER = ("_backends/cpu/jit.py",)
+_LANGUAGE = (*_COMPILER, "_backends/native/compiler.py", "_backends/native/intrinsics.py", "_backends/native/types.py")
 
 
 def cached_object(text: str, opt: str = "kernel") -> bytes:
     """Object code for LLVM text, from the disk cache or compiled now."""
     cache = default_cache()
-    key = cache.key(opt, _sources_digest(_COMPILER), text)
+    key = cache.key(opt, sources_digest(_COMPILER), text)
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(text, opt)
@@ -72,7 +54,7 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> byte
     """
     functions = list(functions)
     cache = default_cache()
-    key = cache.key("native", _sources_digest(_LANGUAGE), extra, *(f.digest() for f in functions))
+    key = cache.key("native", sources_digest(_LANGUAGE), extra, digest_of(functions))
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, "native")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
 from rushlight._backends.native.types import Extern, ExternData, Signature, Static, Type
+from rushlight._base.digest import hasher
 
-__all__ = ["NativeFunction", "native"]
+__all__ = ["NativeFunction", "digest_of", "native"]
 
 _MISSING: Any = object()
 
@@ -63,33 +63,38 @@ class NativeFunction:
             except (NameError, ValueError):
                 continue
 
-    def digest(self) -> bytes:
-        """A digest of the function's code, its constants and everything it calls; needs no parsing."""
-        h, seen = hashlib.sha256(), set()
-        todo = [self]
-        while todo:
-            function = todo.pop()
-            if id(function) in seen:
-                continue
+    def own_parts(self) -> tuple[bytes, list[NativeFunction]]:
+        """What decides the function's own machine code, and the functions it calls; needs no parsing."""
+        code = self.python.__code__
+        parts: list[Any] = [
+            self.symbol, self.signature.text, self.inline, code.co_code, code.co_consts, code.co_varnames, code.co_names,
+        ]  # fmt: skip
+        called = []
+        for name, value in self.references():
+            if isinstance(value, NativeFunction):
+                called.append(value)
+                parts.append((name, value.symbol))
+            elif isinstance(value, _CONSTANTS):
+                parts.append((name, value))
+        return repr(parts).encode(), called
+
+
+_CONSTANTS = (bool, int, float, str, Type, Extern, ExternData, Static)
+
+
+def digest_of(functions: Iterable[NativeFunction]) -> bytes:
+    """A digest of the code of these functions, of its constants and of everything they call, each looked at once."""
+    h, seen = hasher(), set()
+    todo = list(functions)
+    h.update(repr([f.symbol for f in todo]).encode())
+    while todo:
+        function = todo.pop()
+        if id(function) not in seen:
             seen.add(id(function))
-            code = function.python.__code__
-            parts = [
-                function.symbol,
-                function.signature.text,
-                function.inline,
-                code.co_code,
-                code.co_consts,
-                code.co_varnames,
-                code.co_names,
-            ]
-            for name, value in function.references():
-                if isinstance(value, NativeFunction):
-                    todo.append(value)
-                    parts.append((name, value.symbol))
-                elif isinstance(value, (bool, int, float, str, Type, Extern, ExternData, Static)):
-                    parts.append((name, value))
-            h.update(repr(parts).encode())
-        return h.digest()
+            own, called = function.own_parts()
+            h.update(own)
+            todo += called
+    return h.digest()
 
 
 def native(
