@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 import pytest
+from tests.kernels.kernel_harness import Ran, compare
 
-from rushlight._graph.core import GraphBuilder
 from rushlight._backends.reference import run as run_reference
+from rushlight._graph.core import GraphBuilder
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT64
 from rushlight._types.layout import numel
-from tests.kernels.kernel_harness import Ran, compare
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64)
 UNARY = ("neg", "abs", "tanh", "sin", "sign", "floor")
@@ -99,7 +99,7 @@ def slices(g, x):
 def pad(g, x):
     if not x.shape:
         return None
-    pick = lambda: tuple(g.random.choice((0, 0, 1, 2)) for _ in x.shape)  # noqa: E731
+    pick = lambda: tuple(g.random.choice((0, 0, 1, 2)) for _ in x.shape)
     return prim.pad(x, value=0.5, lo=pick(), hi=pick(), interior=pick())
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
 from rushlight._backends.cpu.threads import get_num_threads, set_num_threads
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32
-from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
 SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 127, 255, 1000, 4096, 16_385, 65_537, 140_000)
 rng = np.random.default_rng(0)

@@ -157,12 +157,13 @@ class Group:
         mapping, rest = self.match_rows([d for d in dims if d is not None], found)
         sub_ix, sub = substitute(self.builder, mapping)
         x, place = sub(x), sub_ix(place)
-        loops, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x)) if rest else (rest, x, None, None)
-        if stage is None:
+        if rest:
+            _, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x))
+            assert at is not None
+            place = at.value
+        else:
             stage = Stage([])
             self.stages.append(stage)
-        elif at is not None:
-            place = at.value
         stage.stores.append(Store(target.buffer, place, x))
         self.values.append(value)
 

@@ -232,7 +232,7 @@ class Nest:
 
     def votes(self, loops: Sequence[Var], facts: Facts) -> dict[Var, float]:
         """How much traffic would be contiguous with each variable in the lanes."""
-        result = {v: 0.0 for v in loops}
+        result = dict.fromkeys(loops, 0.0)
         rows = numel([v.size for v in self.outer])
         for (_, ix, weight), runs in zip(facts.accesses, facts.runs, strict=True):
             size = numel([a.size for a, _ in ix.terms if type(a) is Var])

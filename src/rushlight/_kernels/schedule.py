@@ -483,7 +483,7 @@ class Schedule:
             self._begin()
             return None
         self._commit()
-        steps = {a: c for a, c in ix.terms}
+        steps = dict(ix.terms)
         if any(c < 0 for c in steps.values()):
             return None
         return Source(buffer, [steps.get(d, 0) for d in dims])

@@ -6,7 +6,23 @@ order its bits are inverted, so equal values keep their order either way.  Digit
 
 from __future__ import annotations
 
-from rushlight._backends.native import NativeFunction, extern, i8, i16, i32, i64, load, memset, native, stack, store, u8, u16, u32, u64
+from rushlight._backends.native import (
+    NativeFunction,
+    extern,
+    i8,
+    i16,
+    i32,
+    i64,
+    load,
+    memset,
+    native,
+    stack,
+    store,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 from rushlight._backends.native.types import Type
 
 __all__ = ["SORTS", "make_sort", "make_topk"]

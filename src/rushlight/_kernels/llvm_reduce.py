@@ -1,0 +1,356 @@
+"""Reductions, scans and transposed tiles as LLVM text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._kernels.indexing import Var
+from rushlight._kernels.llvm_scope import Value, align_of
+from rushlight._kernels.llvm_values import Values
+from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Tile, X, blocked
+from rushlight._kernels.scalar import Emitter, Val, mem_type, reg_type
+from rushlight._types.dtype import BOOL, DType
+
+__all__ = ["Reductions"]
+
+INT64_MAX = (1 << 63) - 1
+
+
+class Reductions(Values):
+    """Writes loops that carry values, and loops over tiles."""
+
+    if TYPE_CHECKING:  # written further on
+
+        def statements(self, body: Sequence[Any]) -> None: ...
+        def nested(self, body: Sequence[Any]) -> list[str]: ...
+
+    def s_Reduce(self, s: Reduce) -> None:
+        section = self.section
+        assert section is not None
+        if s.lanes and section.width > 1:
+            widths = [section.width * max(section.unroll, 1), section.width]
+        else:
+            widths = [self.lanes.width if self.lanes is not None else 1]
+        accs = [Accumulator(self, item, w) for w in widths for item in s.items]
+        names = [n for acc in accs for n in acc.start()]
+        finals = self.reduce_over(s, 0, accs, names)
+        self.finish(s, accs, finals)
+
+    def finish(self, s: Reduce, accs: list[Accumulator], names: list[str]) -> None:
+        """Bind the results of a reduction: its lanes combined, in a fixed order."""
+        parts = deal(accs, names)
+        here, count = self.here(), len(s.items)
+        horizontal = s.lanes and len(accs) > count
+        for k, item in enumerate(s.items):
+            main = accs[k]
+            value = main.wrap(parts[k])
+            if horizontal:
+                narrow = accs[count + k]
+                value = main.narrow(here, value, narrow.width)
+                value = narrow.merge(here, narrow.wrap(parts[count + k]), value)
+                value = narrow.narrow(here, value, 1)
+            width = 1 if horizontal else main.width
+            self.results[item] = ((value[1], value[0]) if main.positioned else main.unpack(value), width)
+            self.depths[item] = here
+
+    def reduce_over(self, s: Reduce, level: int, accs: list[Accumulator], names: list[str]) -> list[str]:
+        """The loops of a reduction from `level` inward; names of the accumulators go in and come out."""
+        if level == len(s.loops):
+            return self.accumulate(s, accs, names)
+        var = s.loops[level]
+        lo, hi = self.range_of(var)
+        if s.lanes and level == len(s.loops) - 1 and len(accs) > len(s.items):
+            return self.reduce_lanes(s, var, lo, hi, accs, names)
+
+        def run(lo: str, hi: str, names: list[str]) -> list[str]:
+            types = [t for acc in accs for t in acc.types]
+            return self.loop(
+                var, lo, hi, "1", list(zip(types, names, strict=True)),
+                lambda iv, carried: self.reduce_over(s, level + 1, accs, carried),
+            )  # fmt: skip
+
+        if not blocked(var, s):
+            return run(lo, hi, names)
+        return self.in_blocks(lo, hi, BLOCK, accs, names, run)
+
+    def in_blocks(
+        self, lo: str, hi: str, block: int, accs: list[Accumulator], names: list[str],
+        run: Callable[[str, str, list[str]], list[str]],
+    ) -> list[str]:  # fmt: skip
+        """Reduce block by block, each from zero, and add the blocks up: fewer roundings pile up in one accumulator."""
+        types = [t for acc in accs for t in acc.types]
+
+        def one(iv: str, carried: list[str]) -> list[str]:
+            here = self.here()
+            stop = self.smaller(self.scalar(f"add i64 {iv}, {block}", "i64", here), hi)
+            start = [n for acc in accs for n in acc.start()]
+            partial = run(iv, stop, start)
+            result: list[str] = []
+            for acc, old, new in zip(accs, deal(accs, carried), deal(accs, partial), strict=True):
+                result.extend(str(v) for v in acc.merge(here, acc.wrap(old), acc.wrap(new)))
+            return result
+
+        return self.loop(None, lo, hi, str(block), list(zip(types, names, strict=True)), one)
+
+    def reduce_lanes(self, s: Reduce, var: Var, lo: str, hi: str, accs: list[Accumulator], names: list[str]) -> list[str]:
+        count = len(s.items)
+        mains, tails = accs[:count], accs[count:]
+        cut = sum(len(a.types) for a in mains)
+        main_names, tail_names = names[:cut], names[cut:]
+        wide = mains[0].width
+        if self.section is not None and self.section.unroll:
+            middle = self.main_end(lo, hi, wide)
+
+            def run(lo: str, hi: str, names: list[str]) -> list[str]:
+                types = [t for acc in mains for t in acc.types]
+                carries = list(zip(types, names, strict=True))
+                return self.over_lanes(var, lo, hi, wide, False, carries, lambda carried: self.accumulate(s, mains, carried))
+
+            if blocked(var, s):
+                main_names = self.in_blocks(lo, middle, BLOCK * wide, mains, main_names, run)
+            else:
+                main_names = run(lo, middle, main_names)
+        else:
+            middle = lo
+        types = [t for acc in tails for t in acc.types]
+        carries = list(zip(types, tail_names, strict=True))
+        tail_names = self.over_lanes(
+            var, middle, hi, tails[0].width, True, carries, lambda carried: self.accumulate(s, tails, carried)
+        )
+        return [*main_names, *tail_names]
+
+    def accumulate(self, s: Reduce, accs: list[Accumulator], names: list[str]) -> list[str]:
+        """One step: each item's value joins its accumulator."""
+        result: list[str] = []
+        here = self.here()
+        for acc, held in zip(accs, deal(accs, names), strict=True):
+            new = acc.incoming(here)
+            result.extend(str(v) for v in acc.merge(here, acc.wrap(held), new))
+        self.statements(s.stores)
+        return result
+
+    def s_Scan(self, s: Scan) -> None:
+        width = self.lanes.width if self.lanes is not None else 1
+        accs = [Accumulator(self, item, width, scan=True) for item in s.items]
+        carries = list(zip([t for a in accs for t in a.types], [n for a in accs for n in a.start()], strict=True))
+        lo, hi = self.range_of(s.var)
+
+        def body(iv: str, carried: list[str]) -> list[str]:
+            here = self.here()
+            if s.reverse:
+                last = self.scalar(f"sub i64 {hi}, 1", "i64", here)
+                self.names[s.var] = self.scalar(f"sub i64 {last}, {iv}", "i64", here)
+            result: list[str] = []
+            for acc, held in zip(accs, deal(accs, carried), strict=True):
+                value = acc.merge(here, acc.wrap(held), acc.incoming(here))
+                self.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), width)
+                self.depths[acc.item] = here
+                result.extend(str(v) for v in value)
+            self.statements(s.body)
+            return result
+
+        self.loop(s.var, lo, hi, "1", carries, body)
+
+    def s_Tile(self, s: Tile) -> None:
+        assert self.section is not None
+        width = self.section.width
+        lo, hi = self.range_of(s.across)
+        left, right = self.range_of(s.lane)
+        bottom, middle = self.main_end(lo, hi, width), self.main_end(left, right, width)
+
+        def block(iv: str, _: list[str]) -> list[str]:
+            end = self.smaller(self.scalar(f"add i64 {iv}, {4 * width}", "i64", self.here()), bottom)
+            return self.over_lanes(s.lane, left, middle, width, False, (), lambda c: self.tiles_down(s, iv, end, width))
+
+        self.loop(None, lo, bottom, str(4 * width), (), block)
+        self.loop(s.across, lo, bottom, "1", (), lambda iv, c: self.edge(s, middle, right, width))
+        self.loop(s.across, bottom, hi, "1", (), lambda iv, c: self.edge(s, left, right, width))
+
+    def edge(self, s: Tile, left: str, right: str, width: int) -> list[str]:
+        """What does not fill a tile, with plain masked lanes."""
+        return self.over_lanes(s.lane, left, right, width, True, (), lambda c: self.nested(s.body))
+
+    def tiles_down(self, s: Tile, top: str, bottom: str, width: int) -> list[str]:
+        def tile(iv: str, _: list[str]) -> list[str]:
+            here = self.here()
+            self.names[s.across], self.depths[s.across] = iv, here
+            for load in s.turned:
+                self.tiles[load] = (self.turn(load, s.lane, width), iv)
+            del self.names[s.across], self.depths[s.across]
+            end = self.scalar(f"add i64 {iv}, {width}", "i64", here)
+            self.loop(s.across, iv, end, "1", (), lambda row, c: self.nested(s.body))
+            for load in s.turned:
+                del self.tiles[load]
+            return []
+
+        return self.loop(None, top, bottom, str(width), (), tile)
+
+    def turn(self, load: X, lane: Var, width: int) -> str:
+        """Load a tile row by row, transpose it, and keep it on the stack; its address."""
+        buffer, ix = load.value
+        here = self.here()
+        em, t = self.emitter(width), mem_type(buffer.dtype)
+        vt = em.vt(t)
+        place = f"%tile{len(self.allocas)}"
+        self.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
+        pointer, step = self.pointer(buffer, ix), self.slot(dict(ix.terms)[lane])
+        rows = []
+        for k in range(width):
+            if k:
+                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
+            name = em.fresh()
+            self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {align_of(buffer.dtype)}")
+            rows.append(em.val(name, t))
+        for k, row in enumerate(self.write(here, lambda: transpose(em, rows))):
+            self.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
+            self.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align 64")
+        return place
+
+
+class Accumulator:
+    """What a reduction carries for one item at one width: a value, its two parts if complex, or a value and its position."""
+
+    __slots__ = ("dtype", "item", "positioned", "printer", "types", "width")
+
+    def __init__(self, printer: Reductions, item: Item, width: int, scan: bool = False) -> None:
+        self.printer, self.item, self.width = printer, item, width
+        self.dtype = item.value.dtype
+        self.positioned = item.position is not None
+        em = printer.emitter(width)
+        vt = em.vt(reg_type(self.dtype))
+        self.types = [vt, em.vt("i64")] if self.positioned else [vt, vt] if self.dtype.kind == "c" else [vt]
+
+    def start(self) -> list[str]:
+        """The identity of the operation."""
+        em = self.printer.emitter(self.width)
+        first = em.number(identity(self.item.op, self.dtype), self.dtype)
+        parts = list(first) if isinstance(first, tuple) else [first]
+        if self.positioned:
+            parts.append(em.const("i64", -1 if self.item.op.startswith("last") else INT64_MAX))
+        return [str(p) for p in parts]
+
+    def wrap(self, names: Sequence[str]) -> tuple[Val, ...]:
+        em = self.printer.emitter(self.width)
+        t = reg_type(self.dtype)
+        if self.positioned:
+            return em.val(names[0], t), em.val(names[1], "i64")
+        return tuple(em.val(n, t) for n in names)
+
+    def unpack(self, value: Sequence[Val]) -> Value:
+        return tuple(value) if self.dtype.kind == "c" else value[0]
+
+    def incoming(self, depth: int) -> tuple[Val, ...]:
+        """The item's value at this step; the identity in lanes that are masked off."""
+        p, em = self.printer, self.printer.emitter(self.width)
+        value = p.wide(self.item.value, self.width)
+        parts = tuple(value) if isinstance(value, tuple) else (value,)
+        if self.positioned:
+            assert self.item.position is not None
+            parts = (*parts, p.wide(self.item.position, self.width))
+        mask = p.lanes.mask if p.lanes is not None else None
+        if mask is None:
+            return parts
+        start = self.wrap(self.start())
+        return tuple(p.write(depth, lambda a=a, b=b: em.select(mask, a, b)) for a, b in zip(parts, start, strict=True))
+
+    def merge(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
+        """The two combined; `b` came later."""
+        em, op = self.printer.emitter(self.width), self.item.op
+        if not self.positioned:
+            def emit() -> tuple[Val, ...]:
+                out = em.op(op, [self.unpack(a), self.unpack(b)], [self.dtype, self.dtype], self.dtype)
+                return tuple(out) if isinstance(out, tuple) else (out,)
+
+            return self.printer.write(depth, emit)  # type: ignore[no-any-return]
+        return self.printer.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))  # type: ignore[no-any-return]
+
+    def narrow(self, depth: int, value: Sequence[Val], width: int) -> tuple[Val, ...]:
+        """Combine lanes by halves until `width` are left."""
+        have = self.width
+        current = tuple(value)
+        before = self.width
+        while have > width:
+            have //= 2
+            pairs = self.printer.write(depth, lambda: [halves(v, have) for v in current])  # noqa: B023
+            self.width = have
+            current = self.merge(depth, [h[0] for h in pairs], [h[1] for h in pairs])
+        self.width = before
+        return current
+
+
+def halves(v: Val, width: int) -> tuple[Val, Val]:
+    """The lower and the upper half of a vector's lanes."""
+    narrow = v.em.at(width)
+    low, high = (
+        narrow.emit(f"extractelement {v.vt} {v}, i64 {start}", v.type)
+        if width == 1
+        else narrow.emit(f"shufflevector {v.vt} {v}, {v.vt} poison, {lane_list(start, width)}", v.type)
+        for start in (0, width)
+    )
+    return low, high
+
+
+def lane_list(start: int, count: int) -> str:
+    return f"<{count} x i32> <" + ", ".join(f"i32 {k}" for k in range(start, start + count)) + ">"
+
+
+def transpose(em: Emitter, rows: list[Val]) -> list[Val]:
+    """The columns of a square of vectors, by exchanging blocks of 1, 2, 4... lanes."""
+    width, step = em.width, 1
+    while step < width:
+        keep = [k if not k & step else width + (k ^ step) for k in range(width)]
+        take = [k + step if not k & step else width + k for k in range(width)]
+        result: list[Any] = [None] * width
+        for k in range(width):
+            if not k & step:
+                a, b = rows[k], rows[k + step]
+                for at, lanes in ((k, keep), (k + step, take)):
+                    mask = f"<{width} x i32> <" + ", ".join(f"i32 {n}" for n in lanes) + ">"
+                    result[at] = em.emit(f"shufflevector {a.vt} {a}, {b.vt} {b}, {mask}", a.type)
+        rows, step = result, 2 * step
+    return rows
+
+
+def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dtype: DType) -> tuple[Val, Val]:
+    """The more extreme of two (value, position) pairs; NaN beats all; ties go to the first (`last...`: to the last) position."""
+    (x, p), (y, q) = a, b
+    signed = dtype.kind in "if"
+    greatest = op.endswith("max")
+    better = y.gt(x, signed) if greatest else y.lt(x, signed)
+    same = y.eq(x)
+    if dtype.kind == "f":
+        nan_x, nan_y = x.is_nan(), y.is_nan()
+        better = better | (nan_y & ~nan_x)
+        same = same | (nan_y & nan_x)
+    nearer = q.gt(p) if op.startswith("last") else q.lt(p)
+    take = better | (same & nearer)
+    return em.select(take, y, x), em.select(take, q, p)
+
+
+def identity(op: str, dtype: DType) -> Any:
+    """The number that `op` leaves everything as it is with."""
+    if op == "add" or op == "bitwise_or" or op == "bitwise_xor":
+        return False if dtype is BOOL else 0
+    if op == "mul":
+        return True if dtype is BOOL else 1
+    if op == "bitwise_and":
+        return True if dtype is BOOL else -1
+    least = op.endswith("max") or op == "maximum"
+    if dtype is BOOL:
+        return not least
+    if dtype.kind == "f":
+        return float("-inf") if least else float("inf")
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "u":
+        return 0 if least else (1 << bits) - 1
+    return -(1 << (bits - 1)) if least else (1 << (bits - 1)) - 1
+
+
+def deal(accs: Sequence[Accumulator], names: Sequence[str]) -> list[list[str]]:
+    """The flat list of carried names, cut to each accumulator's share."""
+    result, at = [], 0
+    for acc in accs:
+        result.append(list(names[at : at + len(acc.types)]))
+        at += len(acc.types)
+    return result
