@@ -11,10 +11,10 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.fast import make_dispatch
-from rushlight._engine.inplace import bump, check_writable, rebase, share_memory
+from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.plan import Recipe, executable, make_plan, operand_strides
-from rushlight._engine.state import GRAD, STATE, new_plan_table
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING
@@ -283,9 +283,15 @@ def make_function(caller: Caller) -> Callable[..., Any]:
 
 # ***** out= *****
 
+IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_"))  # writing twice is writing once: expanded tensors are allowed
 SELF_OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before "
     "performing the operation."
+)
+
+OVERLAP = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor "
+    "before performing the operation."
 )
 
 
@@ -304,11 +310,8 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
         if overlaps_itself(tensor._spec.shape, tensor._spec.strides):
             raise RuntimeError(SELF_OVERLAP)
         for other in tensors:
-            if other is not tensor and share_memory(tensor, other) and (other._ptr != tensor._ptr or other._spec is not tensor._spec):
-                raise RuntimeError(
-                    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
-                    "clone() the tensor before performing the operation."
-                )
+            if other is not tensor and overlaps_partly(tensor, other):
+                raise RuntimeError(OVERLAP)
     if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
         return outs[0]
     made = caller.call(args, kwargs)
@@ -414,7 +417,7 @@ class InplaceCaller:
         """A plan for a signature that was not met before."""
         op, target = self.op, tensors[0]._spec
         NAMING[0] = self.name
-        if overlaps_itself(target.shape, target.strides):
+        if self.name not in IDEMPOTENT and overlaps_itself(target.shape, target.strides):
             raise RuntimeError(SELF_OVERLAP)
         common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
@@ -485,13 +488,15 @@ def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, 
     """The plan around a runner: checks, versions, history."""
     wants = recipe is not None
 
-    def apart(args: Sequence[Any]) -> Sequence[Any]:
+    def separate(args: Sequence[Any]) -> Sequence[Any]:
         """Copies of operands that overlap the target in another layout."""
         x = args[0]
         for i in range(1, n):
             other = args[i]
             if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
-                args = (*args[:i], other.clone(), *args[i + 1 :])
+                if overlaps_partly(x, other):
+                    raise RuntimeError(OVERLAP)
+                args = (*args[:i], apart(other), *args[i + 1 :])
         return args
 
     def plan(*args: Any) -> Tensor:
@@ -499,12 +504,14 @@ def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, 
         if wants or x._meta is not None or x._rg:
             check_writable(x, wants)
         if n > 1:
-            args = apart(args)  # type: ignore[assignment]
+            args = separate(args)  # type: ignore[assignment]
         if recipe is not None:
             return _recorded(run, recipe, wrt, args)
         run(*args)
         if x._storage is not None:
             bump(x._storage)
+        if x._meta is not None and x._meta.creation == "no_grad":
+            refresh_quiet(x)
         return x
 
     return plan
@@ -517,6 +524,7 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
     if needs_old:
         old = _copy_of(x)
     edges = [edge_of(args[i]) for i in wrt]
+    before = [a._storage.version if isinstance(a, Tensor) and a._storage is not None else 0 for a in args]
     residuals = run(*args)
     if x._storage is not None:
         bump(x._storage)
@@ -532,8 +540,12 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
         else:
             item = alias(x) if kind == "output" else residuals[number]
         saved.append(item)
-        tracked = isinstance(item, Tensor)
-        versions.append((item._storage.version if item._storage is not None else 0) if tracked else None)
+        if not isinstance(item, Tensor):
+            versions.append(None)
+        elif kind == "input" and number:  # an operand that is the target itself, or a view of it, has been overwritten by now
+            versions.append(before[number])
+        else:
+            versions.append(item._storage.version if item._storage is not None else 0)
     node.saved, node.versions = saved, versions
     node.where = user_code()
     rebase(x, node, list(wrt).index(0) if 0 in wrt else None)

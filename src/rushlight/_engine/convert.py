@@ -64,6 +64,8 @@ def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
         return call("clone_core", x)  # type: ignore[no-any-return]
     if word == "contiguous_format":
         return call("clone_contiguous", x)  # type: ignore[no-any-return]
+    if x._spec.ndim != (4 if word == "channels_last" else 5):
+        raise RuntimeError(f"required rank {4 if word == 'channels_last' else 5} tensor to use {word} format")
     return call("clone_channels_last", x)  # type: ignore[no-any-return]
 
 
@@ -164,6 +166,8 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
             dtype = value
         elif isinstance(value, (str, Device)) and not loose:
             device = value
+        elif type(value) is int and not loose:
+            device = f"cuda:{value}"
         elif isinstance(value, bool):
             loose.append(value)
         elif value is None:
@@ -256,6 +260,8 @@ def set_(x: Tensor, source: Any = None, offset: int = 0, shape: Any = None, stri
         empty = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (0,)))
         x._storage, x._spec, x._ptr = empty._storage, empty._spec, empty._ptr
         return x
+    if not isinstance(source, Tensor) and hasattr(source, "untyped"):
+        source = source.untyped()
     memory = source._storage if isinstance(source, Tensor) else source._native
     dtype = x._spec.dtype
     spec = Spec.of(dtype, x._spec.device, shape if shape is not None else (memory.nbytes // dtype.itemsize,), strides)

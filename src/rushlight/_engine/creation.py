@@ -156,6 +156,8 @@ def _array_of(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     if isinstance(data, np.ndarray) or isinstance(data, np.generic):
         found = from_numpy_name(data.dtype.name) if dtype is None else dtype
         return _numpy_array(data, found), found
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if isinstance(data, (list, tuple, range)) or hasattr(data, "__len__"):
         values, shape, kinds = _walk(data)
         if dtype is None:
@@ -195,8 +197,8 @@ def _check_range(values: Any, dtype: DType) -> None:
     for item in items:
         if isinstance(item, complex):
             raise TypeError("can't convert complex to int")
-    if any(isinstance(v, float) for v in items):
-        values[:] = [int(v) for v in items] if isinstance(values, list) else values
+    if isinstance(values, list) and any(isinstance(v, float) for v in items):
+        values[:] = [int(v) for v in items]
 
 
 def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
@@ -258,8 +260,8 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         _leaf(next(t(item) for t in (bool, int, float, complex) if isinstance(item, t)), inner, values, kinds)
     elif hasattr(item, "__len__") and not isinstance(item, str):
         raise ValueError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
-    elif isinstance(item, str):
-        raise ValueError("too many dimensions 'str'")
+    elif isinstance(item, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{kind.__name__}'")
     else:
         raise TypeError(f"must be real number, not {kind.__name__}")
 

@@ -29,6 +29,18 @@ def _is_list(item: Any) -> bool:
     return isinstance(item, (list, tuple, range)) or isinstance(item, np.ndarray)
 
 
+def _stands_for_tuple(index: Any) -> bool:
+    """PyTorch's old rule: a short list that holds sequences, tensors, slices, None or `...` counts as a tuple of them."""
+    if not isinstance(index, list) or len(index) >= 32:
+        return False
+    return any(i is None or i is Ellipsis or isinstance(i, (Tensor, slice)) or _is_list(i) or isinstance(i, str) for i in index)
+
+
+def _tensor_of(item: Any) -> Tensor:
+    made = make_tensor(item)
+    return made if made._spec.numel or isinstance(item, np.ndarray) else convert.to(made, INT64)
+
+
 def _consumed(item: Any) -> int:
     """How many dims of the tensor an item stands for."""
     if item is None or item is Ellipsis or isinstance(item, bool):
@@ -40,17 +52,19 @@ def _consumed(item: Any) -> int:
 
 def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
     """(items for the basic view, [(dim of that view, index tensor)]): first the view is taken, then the tensors index it."""
-    items = list(index) if isinstance(index, tuple) else [index]
-    items = [make_tensor(i) if _is_list(i) else i for i in items]
+    items = list(index) if isinstance(index, tuple) or _stands_for_tuple(index) else [index]
+    items = [_tensor_of(i) if _is_list(i) else i for i in items]
     ndim = x._spec.ndim
     used = sum(map(_consumed, items))
     if used > ndim:
         raise _too_many(ndim)
     if Ellipsis in [i for i in items if not isinstance(i, Tensor)]:
         at = next(k for k, i in enumerate(items) if i is Ellipsis)
-        if any(i is Ellipsis for i in items[at + 1 :]):
-            raise IndexError("an index can only have a single ellipsis ('...')")
         items[at : at + 1] = [slice(None)] * (ndim - used)
+        if any(i is Ellipsis for i in items):  # PyTorch takes a second one where no dim comes after it
+            if used:
+                raise IndexError("an index can only have a single ellipsis ('...')")
+            items = [i for i in items if i is not Ellipsis]
     else:
         items += [slice(None)] * (ndim - used)
     basic: list[Any] = []
@@ -107,25 +121,26 @@ def _tensor_item(x: Tensor, item: Tensor, dim: int, place: int, basic: list[Any]
 def _slice(item: slice, size: int) -> tuple[Any, ...]:
     if item.start is None and item.stop is None and item.step is None:
         return _ALL
-    step = 1 if item.step is None else operator.index(item.step)
+    step = 1 if item.step is None else _whole(item.step)
     if step <= 0:
         raise ValueError("step must be greater than zero")
-    start, stop, _ = slice(_whole(item.start), _whole(item.stop), step).indices(size)
-    if start == 0 and stop >= size and step == 1:
+    first, last = _whole(item.start), _whole(item.stop)
+    start, stop, _ = slice(first, last, step).indices(size)
+    if not first and (last is None or last >= size) and step == 1:
         return _ALL
     return ("s", start, max(start, stop), step)
 
 
 def _whole(value: Any) -> Any:
-    if value is None:
-        return None
-    return int(value.item()) if isinstance(value, Tensor) else operator.index(value)  # type: ignore[attr-defined]
+    return None if value is None else operator.index(value)
 
 
 def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
     try:
         k = int(convert.item(item)) if isinstance(item, Tensor) else operator.index(item)
     except TypeError:
+        if isinstance(item, str):
+            raise TypeError("a tensor is indexed by position, not by name") from None
         raise IndexError(
             f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(item).__name__})"
         ) from None
@@ -209,12 +224,15 @@ def _indices(x: Tensor, tensors: Sequence[tuple[int, Any]]) -> tuple[tuple[int, 
 
 def set_item(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
+    if index is False:
+        return
     items, tensors = split_index(x, index)
-    if not isinstance(value, Tensor):
-        if not isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-            value = make_tensor(value, dtype=x._spec.dtype)
-        elif isinstance(value, np.generic):
-            value = value.item()
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif not isinstance(value, (Tensor, bool, int, float, complex)):
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"can't assign a {type(value).__name__} to a torch.{convert_word(x)}Tensor")
+        value = make_tensor(value, dtype=x._spec.dtype)
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:
         if isinstance(value, Tensor):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import describe_code, user_code
 from rushlight._engine.autograd.node import Node
+from rushlight._base.lazy import LazyModule
+from rushlight._engine.memory import empty_spec
 from rushlight._engine.state import GRAD, INFERENCE, STATE
-from rushlight._engine.tensor import Tensor, edge_of, meta_of
+from rushlight._engine.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.view import regenerate
+from rushlight._types.dtype import UINT8 as BYTE
+from rushlight._types.layout import is_dense
+from rushlight._types.spec import Spec
 
-__all__ = ["bump", "check_writable", "last_change", "rebase"]
+ctypes: Any = LazyModule("ctypes")
+
+__all__ = ["apart", "bump", "check_writable", "last_change", "overlaps_partly", "rebase", "refresh_quiet", "retain", "share_memory"]
 
 # Address of a storage -> (code, instruction) of the line that last changed it; for error messages alone, so it may forget.
 _CHANGES: dict[int, tuple[Any, int]] = {}
@@ -40,15 +48,18 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
             "inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
         )
-    if not word & GRAD:
+    if not word & GRAD or not (wants_grad or x._rg):
         return
-    if x._rg and x._node is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-    if meta is None or meta.base is None or not wants_grad and not x._rg:
+    if meta is None or meta.base is None:
+        if x._rg and x._node is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         return
+    check_view_writable(x, meta)
+
+
+def check_view_writable(x: Tensor, meta: Any) -> None:
+    """RuntimeError where a view may not be changed in place while that is recorded."""
     base = meta.base
-    if base._rg and base._node is None:
-        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
     if meta.creation == "no_grad":
         raise RuntimeError(
             "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and "
@@ -68,6 +79,9 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
             "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
             "Function."
         )
+    if x._rg and base._node is None:
+        kind = "a leaf Variable" if x._node is None else "a view of a leaf Variable"
+        raise RuntimeError(f"{kind} that requires grad is being used in an in-place operation.")
 
 
 class CopySlices(Node):
@@ -121,15 +135,41 @@ def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
     base = meta.base if meta is not None else None
     if node is None:
         return
+    retained = meta is not None and meta.retains and _stop_retaining(x)
     if base is None:
         x._node, x._rg = node, True
         if meta is not None:
             meta.output_nr = 0
             _refresh(x, None)
-        return
-    base._node, base._rg = CopySlices(base, x, node, own), True
-    meta_of(base).output_nr = 0
-    _refresh(base, None)
+    else:
+        base._node, base._rg = CopySlices(base, x, node, own), True
+        meta_of(base).output_nr = 0
+        _refresh(base, None)
+    if retained:
+        retain(x)
+
+
+def refresh_quiet(view: Tensor) -> None:
+    """A view made in `no_grad` that was changed there: from now on it follows the history of its base."""
+    meta = meta_of(view)
+    if meta.creation == "no_grad" and meta.base is not None and meta.base._node is not None and not view._rg:
+        regenerate(view, meta.base)
+
+
+def retain(x: Tensor) -> None:
+    """Let the node of a non-leaf store the gradient in its `.grad`."""
+    assert x._node is not None
+    meta, extra = meta_of(x), x._node.more()
+    meta.retains = True
+    if extra.retain is None:
+        extra.retain = {}
+    extra.retain[meta.output_nr] = weakref.ref(x)
+
+
+def _stop_retaining(x: Tensor) -> bool:
+    """Take the wish to keep the gradient off the present node: it goes over to the next one."""
+    extra = x._node.extra if x._node is not None else None
+    return extra is not None and extra.retain is not None and extra.retain.pop(meta_of(x).output_nr, None) is not None
 
 
 def _refresh(base: Tensor, but: Tensor | None) -> None:
@@ -147,9 +187,24 @@ def share_memory(a: Tensor, b: Tensor) -> bool:
     return a._ptr < b._ptr + _span(b) and b._ptr < a._ptr + _span(a)
 
 
+def apart(x: Tensor) -> Tensor:
+    """The same values with the same strides in memory of their own, outside of any graph."""
+    span = _span(x)
+    made = empty_spec(Spec.of(BYTE, x._spec.device, (span,)))
+    ctypes.memmove(made._ptr, x._ptr, span)
+    return make(made._storage, x._spec, made._ptr)
+
+
+def overlaps_partly(a: Tensor, b: Tensor) -> bool:
+    """Whether two dense tensors share some memory without being the same window; strided ones count as apart, as in PyTorch."""
+    if a._ptr == b._ptr and a._spec is b._spec or not share_memory(a, b):
+        return False
+    if a._ptr == b._ptr and a._spec.strides == b._spec.strides and a._spec.shape == b._spec.shape:
+        return False
+    return is_dense(a._spec.shape, a._spec.strides) and is_dense(b._spec.shape, b._spec.strides)
+
+
 def _span(x: Tensor) -> int:
     spec = x._spec
     return (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize
 
-
-Caller = Callable[..., Any]

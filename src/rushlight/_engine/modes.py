@@ -112,7 +112,7 @@ class enable_grad(no_grad):
     """Inside, operations are recorded even within `no_grad`."""
 
     def _word(self, word: int) -> int:
-        return word | GRAD
+        return word if word & INFERENCE else word | GRAD  # inference mode knows no graph, whoever asks
 
 
 class set_grad_enabled(_Mode):
@@ -125,7 +125,7 @@ class set_grad_enabled(_Mode):
         STATE.word = self._word(STATE.word)
 
     def _word(self, word: int) -> int:
-        return word | GRAD if self.mode else word & ~GRAD
+        return word | GRAD if self.mode and not word & INFERENCE else word & ~GRAD
 
     def __enter__(self) -> None:
         self._before.append(self._at_start)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
-from rushlight._engine.state import STATE
+from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor, plain_classes, subclass_hook
 
-__all__ = ["DisableTorchFunctionSubclass", "as_subclass", "handle", "has_override"]
+__all__ = ["DisableTorchFunctionSubclass", "as_arguments", "as_subclass", "dispatch", "handle", "has_override", "shown_as"]
 
 
 class DisableTorchFunctionSubclass:
@@ -21,6 +21,13 @@ class DisableTorchFunctionSubclass:
 
     def __exit__(self, *exc: object) -> None:
         STATE.overrides_off -= 1
+
+
+def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
+    """A view of all of `tensor` as an object of `cls`; the gradient flows through."""
+    if not issubclass(cls, Tensor):
+        raise TypeError(f"cls must be a type that inherits from Tensor, got {cls.__name__}")
+    return as_subclass(ALIAS[0](tensor), cls)
 
 
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
@@ -46,16 +53,18 @@ def default_torch_function(cls: type, func: Any, types: Sequence[type], args: Se
         return NotImplemented
     with DisableTorchFunctionSubclass():
         found = func(*args, **(kwargs or {}))
-    if getattr(func, "__name__", "") in _KEEPS_CLASS:
+    if getattr(func, "__self__", None) in _KEEP_CLASS:
         return found
 
     def convert(item: Any) -> Any:
-        return as_subclass(item, cls) if isinstance(item, Tensor) and not isinstance(item, cls) else item
+        return shown_as(item, cls) if isinstance(item, Tensor) and not isinstance(item, cls) else item
 
     return tree_map(convert, found)
 
 
-_KEEPS_CLASS = {"numpy", "item", "tolist"}
+ALIAS: list[Any] = [None]  # a view of a whole tensor, set by `_surface`
+# Properties whose value keeps the class it has.
+_KEEP_CLASS = [Tensor.__dict__[name] for name in ("grad", "_base")]
 
 
 def _collect(values: Any, found: list[Any]) -> None:
@@ -82,11 +91,11 @@ def has_override(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
 def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Any]:
     """(True, result) when a mode or a subclass handled the call."""
     state = STATE
-    if state.function_modes and state.word & 16:
+    if state.function_modes and state.word & FUNCTION_MODE:
         mode = state.function_modes.pop()
         before = state.word
         if not state.function_modes:
-            state.word = before & ~16
+            state.word = before & ~FUNCTION_MODE
         try:
             types = tuple(type(v) for v in has_override(args, kwargs))
             return True, mode.__torch_function__(function, types, tuple(args), kwargs)
@@ -96,13 +105,28 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     if state.overrides_off:
         return False, None
     found = has_override(args, kwargs)
-    if not found:
-        return False, None
+    return (True, ask(function, found, args, kwargs)) if found else (False, None)
+
+
+def as_arguments(relevant: Iterable[Any]) -> list[Any]:
+    """Those of a function's arguments that want a say, in the order in which they are asked."""
+    return has_override(tuple(relevant), {})
+
+
+def dispatch(function: Any, asked: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A call that a mode or one of `asked` must handle."""
+    if STATE.function_modes and STATE.word & FUNCTION_MODE:
+        return handle(function, args, kwargs)[1]
+    return ask(function, asked, args, kwargs)
+
+
+def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The answer of the first of `found` whose class does not decline; TypeError where all do."""
     types = tuple(type(v) for v in found)
     for value in found:
         made = type(value).__torch_function__(function, types, tuple(args), dict(kwargs))
         if made is not NotImplemented:
-            return True, made
+            return made
     raise TypeError(
         f"no implementation found for '{getattr(function, '__name__', function)}' on types that implement __torch_function__: "
         f"{[t.__name__ for t in types]}"
@@ -110,9 +134,28 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
 
 
 def _note_class(cls: Any) -> None:
-    """A class without a say is treated as plain: its tensors take the fast path."""
+    """A class without a say is treated as plain: its tensors take the fast path.  For the others, properties ask too."""
     if cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
+        return
+    own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
+    for name, value in list(Tensor.__dict__.items()):
+        if isinstance(value, property) and (own or name in _TENSOR_PROPERTIES) and name not in cls.__dict__:
+            setattr(cls, name, _asking(value))
+
+
+_TENSOR_PROPERTIES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
+
+
+def _asking(plain: property) -> property:
+    """A property of a subclass: its `__torch_function__` gets the getter of Tensor's own."""
+    getter = plain.__get__
+
+    def get(self: Any) -> Any:
+        handled, made = handle(getter, (self,), {})
+        return made if handled else getter(self)
+
+    return property(get, plain.fset, plain.fdel, plain.__doc__)
 
 
 OVERRIDE[0] = handle

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-__all__ = ["ANOMALY", "GRAD", "INFERENCE", "SAVED_HOOKS", "STATE", "clear_plans", "new_plan_table", "plan_counts"]
+__all__ = ["ANOMALY", "FUNCTION_MODE", "GRAD", "INFERENCE", "SAVED_HOOKS", "STATE", "clear_plans", "new_plan_table", "plan_counts"]
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE = 1, 2, 4, 8, 16
 
@@ -22,7 +22,7 @@ class _State(threading.local):
         self.overrides_off = 0
         self.function_modes: list[Any] = []
         self.anomaly_check_nan = True
-        self.backward_depth = 0
+        self.task: Any = None  # the backward call that is running
         self.current_node: Any = None
 
 

@@ -28,6 +28,13 @@ class UntypedStorage:
     def __init__(self, size: int = 0, *, device: Any = None, native: Any = None) -> None:
         self._native = MEMORY.alloc(size) if native is None else native
 
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file, mapped; with `shared` writes reach the file, which is made and enlarged where need be."""
+        from rushlight._engine.mapped import map_file
+
+        return cls(native=map_file(filename, shared, nbytes))
+
     def nbytes(self) -> int:
         """Size in bytes."""
         return int(self._native.nbytes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.node import Node, next_sequence
-from rushlight._engine.lower import differentiate, trace_operator
+from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._engine.plan import Recipe
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, make, meta_of
@@ -17,6 +17,9 @@ from rushlight._types.spec import Spec
 __all__ = ["as_strided", "layout_of", "layout_plan", "link_view", "view_plan"]
 
 _new = Tensor.__new__
+# Operators with one node for several views, which therefore may not be changed in place; the others (`tensor_split`) are slices side by side.
+MULTIPLE = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "ChunkBackward0"))
+MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
 
 
 def layout_of(graph: Graph, specs: Sequence[Spec | None]) -> list[tuple[int, Spec, int]] | None:
@@ -77,13 +80,20 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable
     several = op.schema.returns_list or len(op.schema.results) > 1
     word = STATE.word
     inference = bool(word & INFERENCE)
-    recipe = None
+    recipe, recipes = None, []
     if word & GRAD and tensor._rg:
         from rushlight._engine.call import node_name
 
         mask = [True] * count
-        recipe = Recipe(node_name(op, template, [spec]), differentiate(op, template, [spec], [0], mask), [0], mask, spec.device)
-    creation = "multi" if several else "" if word & GRAD else "no_grad"
+        name = node_name(op, template, [spec])
+        if several and name not in MULTIPLE:
+            singles = [Graph(graph.inputs, graph.nodes, [v]) for v in graph.outputs]
+            recipes = [Recipe(name, differentiate_graph(g, 1, [0], [True]), [0], [True], spec.device) for g in singles]
+        else:
+            recipe = Recipe(name, differentiate(op, template, [spec], [0], mask), [0], mask, spec.device)
+    creation = "" if word & GRAD else "no_grad"
+    if several and op.name in MULTIPLE_OPERATORS:
+        creation = "multi"
 
     def run_one(x: Tensor, *_: Any) -> Tensor:
         out = _new(Tensor)
@@ -94,24 +104,34 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable
             if recipe is not None:
                 record_view(x, (out,), recipe)
         else:
-            meta_of(out).inference = True
+            link_inference(x, out)
         return out
 
     def run_many(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
         outs = tuple([make(x._storage, spec, x._ptr + step) for spec, step in parts])
         for out in outs:
             if inference:
-                meta_of(out).inference = True
+                link_inference(x, out)
             else:
                 link_view(x, out, creation)
         if recipe is not None:
             record_view(x, outs, recipe)
+        for out, own in zip(outs, recipes):
+            record_view(x, (out,), own)
         return outs
 
     if several:
         return run_many
     only, step = parts[0]
     return run_one
+
+
+def link_inference(x: Tensor, out: Tensor) -> None:
+    """In inference mode the view of a normal tensor is a normal one, that of an inference tensor an inference tensor."""
+    if x._meta is not None and x._meta.inference:
+        meta_of(out).inference = True
+    else:
+        link_view(x, out, "no_grad")
 
 
 def link_view(x: Tensor, out: Tensor, creation: str) -> None:
@@ -188,7 +208,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         )
     out = make(storage, spec, (storage.ptr if storage is not None else 0) + at * itemsize)
     if STATE.word & INFERENCE:
-        meta_of(out).inference = True
+        link_inference(x, out)
         return out
     link_view(x, out, "" if STATE.word & GRAD else "no_grad")
     if STATE.word & GRAD and x._rg:
@@ -196,11 +216,27 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     return out
 
 
+class Outdated(Node):
+    """Stands for the history of one of several views, of which the base was changed in place: PyTorch knows none, so backward raises."""
+
+    def __init__(self, edges: Sequence[Any]) -> None:
+        self._start(edges)
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        raise RuntimeError(
+            "Output 0 of a function that returns multiple views is a view and its base or another view of its base has been modified inplace. Such "
+            "functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
+        )
+
+
 def regenerate(view: Tensor, base: Tensor) -> None:
     """Point the history of a view at its base's present node, after the base's memory was changed in place."""
     if not base._rg:
         return
     meta = meta_of(view)
+    if meta.creation == "multi":
+        view._node, view._rg = Outdated([edge_of(base)]), True
+        return
     itemsize = view._spec.dtype.itemsize
     step = (view._ptr - base._ptr) // itemsize
     view._node = AsStridedBackward0(base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step))

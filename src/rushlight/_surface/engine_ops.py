@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine import convert, creation
+from rushlight._engine import convert, creation, indexing, override
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.memory import zeros_spec
 from rushlight._engine.tensor import Tensor
@@ -55,6 +55,7 @@ def one(x: Tensor) -> Tensor:
 def provide_engine_operators() -> None:
     """Fill the engine's table."""
     torch = SPACES["torch"]
+    override.ALIAS[0] = lambda x: indexing.get_item(x, ...)
     OPS.update(
         add=torch["add"],
         add_=inplace_of("add"),

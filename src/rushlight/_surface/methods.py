@@ -471,7 +471,7 @@ def as_subclass(self: Tensor, cls: Any) -> Tensor:  # noqa: F811 (the method of 
     """The same tensor as an object of a subclass."""
     from rushlight._engine import override
 
-    return override.as_subclass(self, cls)
+    return override.shown_as(self, cls)
 
 
 def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._engine.autograd.node import Node, split_edge
+from rushlight._engine.autograd.node import GradientEdge, Node, split_edge
 from rushlight._engine.convert import detach
 from rushlight._engine.state import SAVED_HOOKS, STATE
 from rushlight._engine.tensor import Tensor, edge_of
@@ -15,7 +14,6 @@ from rushlight._engine.tensor import Tensor, edge_of
 __all__ = ["GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version", "register_multi_grad_hook", "save_on_cpu",
            "saved_tensors_hooks"]  # fmt: skip
 
-GradientEdge = namedtuple("GradientEdge", ("node", "output_nr"))  # noqa: PYI024 (PyTorch's form)
 _FORBIDDEN: list[str] = []
 
 
@@ -91,25 +89,24 @@ class _Handles:
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _Handles:
-    """`fn(grads)` once all of these gradients are there (`mode="all"`), or `fn(grad)` at the first one (`"any"`)."""
+    """`fn(grads)` once all gradients that a backward computes are there (`mode="all"`; None for the others), or `fn(grad)` at the first (`"any"`)."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    found: dict[int, Tensor] = {}
-    fired: list[bool] = []
+    given = list(tensors)
+    nodes = [get_gradient_edge(t).node for t in given]
+    key = object()
 
     def watch(number: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
-            if mode == "any":
-                if not fired:
-                    fired.append(True)
-                    fn(grad)
-                return
+            task = STATE.task
+            found = task.notes.setdefault(key, {})
             found[number] = grad
-            if len(found) == len(tensors):
-                grads = [found[i] for i in range(len(tensors))]
-                found.clear()
-                fn(grads)
+            if mode == "any":
+                if len(found) == 1:
+                    fn(grad)
+            elif len(found) == sum(task.runs(node) for node in nodes):
+                fn([found.get(i) for i in range(len(given))])
 
         return hook
 
-    return _Handles([t.register_hook(watch(i)) for i, t in enumerate(tensors)])  # type: ignore[attr-defined]
+    return _Handles([t.register_hook(watch(i)) for i, t in enumerate(given)])  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["data", "hooks"]
+__all__ = ["data", "dlpack", "hooks"]
 
 
 def __getattr__(name: str) -> Any:

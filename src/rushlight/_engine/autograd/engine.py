@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from rushlight._engine.autograd.node import AccumulateGrad, split_edge
+from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.state import ANOMALY, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
 
@@ -21,13 +21,8 @@ OPS: dict[str, Any] = {}
 
 
 def accumulate_into(variable: Tensor, grad: Tensor) -> None:
-    """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it.  Runs the leaf's hooks."""
+    """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it."""
     meta = meta_of(variable)
-    if meta.hooks:
-        for hook in list(meta.hooks.values()):
-            replaced = hook(grad)
-            if replaced is not None:
-                grad = replaced
     held = meta.grad
     if STATE.word & GRAD:  # create_graph
         meta.grad = grad if held is None else OPS["add"](held, grad)
@@ -55,7 +50,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
 class _Task:
     """What one backward call knows."""
 
-    __slots__ = ("buffers", "captures", "create_graph", "dependencies", "keep", "needed", "results")
+    __slots__ = ("buffers", "captures", "create_graph", "dependencies", "keep", "needed", "notes", "results", "roots")
 
     def __init__(self, keep: bool, create_graph: bool) -> None:
         self.keep, self.create_graph = keep, create_graph
@@ -64,12 +59,18 @@ class _Task:
         self.needed: set[Any] | None = None
         self.captures: dict[Any, list[tuple[int, int]]] = {}
         self.results: list[Tensor | None] = []
+        self.roots: set[Any] = set()
+        self.notes: dict[Any, Any] = {}  # what hooks over several gradients remember during this call
+
+    def runs(self, node: Any) -> bool:
+        """Whether this call reaches a node."""
+        return node in self.needed if self.needed is not None else node in self.dependencies or node in self.roots
 
     def count(self, roots: Sequence[Any]) -> None:
         """How many edges lead to each node that the roots reach."""
         dependencies = self.dependencies
         stack = list(set(roots))
-        roots = set(stack)  # type: ignore[assignment]
+        self.roots = roots = set(stack)  # type: ignore[assignment]
         while stack:
             for edge in stack.pop().edges:
                 if edge is None:
@@ -133,6 +134,7 @@ def run_backward(
         _capture(task, nodes, inputs, accumulate)
     heap: list[Any] = []
     ready = set()
+    grad = None
     for edge, grad in zip(roots, grads, strict=True):
         node = task.add(edge, grad)
         if node not in ready and not task.dependencies.get(node):
@@ -142,12 +144,11 @@ def run_backward(
     state = STATE
     before = state.word
     state.word = before | GRAD if create_graph else before & ~GRAD
-    state.backward_depth += 1
+    outer, state.task = state.task, task
     try:
         _loop(task, heap)
     finally:
-        state.word = before
-        state.backward_depth -= 1
+        state.word, state.task = before, outer
     return task.results
 
 
@@ -155,7 +156,7 @@ def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate
     targets = set()
     task.results = [None] * len(inputs)
     for i, tensor in enumerate(inputs):
-        edge = edge_of(tensor)
+        edge = tensor if isinstance(tensor, GradientEdge) else edge_of(tensor)
         if edge is None:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
         node, number = split_edge(edge)
@@ -163,10 +164,8 @@ def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate
         if not accumulate:
             task.captures.setdefault(node, []).append((number, i))
         elif not isinstance(node, AccumulateGrad):
-            meta = meta_of(tensor)
             task.captures.setdefault(node, []).append((number, ~i))
             task.results[i] = tensor
-            del meta
     task.restrict(nodes, targets)
 
 
@@ -181,6 +180,8 @@ def _loop(task: _Task, heap: list[Any]) -> None:
         extra = node.extra
         if extra is not None and (extra.tensor_hooks is not None or extra.retain is not None):
             _run_tensor_hooks(extra, grads)
+        elif type(node) is AccumulateGrad:
+            _run_leaf_hooks(node, grads)
         if captures and node in captures:
             _store(task, captures[node], grads)
         if needed is not None and (node not in needed or (node in captures and type(node) is AccumulateGrad)):
@@ -227,14 +228,35 @@ def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
     return run_watched(node, grads)
 
 
+def _hooked(hooks: Any, grad: Tensor) -> Tensor:
+    """The gradient after all hooks of one tensor."""
+    for hook in list(hooks.values()):
+        replaced = hook(grad)
+        if replaced is None:
+            continue
+        if not isinstance(replaced, Tensor):
+            raise TypeError(f"expected Variable, but hook returned '{type(replaced).__name__}'")
+        if replaced._spec.shape != grad._spec.shape:
+            raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
+        if replaced._spec.dtype is not grad._spec.dtype:
+            raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value (was {grad.dtype} got {replaced.dtype})")
+        grad = replaced
+    return grad
+
+
+def _run_leaf_hooks(node: AccumulateGrad, grads: list[Tensor | None]) -> None:
+    variable = node.variable
+    hooks = variable._meta.hooks if variable is not None and variable._meta is not None else None
+    if hooks:
+        grad = grads.pop()
+        grads.append(None if grad is None else _hooked(hooks, grad))
+
+
 def _run_tensor_hooks(extra: Any, grads: list[Tensor | None]) -> None:
     for number, hooks in sorted((extra.tensor_hooks or {}).items()):
-        for hook in list(hooks.values()):
-            held = grads[number] if number < len(grads) else None
-            if held is not None:
-                replaced = hook(held)
-                if replaced is not None:
-                    grads[number] = replaced
+        held = grads[number] if number < len(grads) else None
+        if held is not None:
+            grads[number] = _hooked(hooks, held)
     for number, retained in (extra.retain or {}).items():
         tensor = retained()
         grad = grads[number] if number < len(grads) else None

@@ -146,7 +146,7 @@ class FunctionNode(Node):
         if grad is None:
             return None
         if not isinstance(grad, Tensor):
-            raise TypeError(f"expected Variable or None (got {type(grad).__name__})")
+            raise RuntimeError(f"expected Variable or None (got {type(grad).__name__})")
         spec: Spec = self._input_specs[place]
         if grad._spec.shape != spec.shape:
             if not _reducible(grad._spec.shape, spec.shape):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -17,15 +17,18 @@ from rushlight._base.errors import describe_code
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, make, make_accumulator, meta_of
 
-__all__ = ["AccumulateGrad", "Node", "OpNode", "next_sequence", "node_class", "split_edge"]
+__all__ = ["AccumulateGrad", "GradientEdge", "Node", "OpNode", "next_sequence", "node_class", "split_edge"]
 
 next_sequence = count().__next__
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 
+GradientEdge = namedtuple("GradientEdge", ("node", "output_nr"))  # noqa: PYI024 (PyTorch's form)
+
+
 def split_edge(edge: Any) -> tuple[Any, int]:
     """(node, output number) of an edge."""
-    return edge if type(edge) is tuple else (edge, 0)
+    return edge if isinstance(edge, tuple) else (edge, 0)
 
 
 class Extra:
@@ -135,7 +138,8 @@ class OpNode(Node):
         return int(self.info.n_results)
 
     def release(self) -> None:
-        self.saved = None
+        if self.saved:  # a node that saved nothing may run again
+            self.saved = None
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         saved = self.saved
