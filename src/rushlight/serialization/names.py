@@ -66,15 +66,6 @@ def tensor_globals() -> dict[str, Any]:
 
 # ***** from objects to names *****
 
-# Modules whose classes live in a file of another name in PyTorch.
-_MODULE_TO_TORCH = {
-    "rushlight.nn.modules.embedding": "torch.nn.modules.sparse",
-    "rushlight.nn.modules.parameter_container": "torch.nn.modules.container",
-    "rushlight.nn.modules.conv_transpose": "torch.nn.modules.conv",
-}
-_RESIZING = {"Ups": "upsampling", "Pix": "pixelshuffle", "Cha": "channelshuffle"}
-
-
 def torch_global(obj: Any) -> tuple[str, str] | None:
     """The (module, name) under which PyTorch knows `obj`, or None for what is not ours."""
     if isinstance(obj, DType):
@@ -89,12 +80,7 @@ def torch_global(obj: Any) -> tuple[str, str] | None:
     if not isinstance(module, str) or not (module == "rushlight" or module.startswith("rushlight.")):
         return None
     qualname = obj.__qualname__
-    if module == "rushlight.nn.modules.attention":
-        return "torch.nn.modules." + ("activation" if qualname == "MultiheadAttention" else "linear"), qualname
-    if module == "rushlight.nn.modules.resizing":
-        topic = "padding" if "Pad" in qualname else _RESIZING[qualname[:3]]
-        return f"torch.nn.modules.{topic}", qualname
-    return _MODULE_TO_TORCH.get(module, "torch" + module[len("rushlight") :]), qualname
+    return "torch" + module[len("rushlight") :], qualname
 
 
 _names: dict[int, str] = {}

@@ -71,6 +71,10 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """A linear layer under the name with which PyTorch prints the last projection of attention."""
+
+
 class Bilinear(Module):
     """y = x1ᵀ A x2 + b, one matrix A for each output feature.
 

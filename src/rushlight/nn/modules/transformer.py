@@ -11,8 +11,7 @@ import rushlight
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.composites.attention import canonical_mask
-from rushlight.nn.modules.activation import GELU, ReLU
-from rushlight.nn.modules.attention import MultiheadAttention
+from rushlight.nn.modules.activation import GELU, MultiheadAttention, ReLU
 from rushlight.nn.modules.container import ModuleList
 from rushlight.nn.modules.dropout import Dropout
 from rushlight.nn.modules.linear import Linear

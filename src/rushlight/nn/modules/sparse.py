@@ -1,4 +1,4 @@
-"""`Embedding`: a table of vectors looked up by index."""
+"""Tables of vectors looked up by index: `Embedding`."""
 
 from __future__ import annotations
 
