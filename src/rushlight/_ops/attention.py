@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, narrow, reduce_dims, spread, wide
+from rushlight._ops.bodies import CPP_NAME, along, narrow, reduce_dims, spread, wide
 from rushlight._ops.matmul import turned
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.dtype import BOOL
 from rushlight._types.layout import broadcast_shapes, numel
 
 __all__: list[str] = []
@@ -70,7 +70,7 @@ def _scores(h: _Heads, mask: Any, is_causal: bool, scale: float) -> Any:
     scores = wide(prim.dot(h.query, turned(h.key))) if h.query.dtype is not BOOL else None
     scores = scores * scale
     if is_causal:
-        row, column = (prim.iota(shape=scores.shape, dim=d, dtype=INT64) for d in (1, 2))
+        row, column = (along(scores.shape, d) for d in (1, 2))
         scores = build.select(row >= column, scores, -math.inf)
     if mask is not None:
         whole = (*h.lead, *scores.shape[1:])
@@ -96,17 +96,16 @@ def _log_total(scores: Any) -> Any:
     return build.select(dead, math.inf, prim.log(total) + top)
 
 
-def _weights(scores: Any) -> tuple[Any, Any]:
-    """(softmax of each row, log of its sum)."""
+def _weights(scores: Any) -> tuple[Any, Any, Any]:
+    """(exp(score - greatest), its sum, log of the sum of exp(score)) of each row; a row of -inf alone has weights 0."""
     if scores.shape[-1] == 0:
-        return scores, _log_total(scores)
+        return scores, build.full(scores.shape[:-1], 1.0, scores.dtype), _log_total(scores)
     top = reduce_dims("amax", scores, (2,))
     dead = build.eq(top, -math.inf)
     top = build.select(dead, 0.0, top)
     raised = prim.exp(scores - spread(top, scores.shape, (2,)))
     total = reduce_dims("sum", raised, (2,))
-    chances = raised / spread(build.select(dead, 1.0, total), scores.shape, (2,))
-    return chances, build.select(dead, math.inf, prim.log(total) + top)
+    return raised, build.select(dead, 1.0, total), build.select(dead, math.inf, prim.log(total) + top)
 
 
 @operator("sdpa_core(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
@@ -121,8 +120,10 @@ def sdpa_core(
     """
     _checked(query, key, value, attn_mask, is_causal)
     h = _Heads(query, key, value, enable_gqa)
-    chances, norm = _weights(_scores(h, attn_mask, is_causal, _scale_of(query, scale)))
-    return h.unfold(prim.dot(narrow(chances, value.dtype), h.value)), norm
+    raised, total, norm = _weights(_scores(h, attn_mask, is_causal, _scale_of(query, scale)))
+    mixed = wide(prim.dot(narrow(raised, value.dtype), h.value))
+    # Divided at the end, where there are fewer numbers than weights.
+    return h.unfold(narrow(mixed / spread(total, mixed.shape, (2,)), value.dtype)), norm
 
 
 @sdpa_core.gradient

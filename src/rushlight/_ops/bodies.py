@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
 from rushlight._types.layout import numel, wrap_dim
 from rushlight._types.promotion import default_dtype, result_type
 
 __all__ = [
-    "CPP_NAME", "HALF", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
+    "CPP_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
     "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "onto", "pair", "reduce_dims", "refuse", "spread",
     "take_slice", "wide", "wrap",
 ]  # fmt: skip
@@ -209,6 +209,11 @@ def spread(reduced: Any, shape: Sequence[int], dims: Sequence[int]) -> Any:
 def onto(vector: Any, shape: Sequence[int], dim: int) -> Any:
     """A vector repeated over all dims of `shape` but `dim`, along which it lies."""
     return prim.broadcast(vector, shape=tuple(shape), dims=(dim,))
+
+
+def along(shape: Sequence[int], dim: int) -> Any:
+    """The index along `dim`, to compare with: in int32 where it fits, so that a vector of it is as wide as one of floats."""
+    return prim.iota(shape=tuple(shape), dim=dim, dtype=INT32 if shape[dim] < 1 << 31 else INT64)
 
 
 def iota_like(x: Any, dim: int, dtype: DType = INT64) -> Any:

@@ -10,7 +10,7 @@ import math
 import warnings
 from typing import Any
 
-from rushlight._ops.bodies import dims_of, iota_like, is_weak, pair, reduce_dims, spread, wrap
+from rushlight._ops.bodies import along, dims_of, is_weak, pair, reduce_dims, spread, wrap
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -177,7 +177,8 @@ def _average(losses: Any, weights: Any, reduction: str) -> Any:
 
 def _one_hot(x: Any, classes: Any, dim: int) -> Any:
     """Whether a place of `x` is the class that its target names."""
-    return prim.eq(iota_like(x, dim), spread(classes, x.shape, (dim,)))
+    here = along(x.shape, dim)
+    return prim.eq(here, spread(build.convert(classes, here.dtype), x.shape, (dim,)))
 
 
 def _per_place(ct: Any, weights: Any, total: Any, reduction: str) -> Any:

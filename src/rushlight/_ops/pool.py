@@ -15,7 +15,7 @@ from typing import Any
 from rushlight._ops.bodies import isnan, lowest, narrow, refuse, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import INT64
+from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import numel
 
 __all__: list[str] = []
@@ -156,12 +156,12 @@ def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
         windows = w.windows(padded)
         n = len(w.kernel)
         flat = build.reshape(windows, (*windows.shape[: n + 2], numel(w.kernel)))
-        return prim.amax(flat, dims=(n + 2,)), prim.argmax(flat, dim=n + 2)
+        return prim.amax(flat, dims=(n + 2,)), build.convert(prim.argmax(flat, dim=n + 2), INT32)
     best = place = None
     for number, where in enumerate(w.places()):
         value = w.at(padded, where)
         if best is None:
-            best, place = value, build.full(value.shape, 0, INT64)
+            best, place = value, build.full(value.shape, 0, INT32)
             continue
         better = value > best
         better = better | isnan(value) if floats else better
@@ -172,7 +172,7 @@ def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
 def _flat_index(w: _Windows, place: Any) -> Any:
     """Places within windows as indices into the flattened space of the input."""
     index = None
-    rest = place
+    rest = build.convert(place, INT64)
     sizes = list(w.kernel)
     for i in range(len(sizes)):
         inner = numel(sizes[i + 1 :])
@@ -222,7 +222,7 @@ def _declare_max(n: int) -> None:
         images, w = prepare(x, *rest)
         grad = wide(ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,)))
         shape = (*place.shape, *w.kernel)
-        number = build.reshape(prim.iota(shape=(numel(w.kernel),), dim=0, dtype=INT64), w.kernel)
+        number = build.reshape(prim.iota(shape=(numel(w.kernel),), dim=0, dtype=INT32), w.kernel)
         here = prim.eq(build.broadcast_to(number, shape), prim.broadcast(place, shape=shape, dims=tuple(range(n + 2))))
         windows = build.select(here, prim.broadcast(grad, shape=shape, dims=tuple(range(n + 2))), 0)
         return build.reshape(narrow(w.pour_back(windows, images.shape), x.dtype), x.shape)

@@ -8,13 +8,13 @@ from typing import Any
 
 from rushlight._ops.bodies import (
     accumulator,
+    along,
     as_bool,
     as_float,
     count_dtype,
     dims_of,
     finish,
     flat,
-    iota_like,
     isnan,
     narrow,
     reduce_dims,
@@ -128,7 +128,7 @@ def trace(x: Any) -> Any:
     if len(x.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {len(x.shape)}")
     result = count_dtype(x, None)
-    rows, columns = iota_like(x, 0), iota_like(x, 1)
+    rows, columns = along(x.shape, 0), along(x.shape, 1)
     kept = build.select(prim.eq(rows, columns), wide(build.convert(x, result)), 0)
     return narrow(prim.sum(kept, dims=(0, 1)), result)
 
@@ -230,7 +230,8 @@ def _to_place(ct: Any, index: Any, x: Any, dim: int) -> Any:
     dims = dims_of(x, dim)
     if not dims:
         return ct
-    here = prim.eq(iota_like(x, dims[0]), spread(index, x.shape, dims))
+    place = along(x.shape, dims[0])
+    here = prim.eq(place, spread(build.convert(index, place.dtype), x.shape, dims))
     return build.select(here, spread(ct, x.shape, dims), 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import common, pad_dim, take_slice, wrap
+from rushlight._ops.bodies import along, common, pad_dim, take_slice, wrap
 from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
@@ -387,8 +387,9 @@ def _triangle(name: str, doc: str, inside: str) -> None:
         if len(x.shape) < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
         last = len(x.shape) - 1
-        row, column = (prim.iota(shape=x.shape, dim=d, dtype=INT64) for d in (last - 1, last))
-        return build.select(getattr(prim, inside)(*build.match(column - row, diagonal)), x, 0)
+        row, column = (along(x.shape, d) for d in (last - 1, last))
+        bound = max(-x.shape[-2] - 1, min(diagonal, x.shape[-1] + 1))
+        return build.select(getattr(prim, inside)(*build.match(column - row, bound)), x, 0)
 
     operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out=True, inplace=True, inplace_spaces=(), doc=doc)(
         body
@@ -410,7 +411,7 @@ def _embedded(x: Any, offset: int, dim1: int, dim2: int) -> Any:
     rows = pad_dim(x, len(lead), max(-offset, 0), max(offset, 0))
     shape = (*lead, size, size)
     spread = prim.broadcast(rows, shape=shape, dims=tuple(range(len(lead) + 1)))
-    row, column = (prim.iota(shape=shape, dim=d, dtype=INT64) for d in (ndim - 2, ndim - 1))
+    row, column = (along(shape, d) for d in (ndim - 2, ndim - 1))
     square = build.select(build.eq(column - row, offset), spread, 0)
     rest = iter(range(ndim - 2))
     perm = [ndim - 2 if d == first else ndim - 1 if d == second else next(rest) for d in range(ndim)]
@@ -457,7 +458,7 @@ def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any
     ndim = len(perm)
     rows = pad_dim(src, ndim - 2, max(-offset, 0), moved.shape[-2] - max(-offset, 0) - src.shape[-1])
     spread = prim.broadcast(rows, shape=moved.shape, dims=tuple(range(ndim - 1)))
-    row, column = (prim.iota(shape=moved.shape, dim=d, dtype=INT64) for d in (ndim - 2, ndim - 1))
+    row, column = (along(moved.shape, d) for d in (ndim - 2, ndim - 1))
     start = max(-offset, 0)
     here = build.eq(column - row, offset) & (row >= start) & (row < start + src.shape[-1])
     return build.transpose(build.select(here, spread, moved), sorted(range(ndim), key=perm.__getitem__))
