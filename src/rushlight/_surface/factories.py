@@ -190,7 +190,8 @@ def new_empty_strided(
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """`empty_strided` with this tensor's dtype and device."""
-    return empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)  # type: ignore[no-any-return]
+    made: Tensor = empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    return made
 
 
 # ***** ranges *****
