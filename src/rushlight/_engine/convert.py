@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._engine.call import Caller, InplaceCaller
 from rushlight._engine.creation import to_array
+from rushlight._engine.elements import elements_of
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.memory import empty_spec, read_element, reader_of
 from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
@@ -13,7 +14,7 @@ from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import META, Device, as_device
-from rushlight._types.dtype import BFLOAT16, FLOAT32, DType
+from rushlight._types.dtype import BFLOAT16, DType
 from rushlight._types.formats import FORMATS, MemoryFormat
 from rushlight._types.layout import is_channels_last, is_contiguous, numel, restride
 from rushlight._types.spec import Spec
@@ -101,6 +102,10 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     """Write `source`, broadcast and cast, into `x`."""
     if not isinstance(source, (Tensor, bool, int, float, complex)):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
+    if type(source) is complex and not x._spec.dtype.is_complex:
+        if source.imag:
+            raise RuntimeError(f"value cannot be converted to type {x._spec.dtype.name} without overflow")
+        source = source.real
     if isinstance(source, Tensor):
         if (x._spec.device is META) != (source._spec.device is META):
             if source._spec.device is META:
@@ -205,20 +210,13 @@ def item(x: Tensor) -> Any:
     return read_element(x)
 
 
-def array_for_reading(x: Tensor) -> Any:
-    """NumPy values of any tensor; bfloat16 widened to float32."""
-    if x._storage is None:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if x._spec.dtype is BFLOAT16:
-        x = to(detach(x), FLOAT32)
-    return to_array(x)
-
-
 def tolist(x: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-dim tensor."""
     if not x._spec.ndim:
         return item(x)
-    return array_for_reading(x).tolist()
+    if x._storage is None:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    return elements_of(x).tolist()
 
 
 def numpy_of(x: Tensor, *, force: bool = False) -> Any:
@@ -284,4 +282,4 @@ def as_alias_view(x: Tensor) -> Tensor:
 
 
 
-__all__ += ["array_for_reading", "as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "set_"]
+__all__ += ["as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "set_"]

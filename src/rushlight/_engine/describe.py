@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.creation import to_array
+from rushlight._engine.elements import elements_of
 from rushlight._engine.printing import tensor_repr
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._types.promotion import default_dtype
@@ -19,7 +19,7 @@ def describe(x: Tensor, contents: Any = None) -> str:
     device = None if x._spec.device.type == "cpu" else str(x._spec.device)
     kind = "tensor" if type(x) in plain_classes else type(x).__name__
     return tensor_repr(
-        None if x._storage is None else to_array(x),
+        None if x._storage is None else elements_of(x),
         dtype=x._spec.dtype,
         default_dtype=default_dtype(),
         shape=tuple(x._spec.shape),

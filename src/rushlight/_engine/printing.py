@@ -1,7 +1,7 @@
 """The printed form of tensors, the same as PyTorch's to the character.
 
-Everything here is a pure function of a NumPy array (a view of the tensor's memory, bfloat16 as its 16-bit patterns), a
-dtype and a few flags; the tensor's own `__repr__` gathers them.  Of a large tensor only the elements that are shown are
+Everything here is a pure function of a NumPy array (bfloat16 as its 16-bit patterns) or of `Elements` over the tensor's
+memory, a dtype and a few flags; the tensor's own `__repr__` gathers them.  Of a large tensor only the elements that are shown are
 ever read, so printing a gigabyte costs what printing a line costs.
 
     >>> import numpy
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rushlight._engine.elements import Elements
 from rushlight._types.dtype import BFLOAT16, BOOL, INT64, DType
 
 if TYPE_CHECKING:
@@ -180,15 +181,15 @@ class _Complex:
 # ***** the elements that are shown, as nested lists *****
 
 
-def _numbers(array: NDArray[Any], dtype: DType) -> Any:
+def _numbers(array: NDArray[Any] | Elements, dtype: DType) -> Any:
     """Python numbers for a small array."""
-    if dtype is BFLOAT16:
+    if dtype is BFLOAT16 and not isinstance(array, Elements):
         # A bfloat16 is the upper half of a float32.
         return (array.astype("uint32") << 16).view("float32").tolist()
     return array.tolist()
 
 
-def _shown(array: NDArray[Any], dtype: DType, edge: int | None) -> Any:
+def _shown(array: NDArray[Any] | Elements, dtype: DType, edge: int | None) -> Any:
     """The elements to print as nested lists; `...` stands for what is left out, nothing is when `edge` is None."""
     if edge is None or array.ndim == 0:
         return _numbers(array, dtype)
@@ -228,7 +229,7 @@ def _lay_out(nested: Any, ndim: int, indent: int, writer: _Real | _Complex, line
     return "[" + ("," + "\n" * (ndim - 1) + " " * (indent + 1)).join(rows) + "]"
 
 
-def _contents(array: NDArray[Any], dtype: DType, indent: int, options: PrintOptions) -> str:
+def _contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options: PrintOptions) -> str:
     """The text between `tensor(` and the first suffix."""
     nested = _shown(array, dtype, options.edgeitems if array.size > options.threshold else None)
     values = _leaves(nested)
@@ -251,7 +252,7 @@ def _append(text: str, suffixes: list[str], indent: int, linewidth: int) -> str:
 
 
 def _size_and_dtype(
-    array: NDArray[Any] | None, shape: tuple[int, ...], dtype: DType, default_dtype: DType, edgeitems: int
+    array: NDArray[Any] | Elements | None, shape: tuple[int, ...], dtype: DType, default_dtype: DType, edgeitems: int
 ) -> list[str]:
     """The suffixes for what the numbers alone do not tell."""
     size, kind = f"size={tuple(shape)}", f"dtype={dtype!r}"
@@ -264,7 +265,7 @@ def _size_and_dtype(
 
 
 def tensor_repr(
-    array: NDArray[Any] | None,
+    array: NDArray[Any] | Elements | None,
     *,
     dtype: DType,
     default_dtype: DType,
@@ -280,7 +281,7 @@ def tensor_repr(
     """The printed form of a tensor.
 
     Args:
-        array: its elements (any strides), or None for a tensor without memory (`meta`), which then needs `shape`.
+        array: its elements (a NumPy array of any strides, or `Elements`), or None for a tensor without memory (`meta`), which then needs `shape`.
         dtype: its dtype; where it is bfloat16 the array has the bit patterns (uint16).
         default_dtype: the dtype which goes without saying.
         shape: its shape, where `array` is None.
