@@ -276,7 +276,8 @@ def _normal(terms: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
 
 def _part(ix: Ix, by: int) -> tuple[Ix, Ix]:
     """`ix = by * whole + rest`, taking out all terms that `by` divides."""
-    whole, rest = [], []
+    whole: list[tuple[Atom, int]] = []
+    rest: list[tuple[Atom, int]] = []
     for a, c in ix.terms:
         (rest if c % by else whole).append((a, c))
     const_whole = ix.const // by

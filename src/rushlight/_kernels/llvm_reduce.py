@@ -252,7 +252,8 @@ class Accumulator:
         if mask is None:
             return parts
         start = self.wrap(self.start())
-        return tuple(p.write(depth, lambda a=a, b=b: em.select(mask, a, b)) for a, b in zip(parts, start, strict=True))
+        pairs = list(zip(parts, start, strict=True))
+        return p.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))  # type: ignore[no-any-return]
 
     def merge(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The two combined; `b` came later."""

@@ -62,7 +62,7 @@ class Values(Loads):
         depth = self.depth(e.vars)
         em = self.emitter(width)
         if isinstance(value, tuple):
-            return tuple(self.write(depth, lambda v=v: em.splat(v, v.type)) for v in value)
+            return self.write(depth, lambda: tuple(em.splat(v, v.type) for v in value))
         return self.write(depth, lambda: em.splat(value, value.type))
 
     def x_arg(self, e: X, depth: int) -> tuple[Value, int]:
@@ -114,7 +114,7 @@ class Values(Loads):
     def x_ix(self, e: X, depth: int) -> tuple[Value, int]:
         wide = self.varies(e.vars)
         value = self.vector_ix(e.value) if wide else self.one.val(self.ix(e.value), "i64")
-        em = value.em
+        em = self.emitter(value.em.width)
         if e.dtype is INT64:
             return value, em.width
         return self.write(depth, lambda: em.op("convert", [value], [INT64], e.dtype, {"dtype": e.dtype})), em.width

@@ -1,0 +1,178 @@
+"""Generated code: other vector widths, transposing tiles, streaming stores, concatenation, in-place results, errors, explanations."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from tests.kernels.kernel_harness import Ran, check, trace_arrays
+
+from rushlight._backends.cpu.compile import host
+from rushlight._kernels.nest import Target
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BFLOAT16, FLOAT32
+
+rng = np.random.default_rng(1)
+
+
+def normal(*shape, dtype="float32"):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def softmax(x):
+    top = prim.amax(x, dims=(1,))
+    e = prim.exp(x - build.keep_dims(top, x.shape, (1,)))
+    return e / build.keep_dims(prim.sum(e, dims=(1,)), x.shape, (1,))
+
+
+@pytest.mark.parametrize("vector_bytes", [8, 16, 32, 64])
+def test_vector_widths(vector_bytes):
+    h = host()
+    target = Target(vector_bytes, h.l2_bytes, h.l3_bytes, h.fma)
+    for shape in ((3, 5), (33, 70), (20, 4000)):
+        check(softmax, normal(*shape), rtol=1e-4, target=target)
+        check(lambda x: prim.transpose(x, perm=(1, 0)), normal(*shape), target=target)
+        check(lambda x: [prim.argmax(x, dim=0), prim.argmax(x, dim=1)], normal(*shape), target=target)
+        check(lambda x: prim.cumsum(x, dim=0, reverse=True), normal(*shape), rtol=1e-3, atol=1e-4, target=target)
+
+
+@pytest.mark.parametrize("vector_bytes", ["16", "32"])
+def test_narrow_machine(run_python, vector_bytes, monkeypatch):
+    """The instructions of a machine with narrow vectors, in a process of its own."""
+    monkeypatch.setenv("RUSHLIGHT_VECTOR_BYTES", vector_bytes)
+    code = (
+        "import numpy as np\n"
+        "from tests.kernels.test_codegen import softmax, normal, check, prim\n"
+        "check(softmax, normal(37, 131), rtol=1e-4)\n"
+        "check(lambda x: prim.transpose(x, perm=(1, 0)), normal(50, 70))\n"
+        "check(lambda x: prim.sum(x, dims=(0,)), normal(500, 70), rtol=1e-3, atol=1e-4)\n"
+    )
+    from tests.conftest import ROOT
+
+    done = run_python("-c", code, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (8, 8), (16, 16), (17, 33), (100, 70), (7, 300), (257, 129)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int16", "bool", "complex64"])
+def test_transposing_copies(shape, dtype):
+    x = (normal(*shape) * 50).astype(dtype)
+    check(lambda v: prim.transpose(v, perm=(1, 0)), x)
+    check(lambda v, w: prim.select(prim.eq(v, prim.transpose(w, perm=(1, 0))), v, v), x, np.ascontiguousarray(x.T))
+
+
+def test_large_transpose_goes_by_tiles():
+    x = normal(64, 48)
+    ran = check(lambda v: prim.transpose(v, perm=(1, 0)), x)
+    assert "tile" in ran.program.steps[0].kernel.text()
+
+
+def test_streaming_stores():
+    h = host()
+    target = Target(h.vector_bytes, h.l2_bytes, 1024, h.fma)
+    for n in (1000, 4096, 100_003):
+        ran = check(lambda v: v + 1.0, normal(n), target=target)
+        assert "stream" in ran.program.steps[0].kernel.text()
+
+
+def test_concatenation_is_one_kernel_without_selects():
+    ran = check(lambda a, b, c: prim.cat(a, b, c, dim=1), normal(30, 5), normal(30, 64), normal(30, 100))
+    assert len(ran.program.steps) == 1
+    text = ran.program.steps[0].kernel.text()
+    assert text.count("section") == 3 and "select" not in text
+    check(lambda a, b: prim.cat(a, b, dim=0), normal(400, 300), normal(2, 300))
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_written_in_place(flip):
+    x, y = normal(33, 20), normal(33, 20)
+    graph = trace_arrays(lambda a, b: prim.flip(a, dims=(0,)) + b if flip else a + b, [x, y])
+    want = (x[::-1] if flip else x) + y
+    ran = Ran(graph, [x, y], aliases={0: 0})
+    np.testing.assert_array_equal(x, want)
+    assert ran.results == [] and len(ran.program.steps) == (2 if flip else 1)
+
+
+def test_softmax_in_place():
+    x = normal(33, 200)
+    want = np.exp(x - x.max(1, keepdims=True))
+    want /= want.sum(1, keepdims=True)
+    ran = Ran(trace_arrays(softmax, [x]), [x], aliases={0: 0})
+    np.testing.assert_allclose(x, want, rtol=1e-4)
+    assert len(ran.program.steps) == 1
+
+
+def test_an_input_that_shares_memory_with_the_output():
+    memory = np.arange(100, dtype=np.float32)
+    a, b = memory[:99], memory[1:]
+    graph = trace_arrays(lambda x, y: x + y, [a, b])
+    want = a + b
+    Ran(graph, [a, b], aliases={0: 1}, overlaps={0: (0,)})
+    np.testing.assert_array_equal(memory[1:], want)
+
+
+def test_output_strides():
+    x = normal(6, 7, 8)
+    ran = check(lambda v: v * 2.0, x, out_strides=[(1, 48, 6)])
+    assert len(ran.program.steps) == 1
+
+
+def test_indices_are_checked():
+    w, i = normal(50, 30), np.array([3, -50, 49, 50])
+    with pytest.raises(IndexError, match="index 50 is out of bounds for dimension 0 with size 50"):
+        Ran(trace_arrays(lambda a, b: prim.index(a, b), [w, i]), [w, i])
+    j = np.full((50, 30), -31)
+    with pytest.raises(RuntimeError, match="index -31 is out of bounds for dimension 1 with size 30"):
+        Ran(trace_arrays(lambda a, b: prim.gather(a, b, dim=1), [w, j]), [w, j])
+
+
+def test_unread_places_are_not_checked():
+    """What a pad hides may be out of range."""
+    w = normal(4, 4)
+
+    def shifted(x):
+        places = prim.sub(prim.iota(shape=(4, 4), dim=1, dtype=_int64()), build.full((4, 4), 4, _int64()))
+        return prim.pad(prim.gather(x, places, dim=1), value=0.0, lo=(2, 3), hi=(1, 2), interior=(1, 0))
+
+    check(shifted, w)
+
+
+def _int64():
+    from rushlight._types.dtype import INT64
+
+    return INT64
+
+
+def test_bfloat16():
+    x = (normal(1000).view(np.uint32) & 0xFFFF0000).view(np.float32)
+    ran = check(lambda v: build.convert(build.convert(v, FLOAT32) * 1.5, BFLOAT16), x, dtypes=[BFLOAT16])
+    assert len(ran.program.steps) == 1
+    a, b = ((normal(20, 30).view(np.uint32) & 0xFFFF0000).view(np.float32) for _ in range(2))
+    check(lambda p, q: prim.dot(p, prim.transpose(q, perm=(1, 0))), a, b, dtypes=[BFLOAT16, BFLOAT16], rtol=2e-2, atol=1e-2)
+
+
+def test_empty_and_zero_dims():
+    check(lambda a: a + 1.0, normal(0, 3))
+    check(lambda a: prim.exp(a), np.array(0.5, np.float32))
+    check(lambda a: prim.sum(a, dims=(0,)), normal(0, 3))
+    check(lambda a: [prim.sum(a, dims=(0, 1)), a], normal(0, 3))
+
+
+def test_long_chains_read_what_they_need():
+    def chain(x, *weights):
+        for w in weights:
+            x = x + prim.tanh(prim.dot(x, w))
+        return prim.sum(x * x, dims=(0, 1))
+
+    arrays = [normal(16, 16) * 0.1 for _ in range(20)]
+    ran = check(chain, *arrays, rtol=1e-4)
+    assert max(len(s.words) for s in ran.program.steps if hasattr(s, "words")) <= 10
+
+
+def test_explain():
+    ran = check(softmax, normal(20, 30), rtol=1e-4)
+    text = ran.executable.explain(asm=True)
+    for part in ("amax", "group 0", "reduce over", "define i32", "slots", "ret"):
+        assert part in text, part
+    assert sys.getsizeof(text) > 1000
