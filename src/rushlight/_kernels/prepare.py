@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._prims import build
 from rushlight._prims.build import HALF
 from rushlight._prims.record import PRIMITIVES
@@ -24,8 +25,6 @@ FEW = 256  # the most elements that are looked for one by one rather than by sor
 
 def prepared(graph: Graph) -> Graph:
     """The graph with those primitives replaced; itself where there are none."""
-    from rushlight._graph.core import GraphBuilder, evaluate
-
     while any(_rule(node) is not None for node in graph.nodes):
         builder = GraphBuilder()
         values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]

@@ -14,13 +14,13 @@ from rushlight._base.digest import digest
 from rushlight._base.lazy import LazyModule
 from rushlight._kernels.groups import Group, Stage
 from rushlight._kernels.indexing import Var
-from rushlight._kernels.loops import Buffer, Item, Kernel, Section, Split, Store, substitute
+from rushlight._kernels.loops import Buffer, Item, Kernel, Loop, Reduce, Scan, Section, Split, Store, Tile, substitute
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
 from rushlight._kernels.prepare import prepared
 from rushlight._kernels.pull import Source
 from rushlight._kernels.schedule import MANY_ROWS, Copy, Extern, Schedule, Special
 from rushlight._kernels.special import SpecialNest
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import INT64, DType
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -132,8 +132,6 @@ def graph_lines(graph: Graph) -> list[str]:
 
 def traffic(kernel: Kernel) -> tuple[int, int]:
     """Bytes moved if each array element touched is moved once per nest, and scalar operations done; rough."""
-    from rushlight._kernels.loops import Loop, Reduce, Scan, Tile
-
     moved = flops = 0
 
     def walk(body: Sequence[Any], count: int) -> None:
@@ -385,7 +383,5 @@ class Assembler:
 
 
 def _parts(item: Item) -> list[tuple[int, DType]]:
-    from rushlight._types.dtype import INT64
-
     return [(0, INT64), (1, item.dtype)] if item.position is not None else [(0, item.dtype)]
 

@@ -15,6 +15,7 @@ from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import COSTS, PIECE, Facts, Target, facts_of
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
+from rushlight._kernels.special import prepare
 from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel
 
 if TYPE_CHECKING:
@@ -365,7 +366,7 @@ class Schedule:
         for value in values:
             targets.append(self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         special = Special(node, group, targets)
-        prepare_special(special)
+        prepare(special)
         self.groups.append(special)
         self._commit()
         for value, target in zip(values, targets, strict=True):
@@ -586,9 +587,3 @@ def _name(value: Value) -> str:
     made = value.node.prim.name if value.node is not None else "input"
     return f"{made} {value.dtype.name}{list(value.shape)}"
 
-
-def prepare_special(special: Special) -> None:
-    """Build the expressions of a scan or a scatter."""
-    from rushlight._kernels.special import prepare
-
-    prepare(special)

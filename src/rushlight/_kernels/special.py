@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._kernels.groups import Stage
 from rushlight._kernels.indexing import ZERO, Ix, Var
 from rushlight._kernels.loops import Item, Loop, Scan, Section, Store
-from rushlight._kernels.nest import Nest, facts_of, fitting
+from rushlight._kernels.nest import Nest, facts_of, fitting, merge
 from rushlight._kernels.pull import RUNTIME_ERROR, data_index
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import numel
@@ -137,8 +137,6 @@ class SpecialNest(Nest):
             self.outer = self.ordered(self.outer, facts_of(self.stages))
 
     def merge_dims(self) -> None:
-        from rushlight._kernels.nest import merge
-
         mapping: dict[Var, Ix] = {}
         self.outer = merge(self.outer, list(facts_of(self.stages).places), mapping)
         self.apply(mapping)
