@@ -26,6 +26,14 @@ CASES: dict[str, dict[str, Any]] = {
     "Adagrad": {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.1},
     "RMSprop": {"lr": 0.1, "weight_decay": 0.1},
     "RMSprop momentum": {"lr": 0.1, "momentum": 0.9, "centered": True},
+    "Adadelta": {"lr": 0.5, "weight_decay": 0.1},
+    "Adamax": {"lr": 0.1, "maximize": True},
+    "NAdam": {"lr": 0.1, "weight_decay": 0.1},
+    "NAdam decoupled": {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True},
+    "RAdam": {"lr": 0.1, "betas": (0.9, 0.5)},
+    "RAdam early": {"lr": 0.1, "weight_decay": 0.1},
+    "Rprop": {"lr": 0.1},
+    "ASGD": {"lr": 0.1, "weight_decay": 0.1, "t0": 2},
 }
 
 
@@ -65,7 +73,65 @@ def rmsprop(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
     return p - o["lr"] * step
 
 
-REFERENCES = {"SGD": sgd, "Adam": adam, "AdamW": adam, "Adagrad": adagrad, "RMSprop": rmsprop}
+def adadelta(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
+    rho = o["rho"]
+    s["v"] = rho * s.get("v", 0) + (1 - rho) * g * g
+    d = np.sqrt(s.get("u", 0) + o["eps"]) / np.sqrt(s["v"] + o["eps"]) * g
+    s["u"] = rho * s.get("u", 0) + (1 - rho) * d * d
+    return p - o["lr"] * d
+
+
+def adamax(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
+    b1, b2 = o["betas"]
+    t = s["t"] = s.get("t", 0) + 1
+    s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
+    s["u"] = np.maximum(b2 * s.get("u", 0), np.abs(g) + o["eps"])
+    return p - o["lr"] / (1 - b1**t) * s["m"] / s["u"]
+
+
+def nadam(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
+    b1, b2 = o["betas"]
+    t = s["t"] = s.get("t", 0) + 1
+    mu, ahead = (b1 * (1 - 0.5 * 0.96 ** (k * o["momentum_decay"])) for k in (t, t + 1))
+    product = s["product"] = s.get("product", 1) * mu
+    s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
+    s["v"] = b2 * s.get("v", 0) + (1 - b2) * g * g
+    mean = ahead * s["m"] / (1 - product * ahead) + (1 - mu) * g / (1 - product)
+    return p - o["lr"] * mean / (np.sqrt(s["v"] / (1 - b2**t)) + o["eps"])
+
+
+def radam(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
+    b1, b2 = o["betas"]
+    t = s["t"] = s.get("t", 0) + 1
+    s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
+    s["v"] = b2 * s.get("v", 0) + (1 - b2) * g * g
+    mean, longest = s["m"] / (1 - b1**t), 2 / (1 - b2) - 1
+    length = longest - 2 * t * b2**t / (1 - b2**t)
+    if length <= 5:
+        return p - o["lr"] * mean
+    trust = np.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+    return p - o["lr"] * mean * trust * np.sqrt(1 - b2**t) / (np.sqrt(s["v"]) + o["eps"])
+
+
+def rprop(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
+    agreement = g * s.get("g", 0)
+    factor = np.where(agreement > 0, o["etas"][1], np.where(agreement < 0, o["etas"][0], 1))
+    s["size"] = np.clip(s.get("size", o["lr"]) * factor, *o["step_sizes"])
+    s["g"] = np.where(agreement < 0, 0, g)
+    return p - np.sign(s["g"]) * s["size"]
+
+
+def asgd(p: Any, g: Any, s: dict[str, Any], o: dict[str, Any]) -> Any:
+    t = s["t"] = s.get("t", 0) + 1
+    eta = s.get("eta", o["lr"])
+    s["eta"] = o["lr"] / (1 + o["lambd"] * o["lr"] * t) ** o["alpha"]
+    return p * (1 - o["lambd"] * eta) - eta * g
+
+
+REFERENCES = {
+    "SGD": sgd, "Adam": adam, "AdamW": adam, "Adagrad": adagrad, "RMSprop": rmsprop, "Adadelta": adadelta, "Adamax": adamax,
+    "NAdam": nadam, "RAdam": radam, "Rprop": rprop, "ASGD": asgd,
+}  # fmt: skip
 
 
 def run(t: Any, name: str, dtype: str = "float32", steps: int = 5) -> tuple[list[Any], Any, list[Any], list[list[Any]]]:
@@ -99,13 +165,15 @@ def test_against_the_definition(name: str, dtype: str) -> None:
             if step[i] is None:
                 continue
             g = step[i].astype(dtype).astype(np.float64) * (-1 if options.get("maximize") else 1)
-            if name.startswith("AdamW"):
+            if name.startswith("AdamW") or options.get("decoupled_weight_decay"):
                 p = p * (1 - options["lr"] * options["weight_decay"])
             else:
-                g = g + options["weight_decay"] * p
+                g = g + options.get("weight_decay", 0) * p
             p = update(p, g, state, options)
         # The first steps of Adam divide small numbers by small numbers: an error in the last place is enlarged.
-        tolerance = 3e-5 if dtype == "float32" else 1e-12
+        # NAdam and ASGD keep numbers of their own, in float32 as PyTorch does.
+        coarse = dtype == "float32" or name.startswith(("NAdam", "ASGD"))
+        tolerance = 3e-5 if coarse else 1e-12
         np.testing.assert_allclose(param.detach().numpy(), p, rtol=tolerance, atol=tolerance)
 
 

@@ -6,20 +6,28 @@ from importlib import import_module
 from typing import Any
 
 _PLACES = {
+    "ASGD": "asgd",
+    "Adadelta": "adadelta",
     "Adagrad": "adagrad",
     "Adam": "adam",
     "AdamW": "adam",
+    "Adamax": "adamax",
+    "NAdam": "nadam",
     "Optimizer": "optimizer",
+    "RAdam": "radam",
     "RMSprop": "rmsprop",
+    "Rprop": "rprop",
     "SGD": "sgd",
 }
 _PAGES = ("lr_scheduler", "optimizer")
 
-__all__ = ["Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]
+__all__ = [
+    "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PAGES:
+    if name in _PAGES or name in _PLACES.values():
         return import_module(f"{__name__}.{name}")
     if name not in _PLACES:
         raise AttributeError(f"rushlight.optim has no {name!r} yet")

@@ -1,0 +1,62 @@
+"""`Adadelta`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, decayed
+from rushlight.optim.optimizer import number
+
+__all__ = ["Adadelta"]
+
+
+class Adadelta(ElementwiseOptimizer):
+    """Adadelta: steps of the size of earlier steps, relative to the size of the gradients.
+
+    v = rho * v + (1 - rho) * g², d = sqrt(u + eps) / sqrt(v + eps) * g, u = rho * u + (1 - rho) * d², p -= lr * d.
+
+    Example: `optimizer = torch.optim.Adadelta(model.parameters())`
+    """
+
+    _state = ("square_avg", "acc_delta")
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_rate(lr)
+        if not 0.0 <= rho <= 1.0:
+            raise ValueError(f"Invalid rho value: {rho}")
+        check_rate(lr, eps=eps, weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def _change(
+        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+    ) -> None:
+        rho, eps, lr = group["rho"], group["eps"], number(group["lr"])
+        grad = decayed(param, grad, group, lr)
+        square, moved = kept["square_avg"], kept["acc_delta"]
+        square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
+        delta = moved.add(eps).sqrt_()
+        delta.div_(square.add(eps).sqrt_()).mul_(grad)
+        moved.mul_(rho).addcmul_(delta, delta, value=1 - rho)
+        param.add_(delta, alpha=-lr)
