@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,9 +14,9 @@ from rushlight._engine.bind import bind, flatten
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
-from rushlight._engine.plan import Recipe, executable, make_plan, operand_strides
+from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
+from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
@@ -212,6 +213,8 @@ def make_unary(caller: Caller) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:
             return full(self, *args, **kwargs)
+        if asking_classes and type(self) not in plain_classes:
+            return full(self)
         try:
             plan = fast.get((self._spec, self._rg, state.word))
         except AttributeError:
@@ -236,6 +239,8 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
 
     def method(self: Any, other: Any) -> Any:
         kind = type(other)
+        if asking_classes and (type(self) not in plain_classes or kind not in plain_classes):
+            return full(self, other) if kind in plain_classes or _accepts(other) else NotImplemented
         if kind is float or kind is int:
             key = (self._spec, kind, self._rg, state.word)
         else:
@@ -327,6 +332,14 @@ def write_out(name: str, out: Tensor, result: Tensor) -> None:
     """Copy a finished result into `out`."""
     check_out_dtype(name, out, result.dtype)
     if out.shape != result.shape:
+        if out._spec.numel:
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the required output "
+                f"shape {list(result.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they "
+                "have zero elements.",
+                UserWarning,
+                stacklevel=4,
+            )
         out.resize_(result.shape)  # type: ignore[attr-defined]
     out.copy_(result)  # type: ignore[attr-defined]
 
@@ -382,7 +395,7 @@ def writer(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., N
     del extra
 
     def run(*args: Any) -> None:
-        exe(*[t._ptr for t in args[:n]], args[-1]._ptr, *args[n:-1])
+        exe(*[t._ptr for t in args[:n]], args[-1]._ptr, *number_words(list(args[n:-1])))
 
     return run
 
@@ -458,10 +471,10 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
 
     if not rest:
         kernel, ints = exe.kernel, exe.ints
-        if kernel is None or len(inputs) > 2:
+        if kernel is None or len(inputs) > 2 or any(v.weak and v.dtype.is_complex for v in inputs[n:]):
 
             def run_plain(*args: Any) -> tuple[Tensor, ...]:
-                exe(*[t._ptr for t in args[:n]], *args[n:])
+                exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
                 return ()
 
             return run_plain
@@ -477,7 +490,7 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
         return run_short
 
     def run(*args: Any) -> tuple[Tensor, ...]:
-        made = exe(*[t._ptr for t in args[:n]], *args[n:])
+        made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
         storages = made if isinstance(made, tuple) else (made,)
         return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
 

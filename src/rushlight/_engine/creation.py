@@ -144,7 +144,9 @@ def _flat_tensor(data: list[Any], code: str, requires_grad: bool) -> Tensor:
     try:
         struct.pack_into(f"{len(data)}{code}", made._storage, 0, *data)
     except (struct.error, OverflowError):
-        raise RuntimeError("Overflow when unpacking long long" if code == "q" else "value cannot be converted to type float without overflow") from None
+        if code == "q":
+            raise ValueError("Overflow when unpacking long long") from None
+        raise RuntimeError("value cannot be converted to type float without overflow") from None
     return finish(made, requires_grad)
 
 

@@ -42,6 +42,15 @@ def to_dlpack(tensor: Tensor) -> Any:
     return _export(tensor)
 
 
+class _Window:
+    """An array's memory as NumPy's array interface, to be written to; keeps the array alive."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        shown = array.__array_interface__
+        self.__array_interface__ = {**shown, "data": (shown["data"][0], False)}
+
+
 class _Capsule:
     """Lets NumPy read a bare capsule."""
 
@@ -65,5 +74,8 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
         raise BufferError(f"rushlight reads CPU memory over DLPack, this is on device {tuple(device)}")
     array = np.from_dlpack(source)
     if not array.flags.writeable:
-        array = np.array(array)
+        if isinstance(ext_tensor, np.ndarray) and not ext_tensor.flags.writeable:
+            return from_numpy(np.array(array))
+        # NumPy shows memory from the first version of the protocol, which knew no read-only flag, as read-only: it may be written to.
+        array = np.asarray(_Window(array))
     return from_numpy(array)

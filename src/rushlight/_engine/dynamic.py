@@ -57,8 +57,8 @@ def nonzero(x: Tensor) -> Tensor:
     places = nonzero_places(x)
     count, ndim = places._spec.numel, x._spec.ndim
     if ndim == 1:
-        return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1)), places._ptr)
-    made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim)))
+        return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1), (1, count)), places._ptr)
+    made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim), (1, count)))  # as in PyTorch: `unbind(1)` gives dense tensors
     if count and ndim:
         from rushlight._engine.creation import tensor
 

@@ -180,7 +180,7 @@ def _index_key(index: Any) -> Any:
         return (start, stop, step)
     if kind is not tuple:
         return "n" if index is None else "e" if index is Ellipsis else None
-    key = []
+    key: list[Any] = []
     for item in index:
         if type(item) is int:
             key.append(item)

@@ -91,7 +91,7 @@ class CopySlices(Node):
     with the part's gradient; its first edge is the changed tensor itself.
     """
 
-    __slots__ = ("base", "function", "geometry", "own")
+    __slots__ = ("base", "function", "geometry", "own", "parts")
 
     def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
         rest = [e for i, e in enumerate(function.edges) if i != own]
@@ -99,6 +99,7 @@ class CopySlices(Node):
         self.base, self.function, self.own = base._spec, function, own
         step = (view._ptr - base._ptr) // view._spec.dtype.itemsize
         self.geometry = (tuple(view._spec.shape), tuple(view._spec.strides), step)
+        self.parts = base._spec.dtype is not view._spec.dtype  # real or imaginary parts of a complex base
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         from rushlight._engine.autograd.engine import OPS
@@ -111,11 +112,12 @@ class CopySlices(Node):
         whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
         if whole._spec is not self.base:
             whole = as_strided(whole, self.base.shape, self.base.strides)
-        start = (whole._ptr - whole._storage.ptr) // whole._spec.dtype.itemsize
-        part = as_strided(whole, shape, strides, start + step)
+        seen = OPS["view_as_real"](whole) if self.parts else whole
+        start = (seen._ptr - seen._storage.ptr) // seen._spec.dtype.itemsize
+        part = as_strided(seen, shape, strides, start + step)
         found = list(self.function.apply([OPS["clone"](part)]))
         mine = found.pop(self.own) if self.own is not None else None
-        part = as_strided(whole, shape, strides, start + step)
+        part = as_strided(OPS["view_as_real"](whole) if self.parts else whole, shape, strides, start + step)
         if mine is None:
             OPS["zero_"](part)
         else:

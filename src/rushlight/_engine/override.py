@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.state import FUNCTION_MODE, STATE
-from rushlight._engine.tensor import Tensor, plain_classes, subclass_hook
+from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, subclass_hook
 
 __all__ = ["DisableTorchFunctionSubclass", "as_arguments", "as_subclass", "dispatch", "handle", "has_override", "shown_as"]
 
@@ -138,6 +138,8 @@ def _note_class(cls: Any) -> None:
     if cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
         return
+    if not asking_classes:
+        asking_classes.append(cls)
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
     for name, value in list(Tensor.__dict__.items()):
         if isinstance(value, property) and (own or name in _TENSOR_PROPERTIES) and name not in cls.__dict__:

@@ -21,7 +21,7 @@ from rushlight._types.device import CPU, META, Device
 from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
 from rushlight._types.spec import Spec
 
-__all__ = ["Recipe", "executable", "graph_caller", "make_plan", "operand_strides"]
+__all__ = ["Recipe", "executable", "graph_caller", "make_plan", "number_words", "operand_strides"]
 
 _new = Tensor.__new__
 NOT_SAVED = "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd."
@@ -276,20 +276,20 @@ def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in
 
         def run(*inputs: Any) -> Tensor:
             words = [inputs[i] for i in numbers]
-            storage = call(*[inputs[i]._ptr for i in pointers], *(_numbers(words) if in_complex else words))
+            storage = call(*[inputs[i]._ptr for i in pointers], *(number_words(words) if in_complex else words))
             return make(storage, spec, storage.ptr)
 
         return run
 
     def run_many(*inputs: Any) -> tuple[Tensor, ...]:
         words = [inputs[i] for i in numbers]
-        storages = call(*[inputs[i]._ptr for i in pointers], *(_numbers(words) if in_complex else words))
+        storages = call(*[inputs[i]._ptr for i in pointers], *(number_words(words) if in_complex else words))
         return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, specs, strict=True)])
 
     return run_many
 
 
-def _numbers(values: list[Any]) -> list[Any]:
+def number_words(values: list[Any]) -> list[Any]:
     """Python numbers as kernel words: complex ones become two."""
     if not any(type(v) is complex for v in values):
         return values

@@ -19,7 +19,7 @@ from rushlight._types.spec import Spec
 if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
-__all__ = ["AutogradMeta", "Tensor", "alias", "edge_of", "make", "meta_of", "plain_classes"]
+__all__ = ["AutogradMeta", "Tensor", "alias", "asking_classes", "edge_of", "make", "meta_of", "plain_classes"]
 
 
 class AutogradMeta:
@@ -208,6 +208,7 @@ class Tensor(metaclass=TensorMeta):
 
 
 plain_classes: set[type] = {Tensor}
+asking_classes: list[type] = []  # subclasses that want a say; while there is none, the fast paths need not look at classes
 legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
 subclass_hook: list[Any] = [lambda cls: None]
 _new = Tensor.__new__

@@ -12,6 +12,7 @@ from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, make, meta_of
 from rushlight._graph.core import Graph
 from rushlight._ops.table import Operator
+from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec
 
 __all__ = ["as_strided", "layout_of", "layout_plan", "link_view", "view_plan"]
@@ -165,15 +166,26 @@ def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
 class AsStridedBackward0(Node):
     """Gradient of a view given by strides: it goes to the places of the base that the view shows."""
 
-    __slots__ = ("base", "geometry")
+    __slots__ = ("base", "geometry", "parts")
 
-    def __init__(self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int]) -> None:
+    def __init__(self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False) -> None:
         self._start((edge,))
-        self.base, self.geometry = base, geometry
+        self.base, self.geometry, self.parts = base, geometry, parts
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         grad = grads[0]
-        return [None if grad is None else scatter_strided(grad, self.base, *self.geometry)]
+        if grad is None:
+            return [None]
+        if not self.parts:
+            return [scatter_strided(grad, self.base, *self.geometry)]
+        from rushlight._engine.autograd.engine import OPS
+
+        return [OPS["view_as_complex"](scatter_strided(grad, pairs_of(self.base), *self.geometry))]
+
+
+def pairs_of(spec: Spec) -> Spec:
+    """A complex layout as one of real and imaginary parts side by side."""
+    return Spec.of(spec.dtype.to_real(), spec.device, (*spec.shape, 2), (*(2 * s for s in spec.strides), 1))
 
 
 def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
@@ -216,6 +228,35 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     return out
 
 
+def view_dtype(x: Tensor, dtype: DType) -> Tensor:
+    """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of an element."""
+    held = x._spec
+    old, new = held.dtype.itemsize, dtype.itemsize
+    shape, strides = list(held.shape), list(held.strides)
+    if old != new:
+        what = f"self.view({dtype!r}) from {held.dtype!r}"
+        if not shape:
+            raise RuntimeError(f"{what}: a 0-dim tensor can only be viewed as a dtype with elements of the same size")
+        if strides[-1] != 1:
+            raise RuntimeError(f"{what}: self.stride(-1) must be 1 to view elements of another size, but got {strides[-1]}")
+        if old > new:
+            shape[-1] *= old // new
+            strides[:-1] = [s * (old // new) for s in strides[:-1]]
+        else:
+            ratio = new // old
+            start = (x._ptr - x._storage.ptr) // old if x._storage is not None else 0
+            if shape[-1] % ratio or start % ratio or any(s % ratio for s in strides[:-1]):
+                raise RuntimeError(f"{what}: sizes, strides and offset must be divisible by {ratio}, got {shape}, {strides} and {start}")
+            shape[-1] //= ratio
+            strides[:-1] = [s // ratio for s in strides[:-1]]
+    out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides)), x._ptr)
+    if STATE.word & INFERENCE:
+        link_inference(x, out)
+    else:
+        link_view(x, out, "" if STATE.word & GRAD else "no_grad")
+    return out
+
+
 class Outdated(Node):
     """Stands for the history of one of several views, of which the base was changed in place: PyTorch knows none, so backward raises."""
 
@@ -239,9 +280,12 @@ def regenerate(view: Tensor, base: Tensor) -> None:
         return
     itemsize = view._spec.dtype.itemsize
     step = (view._ptr - base._ptr) // itemsize
-    view._node = AsStridedBackward0(base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step))
+    if view._spec.dtype is not base._spec.dtype and not base._spec.dtype.is_complex:
+        return  # the bytes under another dtype: no gradient goes through
+    parts = view._spec.dtype is not base._spec.dtype
+    view._node = AsStridedBackward0(base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step), parts)
     view._rg = True
     meta.output_nr = 0
 
 
-__all__ += ["record_view", "regenerate", "scatter_strided"]
+__all__ += ["pairs_of", "record_view", "view_dtype", "regenerate", "scatter_strided"]

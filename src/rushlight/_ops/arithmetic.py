@@ -90,6 +90,7 @@ def sub(x: Any, y: Any, *, alpha: Any) -> Any:
     promote="same",
     promote_over=BOTH,
     numbers=("other",),
+    node=lambda input, other, alpha: "RsubBackward0" if hasattr(other, "shape") else "RsubBackward1",
 )
 def rsub(x: Any, y: Any, *, alpha: Any) -> Any:
     """other - alpha * input."""
@@ -263,7 +264,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 @operator("pow(Tensor input, Tensor exponent) -> Tensor", promote="same", numbers=("input", "exponent"), static=("exponent",), inplace=True,
           inplace_spaces=(), out=True,
-          node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1")  # fmt: skip
+          node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1" if hasattr(input, "shape") else "PowBackward2")  # fmt: skip
 def pow_(base: Any, exponent: Any) -> Any:
     """input to the power exponent."""
     return _power(*_power_operands(base, exponent))

@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 def _no_tensors(name: str, tensors: Sequence[Any]) -> None:
     if not tensors:
-        raise RuntimeError(
+        raise (ValueError if name == "cat" else RuntimeError)(
             f"{name}(): expected a non-empty list of Tensors"
             if name == "cat"
             else f"{name} expects a non-empty TensorList"

@@ -59,7 +59,7 @@ def provide_engine_operators() -> None:
     OPS.update(
         add=torch["add"],
         add_=inplace_of("add"),
-        expand=getattr(Tensor, 'expand', None),  # TEMP  # type: ignore[attr-defined]
+        expand=Tensor.expand,  # type: ignore[attr-defined]
         reshape=torch["reshape"],
         clone=convert.clone,
         clone_like=clone_like,
@@ -69,6 +69,8 @@ def provide_engine_operators() -> None:
         zero_=Tensor.zero_,  # type: ignore[attr-defined]
         copy_=convert.copy_,
         to_dtype=to_dtype,
+        view_as_complex=lambda x: torch["view_as_complex"](x),
+        view_as_real=lambda x: torch["view_as_real"](x),
         index_put=index_put,
         as_strided_index=as_strided_index,
     )

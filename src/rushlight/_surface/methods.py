@@ -13,8 +13,8 @@ from rushlight._engine.inplace import retain
 from rushlight._engine.override import as_subclass
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
-from rushlight._engine.view import as_strided
-from rushlight._surface.registry import SPACES, composite
+from rushlight._engine.view import as_strided, view_dtype
+from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
@@ -487,6 +487,16 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
 
 
+@method
+def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
+    """The same elements under another shape, or the same bytes as another dtype (`x.view(torch.int32)`)."""
+    dtype = size[0] if size else kwargs.get("dtype")
+    if type(dtype) is not DType:
+        return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
+    handled, made = _override(Tensor.view, self, dtype)
+    return made if handled else view_dtype(self, dtype)  # type: ignore[no-any-return]
+
+
 # ***** views taken in place *****
 
 
@@ -655,6 +665,17 @@ def _swap_last(self: Tensor) -> Tensor:
     return self.transpose(-2, -1)  # type: ignore[attr-defined]
 
 
+def _part(name: str) -> property:
+    def get(self: Tensor) -> Tensor:
+        return SPACES["torch"][name](self)  # type: ignore[no-any-return]
+
+    def put(self: Tensor, value: Any) -> None:
+        convert.copy_(get(self), value)
+
+    return property(get, put, doc=f"The {name} parts, as a view where the dtype is complex; assignment writes through.")
+
+
+Tensor.real, Tensor.imag = _part("real"), _part("imag")  # type: ignore[attr-defined]
 Tensor.mT = property(_swap_last)  # type: ignore[attr-defined]
 Tensor.H = property(lambda self: _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self))  # type: ignore[attr-defined]
 Tensor.mH = Tensor.H  # type: ignore[attr-defined]

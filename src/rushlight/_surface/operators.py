@@ -25,7 +25,7 @@ INPLACE = {
     "__ipow__": "pow", "__iand__": "bitwise_and", "__ior__": "bitwise_or", "__ixor__": "bitwise_xor", "__ilshift__": "bitwise_left_shift",
     "__irshift__": "bitwise_right_shift",
 }  # fmt: skip
-UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not"}
+UNARY = {"__neg__": "neg", "__abs__": "abs"}
 
 
 def install_python_operators() -> None:
@@ -33,6 +33,7 @@ def install_python_operators() -> None:
     for table, make in ((BINARY, binary_of), (REVERSED, _reversed), (INPLACE, inplace_of), (UNARY, method_of)):
         for special, name in table.items():
             setattr(Tensor, special, LazyMethod(special, make, name))
+    Tensor.__invert__ = _invert  # type: ignore[attr-defined]
     Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
     Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]
     Tensor.__rtruediv__ = Tensor.__rdiv__ = _divide_number  # type: ignore[attr-defined]
@@ -41,6 +42,13 @@ def install_python_operators() -> None:
 def _divide_number(self: Tensor, other: Any) -> Any:
     """`2 / x`: PyTorch multiplies by the reciprocal."""
     return binary_of("mul")(function_of("reciprocal")(self), other)
+
+
+def _invert(self: Tensor) -> Any:
+    """`~x`."""
+    if self._spec.dtype.kind in "fc":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return method_of("bitwise_not")(self)
 
 
 def _reversed(name: str) -> Any:

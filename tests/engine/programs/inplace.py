@@ -492,6 +492,19 @@ def random_fills_forget_history(t: Any) -> Any:
 
 
 @topic
+def parts_of_complex_numbers(t: Any) -> Any:
+    z = t.tensor([1 + 2j, 3 - 1j], dtype=t.complex128, requires_grad=True)
+    x = leaf(t, 2)
+    y = z * 2
+    y.real.mul_(x)
+    t.view_as_real(y)[0, 1] = x[1]
+    seen = y.imag
+    y.mul_(3)
+    (seen * t.tensor([1.0, 2.0], dtype=t.float64) + y.real).sum().backward()
+    return y, seen, z.grad, x.grad
+
+
+@topic
 def wide_chain_of_inplace(t: Any) -> Any:
     x = leaf(t, 2)
     y = x * 1

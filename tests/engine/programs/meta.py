@@ -32,7 +32,7 @@ def functions(t: Any) -> Any:
     e = t.empty(10, 6, device="meta")
     return [f.conv2d(x, w, padding=1, stride=2), f.max_pool2d(x, 2), f.avg_pool2d(x, 2), f.layer_norm(x, (8, 8)), f.embedding(i, e), f.linear(x, t.empty(4, 8, device="meta")), f.relu(x), f.gelu(x),
             f.dropout(x, 0.0), f.cross_entropy(t.empty(4, 5, device="meta"), t.zeros(4, dtype=t.long, device="meta")), f.scaled_dot_product_attention(x, x, x), t.cat([x, x], 1), t.stack([x, x]),
-            t.einsum("bchw,dc->bdhw", x, t.empty(4, 3, device="meta")), e.gather(0, i.new_zeros(2, 6)), e[i], e.index_select(0, i[0]), t.where(e > 0, e, 0.0), t.bmm(x[0], x[0]), f.pad(x, (1, 1))]  # fmt: skip
+            t.einsum("bchw,dc->bdhw", x, t.empty(4, 3, device="meta")).contiguous(), e.gather(0, i.new_zeros(2, 6)), e[i], e.index_select(0, i[0]), t.where(e > 0, e, 0.0), t.bmm(x[0], x[0]), f.pad(x, (1, 1))]  # fmt: skip
 
 
 @topic

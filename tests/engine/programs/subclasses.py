@@ -26,7 +26,7 @@ def kept_by_default(t: Any) -> Any:
         "stack": t.stack([p, x]), "where": t.where(x > 1, x, p), "neg": -x, "inplace": x.clone().add_(1), "inplace_plain": p.clone().add_(x), "iadd": x.clone().__iadd__(p), "item": x[0, 0].item(), "tolist": x.tolist(),
         "shape": x.shape, "numpy": x.numpy(), "softmax": t.softmax(x, 0), "functional": t.nn.functional.relu(x), "einsum": t.einsum("ij,jk->ik", x, p), "zeros_like": t.zeros_like(x), "ones_like": t.ones_like(x),
         "new_zeros": x.new_zeros(2), "contiguous": x.t().contiguous(), "data": x.data, "real": x.real, "unbind": x.unbind(), "iter": list(x), "pow": x ** 2, "rpow": 2 ** x, "clamp": x.clamp(0, 1),
-        "linear": t.nn.functional.linear(x, p), "expand": x.expand(1, 2, 2), "long": x.long(), "bool": bool(x[0, 1]), "len": len(x), "dtype": x.dtype, "mT": x.mT, "reshape": x.reshape(4), "abs": abs(x), "invert": ~(x > 1),
+        "linear": t.nn.functional.linear(x, p), "expand": x.expand(1, 2, 2), "long": x.long(), "bool": bool(x[0, 1]), "len": len(x), "dtype": str(x.dtype), "mT": x.mT, "reshape": x.reshape(4), "abs": abs(x), "invert": ~(x > 1),
         "torch_tensor": t.tensor(x) if False else 0, "randn_like": t.rand_like(x), "sort": x.sort(), "norm": x.norm(), "masked_fill": x.masked_fill(x > 1, 0.0),
     }  # fmt: skip
     return {name: kind(value) for name, value in made.items()}
@@ -205,7 +205,7 @@ def function_mode(t: Any) -> Any:
         a = t.add(x, 1)
         b = t.nn.functional.relu(x)
         c = x.exp()
-        d = t.ones(3)
+        d = t.full_like(x, 2.0)
     after = t.add(x, 5)
     with Watch(), Double():
         e = t.add(x, 1)

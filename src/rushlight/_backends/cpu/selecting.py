@@ -29,14 +29,14 @@ def list_true(mask, n, out):  # type: ignore[no-untyped-def]
 
 @native("void(ptr, i64, ptr, i64, ptr)")
 def unravel(flat, n, sizes, ndim, out):  # type: ignore[no-untyped-def]
-    """Flat places as rows of ndim coordinates."""
+    """Flat places as ndim coordinates each, dim after dim: all of dim 0 come first."""
     for k in range(n):
         rest = flat.i64[k]
         for j in range(ndim):
             d = ndim - 1 - j
             size = sizes.i64[d]
             q = rest // size
-            out.i64[k * ndim + d] = rest - q * size
+            out.i64[d * n + k] = rest - q * size
             rest = q
 
 
