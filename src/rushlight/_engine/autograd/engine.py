@@ -174,7 +174,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
     release = not task.keep
     while heap:
         node = heappop(heap)[2]
-        grads = buffers.pop(node, None)
+        grads: list[Any] | None = buffers.pop(node, None)
         if grads is None:
             grads = [None] * node.n_outputs
         extra = node.extra
