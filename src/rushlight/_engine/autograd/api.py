@@ -19,7 +19,7 @@ def _tensors(value: Any) -> tuple[Any, ...]:
 
 def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_batched: bool = False) -> list[Tensor]:
     """The gradients to start from: those given, checked, or one for scalars."""
-    found = []
+    found: list[Tensor] = []
     for out, gradient in zip(outputs, given):
         if gradient is None:
             if out._spec.numel != 1:
