@@ -67,7 +67,7 @@ def _repeated(x: Any, heads: int) -> Any:
 
 def _scores(h: _Heads, mask: Any, is_causal: bool, scale: float) -> Any:
     """query key^T * scale with what is masked at -inf, in float32 for half types."""
-    scores = wide(prim.dot(h.query, turned(h.key))) if h.query.dtype is not BOOL else None
+    scores: Any = wide(prim.dot(h.query, turned(h.key))) if h.query.dtype is not BOOL else None
     scores = scores * scale
     if is_causal:
         row, column = (along(scores.shape, d) for d in (1, 2))
