@@ -203,9 +203,9 @@ def _max_windows(
 def _declare_max(n: int) -> None:
     arguments = f"(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, int[{n}] dilation=1, bool ceil_mode=False)"
 
-    def prepare(x: Any, *rest: Any) -> tuple[Any, _Windows]:
+    def prepare(x: Any, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple[Any, _Windows]:
         refuse(x, f"max_pool{n}d", "bc")
-        return _max_windows(x, n, *rest, f"max_pool{n}d()")
+        return _max_windows(x, n, size, stride, padding, dilation, ceil_mode, f"max_pool{n}d()")
 
     def with_indices(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
         images, w = prepare(x, kernel_size, stride, padding, dilation, ceil_mode)
