@@ -135,7 +135,7 @@ def _polygamma(self: Tensor, n: int) -> Tensor:
 
 def _polygamma_(self: Tensor, n: int) -> Tensor:
     """`polygamma` in place."""
-    return self.copy_(_polygamma(self, n))  # type: ignore[attr-defined, no-any-return]
+    return self.copy_(_polygamma(convert.clone(self), n))  # type: ignore[attr-defined, no-any-return]
 
 
 Tensor.polygamma, Tensor.polygamma_ = _polygamma, _polygamma_  # type: ignore[attr-defined]
