@@ -21,6 +21,7 @@ from rushlight.utils.data import (
     ConcatDataset,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -155,6 +156,25 @@ def test_sampler_arguments() -> None:
             bad()
     with pytest.raises(TypeError, match="replacement should be a boolean"):
         RandomSampler([1], replacement=3)  # type: ignore[arg-type]
+
+
+def test_distributed_sampler() -> None:
+    def parts(size: int, **options: Any) -> list[list[int]]:
+        return [list(DistributedSampler(range(size), 4, rank, **options)) for rank in range(4)]
+
+    assert parts(10, shuffle=False) == [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
+    assert parts(10, shuffle=False, drop_last=True) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert parts(1, shuffle=False) == [[0]] * 4
+    assert sorted(i for part in parts(12) for i in part) == list(range(12))
+    sampler = DistributedSampler(range(20), 2, 0, seed=5)
+    first = list(sampler)
+    assert first == list(sampler) and len(sampler) == 10
+    sampler.set_epoch(1)
+    assert list(sampler) != first
+    with pytest.raises(ValueError, match="Invalid rank 2"):
+        DistributedSampler(range(4), 2, 2)
+    with pytest.raises(NotImplementedError, match="num_replicas and rank"):
+        DistributedSampler(range(4))
 
 
 def test_random_sampler_is_a_permutation_each_time() -> None:
@@ -295,8 +315,8 @@ def test_loader_arguments() -> None:
     with pytest.raises(ValueError, match="batch_size attribute should not be set after DataLoader is initialized"):
         loader.batch_size = 3
     assert data.get_worker_info() is None
-    with pytest.raises(AttributeError, match=r"rushlight.utils.data has no 'DistributedSampler' yet"):
-        data.DistributedSampler
+    with pytest.raises(AttributeError, match=r"rushlight.utils.data has no 'MapDataPipe' yet"):
+        data.MapDataPipe
 
 
 def test_iterating_twice_at_once() -> None:

@@ -19,7 +19,7 @@ _PLACES = {
     "Rprop": "rprop",
     "SGD": "sgd",
 }
-_PAGES = ("lr_scheduler", "optimizer")
+_PAGES = ("lr_scheduler", "optimizer", "swa_utils")
 
 __all__ = [
     "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",

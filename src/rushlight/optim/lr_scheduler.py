@@ -21,7 +21,7 @@ from rushlight import Tensor
 from rushlight.optim.optimizer import Optimizer
 
 __all__ = [
-    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR", "LRScheduler",
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR", "LRScheduler",
     "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau",
     "SequentialLR", "StepLR",
 ]  # fmt: skip
@@ -614,6 +614,111 @@ def _cycle_phases(total_steps: int, pct_start: float, three_phase: bool) -> list
     return [rise, back, phase(total_steps - 1, ("initial_lr", "min_lr"), ("max_momentum", "max_momentum"))]
 
 
+class CyclicLR(LRScheduler):
+    """Up and down between `base_lr` and `max_lr` again and again; step it for every batch.
+
+    A cycle rises for `step_size_up` steps and falls for `step_size_down` (default: the same). `mode` is "triangular",
+    "triangular2" (each cycle half as high as the one before) or "exp_range" (height times `gamma` ** step); `scale_fn`, of the
+    cycle or of the step as `scale_mode` says, replaces it. Momentum moves the other way if `cycle_momentum`.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: Any,
+        max_lr: Any,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.8,
+        max_momentum: Any = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        base_lrs = _for_each_group("base_lr", optimizer, base_lr)
+        if last_epoch == -1:
+            for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
+                _set_rate(group, rate)
+        self.max_lrs = _for_each_group("max_lr", optimizer, max_lr)
+        up = float(step_size_up)
+        down = up if step_size_down is None else float(step_size_down)
+        self.total_size = up + down
+        self.step_ratio = up / self.total_size
+        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        self.mode = mode
+        self.gamma = gamma
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self._begin_momentum(base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def _begin_momentum(self, base_momentum: Any, max_momentum: Any, last_epoch: int) -> None:
+        optimizer = self.optimizer
+        if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in optimizer.defaults
+        self.base_momentums = _for_each_group("base_momentum", optimizer, base_momentum)
+        self.max_momentums = _for_each_group("max_momentum", optimizer, max_momentum)
+        if last_epoch == -1:
+            pairs = zip(optimizer.param_groups, self.max_momentums, self.base_momentums, strict=True)
+            for group, top, base in pairs:
+                self._set_momentum(group, top)
+                group["max_momentum"] = top
+                group["base_momentum"] = base
+
+    def _set_momentum(self, group: dict[str, Any], value: Any) -> None:
+        if self.use_beta1:
+            group["betas"] = (value, *group["betas"][1:])
+        else:
+            group["momentum"] = value
+
+    def scale_fn(self, x: float) -> float:
+        """The height of cycle (or step) `x`, relative to the first one."""
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
+        if self.mode == "triangular":
+            return 1.0
+        return 1 / (2.0 ** (x - 1)) if self.mode == "triangular2" else self.gamma**x
+
+    def get_lr(self) -> list[Any]:
+        """The next rates; sets the momentum as well."""
+        self._check_inside_step()
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            pairs = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
+            for group, low, high in pairs:
+                self._set_momentum(group, high - (high - low) * height * scale)
+        return [low + (high - low) * height * scale for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer and a plain function; a callable object gives its attributes."""
+        state = super().state_dict()
+        custom = state.pop("_scale_fn_custom")
+        plain = custom is None or isinstance(custom, types.FunctionType)
+        state["_scale_fn_custom"] = None if plain else custom.__dict__.copy()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "_scale_fn_custom"})
+        attributes = state_dict["_scale_fn_custom"]
+        if attributes is not None:
+            self._scale_fn_custom.__dict__.update(attributes)
+
+
 # ***** schedules made of schedules *****
 
 
@@ -837,7 +942,3 @@ class ReduceLROnPlateau(LRScheduler):
 
 
 _LRScheduler = LRScheduler
-
-
-def __getattr__(name: str) -> Callable[..., Any]:
-    raise AttributeError(f"rushlight.optim.lr_scheduler has no {name!r} yet")

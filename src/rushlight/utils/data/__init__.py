@@ -11,6 +11,7 @@ _PLACES = {
     "ConcatDataset": "dataset",
     "DataLoader": "dataloader",
     "Dataset": "dataset",
+    "DistributedSampler": "distributed",
     "IterableDataset": "dataset",
     "RandomSampler": "sampler",
     "Sampler": "sampler",
@@ -25,7 +26,7 @@ _PLACES = {
     "get_worker_info": "dataloader",
     "random_split": "dataset",
 }
-_PAGES = ("collate", "dataloader", "dataset", "sampler")
+_PAGES = ("collate", "dataloader", "dataset", "distributed", "sampler")
 
 __all__ = list(_PLACES)
 
