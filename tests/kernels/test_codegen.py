@@ -94,6 +94,14 @@ def test_written_in_place(flip):
     assert ran.results == [] and len(ran.program.steps) == (2 if flip else 1)
 
 
+def test_a_column_written_in_place_through_a_temporary():
+    x = normal(5, 1)
+    graph = trace_arrays(lambda a: prim.flip(a, dims=(0,)), [x])
+    want = x[::-1].copy()
+    Ran(graph, [x], aliases={0: 0})
+    np.testing.assert_array_equal(x, want)
+
+
 def test_softmax_in_place():
     x = normal(33, 200)
     want = np.exp(x - x.max(1, keepdims=True))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._base.digest import digest
 from rushlight._base.lazy import LazyModule
 from rushlight._kernels.groups import Group, Stage
-from rushlight._kernels.indexing import Var
+from rushlight._kernels.indexing import ZERO, Var
 from rushlight._kernels.loops import Buffer, Item, Kernel, Loop, Reduce, Scan, Section, Split, Store, Tile, substitute
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
 from rushlight._kernels.prepare import prepared
@@ -359,9 +359,9 @@ class Assembler:
 
     def copy(self, copy: Copy) -> None:
         group = Group(lambda value: None)
-        dims = [Var(s, "d") for s in copy.shape]
-        index = [d.ix for d in dims]
-        stage = Stage([d for d in dims if d.size != 1])
+        dims = [Var(s, "d") if s != 1 else None for s in copy.shape]
+        index = [ZERO if d is None else d.ix for d in dims]
+        stage = Stage([d for d in dims if d is not None])
         value = group.builder.load(copy.source.buffer, copy.source.place(index))
         stage.stores = [Store(copy.target.buffer, copy.target.place(index), value)]
         self.single = False
