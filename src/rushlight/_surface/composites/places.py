@@ -13,6 +13,7 @@ from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, INT32, INT64
 from rushlight._types.layout import broadcast_shapes, contiguous_strides, numel, wrap_dim
+from rushlight._types.promotion import default_dtype
 
 __all__: list[str] = []
 
@@ -202,7 +203,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     for d in dims:
         if input._spec.shape[d] <= edge_order:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-    x = input if input.is_floating_point() or input.is_complex() else input.to(T["get_default_dtype"]())  # type: ignore[attr-defined]
+    x = input if input.is_floating_point() or input.is_complex() else input.to(default_dtype())  # type: ignore[attr-defined]
     return tuple(_slope_along(x, d, gap, edge_order) for d, gap in zip(dims, gaps, strict=True))
 
 

@@ -1,0 +1,194 @@
+"""`torch.linalg` as far as it needs no factorisation: norms, products, powers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.composites.measures import cross_product, into
+from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.layout import wrap_dim
+
+__all__: list[str] = []
+
+T = SPACES["torch"]
+LINALG = ("linalg",)
+
+
+def _both(dim: Any) -> Any:
+    return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
+
+
+@composite("matrix_norm", spaces=LINALG)
+def matrix_norm(
+    A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Tensor:
+    """A norm of matrices: "fro", "nuc", 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
+    if A._spec.ndim < 2:
+        raise RuntimeError(
+            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions. Got a tensor of sizes {list(A.shape)}"
+        )
+    if not (A._spec.dtype.is_floating_point or A._spec.dtype.is_complex):
+        raise RuntimeError(
+            f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {A._spec.dtype.name}"
+        )
+    dims = tuple(wrap_dim(d, A._spec.ndim) for d in dim)
+    if len(dims) != 2 or dims[0] == dims[1]:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple of different dims. Got {list(dim)}")
+    x = A if dtype is None else A.to(dtype)  # type: ignore[attr-defined]
+    if isinstance(ord, str):
+        if ord == "fro":
+            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim))  # type: ignore[no-any-return]
+        if ord != "nuc":
+            raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    elif abs(ord) not in (1, 2, float("inf")):
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    if ord == "nuc" or abs(ord) == 2:
+        values = SPACES["linalg"]["svdvals"](x.movedim(dims, (-2, -1)))  # type: ignore[attr-defined]
+        found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        if keepdim:
+            for d in sorted(dims):
+                found = found.unsqueeze(d)
+        return into(out, found)  # type: ignore[no-any-return]
+    inner, outer = (dims[0], dims[1]) if abs(ord) == 1 else (dims[1], dims[0])
+    sums = function_of("linalg_vector_norm")(x, 1, (inner,), True)
+    found = function_of("amax" if ord > 0 else "amin")(sums, (outer,), True)
+    return into(out, found if keepdim else found.squeeze(dims))  # type: ignore[no-any-return]
+
+
+@composite("norm", spaces=LINALG)
+def norm(
+    A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Tensor:
+    """A vector norm, or a matrix norm where `ord` or two dims ask for one."""
+    dims = _both(dim)
+    if ord is None and (dims is None or len(dims) <= 2) and not isinstance(ord, str):
+        found = function_of("linalg_vector_norm")(A, 2, dims, keepdim, dtype=dtype)
+        return into(out, found)  # type: ignore[no-any-return]
+    if dims is not None and len(dims) not in (1, 2):
+        raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
+    if dims is None and A._spec.ndim not in (1, 2):
+        raise RuntimeError(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got " + f"{A._spec.ndim}D."
+        )
+    if isinstance(ord, str) or (len(dims) if dims is not None else A._spec.ndim) == 2:
+        return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)  # type: ignore[no-any-return]
+    return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype))  # type: ignore[no-any-return]
+
+
+@composite("vecdot", spaces=LINALG)
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
+    """The inner products of vectors along dim, the first conjugated."""
+    left = T["conj"](x) if x._spec.dtype.is_complex else x
+    return into(out, (left * y).sum(dim))  # type: ignore[no-any-return, operator]
+
+
+@composite("cross", spaces=LINALG)
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
+    """The cross products of vectors of length 3 along dim."""
+    if input._spec.ndim != other._spec.ndim:
+        raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
+    return into(out, cross_product(input, other, dim))  # type: ignore[no-any-return]
+
+
+@composite("diagonal", spaces=LINALG)
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonal of the last two dims, as a view."""
+    return function_of("diagonal")(A, offset, dim1, dim2)  # type: ignore[no-any-return]
+
+
+@composite("multi_dot", spaces=LINALG)
+def multi_dot(tensors: Any, *, out: Any = None) -> Tensor:
+    """The product of several matrices in the order that needs the fewest multiplications; the ends may be vectors."""
+    given = list(tensors)
+    if len(given) < 2:
+        raise RuntimeError("multi_dot(): expected at least 2 tensors but got " + str(len(given)))
+    if any(t._spec.dtype is not given[0]._spec.dtype for t in given):
+        raise RuntimeError("multi_dot(): expected all tensors to have the same dtype")
+    first, last = given[0]._spec.ndim, given[-1]._spec.ndim
+    for i, t in enumerate(given):
+        allowed = (1, 2) if i in (0, len(given) - 1) else (2,)
+        if t._spec.ndim not in allowed:
+            raise RuntimeError(
+                f"multi_dot(): tensor {i} must be {' or '.join(f'{n}D' for n in allowed)} but got {t._spec.ndim}D"
+            )
+    if first == 1:
+        given[0] = given[0].unsqueeze(0)
+    if last == 1:
+        given[-1] = given[-1].unsqueeze(1)
+    for i in range(len(given) - 1):
+        if given[i]._spec.shape[1] != given[i + 1]._spec.shape[0]:
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(given[i].shape)} and {list(given[i + 1].shape)} cannot be multiplied"
+            )
+    sizes = [given[0]._spec.shape[0], *[t._spec.shape[1] for t in given]]
+    found = _chain(given, _best_splits(sizes), 0, len(given) - 1)
+    found = found.squeeze(0) if first == 1 else found
+    return into(out, found.squeeze(-1) if last == 1 else found)  # type: ignore[no-any-return]
+
+
+def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Where to cut each run of matrices: the classic dynamic program."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    split: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            options = [(cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
+            cost[i, j], split[i, j] = min(options)
+    return split
+
+
+def _chain(given: list[Any], split: dict[tuple[int, int], int], i: int, j: int) -> Any:
+    if i == j:
+        return given[i]
+    k = split[i, j]
+    return function_of("mm")(_chain(given, split, i, k), _chain(given, split, k + 1, j))
+
+
+@composite("matrix_power", spaces=("linalg", "torch"), method=True)
+def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
+    """Square matrices multiplied n times by themselves; negative powers are those of the inverse."""
+    if input._spec.ndim < 2:
+        raise RuntimeError("linalg.matrix_power: The input tensor A must have at least 2 dimensions.")
+    if input._spec.shape[-1] != input._spec.shape[-2]:
+        raise RuntimeError("linalg.matrix_power: A must be batches of square matrices, but they are "
+                           f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")  # fmt: skip
+    if n == 0:
+        eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
+        return into(out, eye.expand(input._spec.shape).clone())  # type: ignore[no-any-return]
+    base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
+    found = None
+    while power:
+        if power & 1:
+            found = base if found is None else found @ base
+        power >>= 1
+        base = base @ base if power else base
+    return into(out, found if found is not input else input.clone())  # type: ignore[no-any-return, attr-defined]
+
+
+@composite("vander", spaces=LINALG)
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Powers 0 to N - 1 of each element, along a new last dim."""
+    if not x._spec.ndim:
+        raise RuntimeError("Expected dim of x to be at least 1, but got 0")
+    count = x._spec.shape[-1] if N is None else N
+    if count <= 1 and N is not None:
+        raise RuntimeError(f"N must be greater than 1, but got {N}")
+    powers = [T["ones_like"](x)]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    if x._spec.dtype.kind == "b":
+        powers = [p.to(T["tensor"](1).dtype) for p in powers]
+    return T["stack"](powers, -1)  # type: ignore[no-any-return]
+
+
+@composite("vander")
+def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Powers of a vector's elements in columns, falling unless `increasing`."""
+    if x._spec.ndim != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    count = x._spec.shape[0] if N is None else N
+    found = T["stack"]([x**k for k in range(count)], -1) if count else T["empty"]((x._spec.shape[0], 0), dtype=x.dtype)  # type: ignore[operator]
+    return found if increasing else found.flip(-1)  # type: ignore[no-any-return]
