@@ -23,7 +23,7 @@ next_sequence = count().__next__
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 
-GradientEdge = namedtuple("GradientEdge", ("node", "output_nr"))  # noqa: PYI024 (PyTorch's form)
+GradientEdge = namedtuple("GradientEdge", ("node", "output_nr"))
 
 
 def split_edge(edge: Any) -> tuple[Any, int]:
