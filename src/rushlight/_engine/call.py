@@ -15,7 +15,7 @@ from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
+from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING
