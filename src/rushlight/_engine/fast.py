@@ -52,7 +52,7 @@ def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[...,
     def key_of(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         key: list[Any] = [state.word, len(args)]
         push = key.append
-        for item, (kind, default) in zip(args, pairs):  # noqa: B905 (further arguments follow below)
+        for item, (kind, default) in zip(args, pairs):
             type_ = type(item)
             if kind == DYNAMIC:
                 if type_ in plain:
