@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import describe_code, user_code
-from rushlight._engine.autograd.node import Node
 from rushlight._base.lazy import LazyModule
+from rushlight._engine.autograd.node import Node
 from rushlight._engine.memory import empty_spec
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make, meta_of
