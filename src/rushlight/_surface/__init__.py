@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight._engine.override  # noqa: F401 (subclass dispatch)
-import rushlight._engine.pickling  # noqa: F401 (tensors in pickles)
-import rushlight._ops.families  # noqa: F401 (declares the operators)
-from rushlight._surface import factories, methods, random, settings  # noqa: F401 (they register themselves)
+import rushlight._engine.override
+import rushlight._engine.pickling
+import rushlight._ops.families
+from rushlight._surface import factories, methods, random, settings
 from rushlight._surface.composites import register_composites
 from rushlight._surface.engine_ops import provide_engine_operators
 from rushlight._surface.operators import install_python_operators
