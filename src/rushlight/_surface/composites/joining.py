@@ -32,7 +32,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 
 @composite("broadcast_to", method=True)
-def broadcast_to(input: Tensor, size: Any) -> Tensor:  # noqa: A002
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under its NumPy name."""
     return input.expand(as_shape((size,)))  # type: ignore[attr-defined, no-any-return]
 
@@ -113,7 +113,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
 
 
 @composite("repeat_interleave", method=True)
-def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:  # noqa: A002
+def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (along `dim`) several times; `repeats` is one number or one for each."""
     if repeats is None:  # repeat_interleave(repeats): the numbers 0.. as often as repeats says
         counts = input
@@ -127,7 +127,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if any(c < 0 for c in counts):
         raise RuntimeError("repeats can not be negative")
     if dim is None:
-        input, dim = input.reshape(-1), 0  # noqa: A001
+        input, dim = input.reshape(-1), 0
     size = input.shape[dim]
     if len(counts) == 1:
         counts = counts * size
@@ -140,7 +140,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 
 
 @composite("bucketize")
-def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:  # noqa: A002
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
     found = convert.call("bucketize_core", values, boundaries, right)
