@@ -13,7 +13,7 @@ __all__: list[str] = []
 def _max_pool(n: int) -> None:
     with_indices, values = f"max_pool{n}d_with_indices", f"max_pool{n}d_values"
 
-    def function(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,  # noqa: A002
+    def function(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
                  return_indices: bool = False) -> Any:  # fmt: skip
         if isinstance(stride, (list, tuple)) and not stride:
             stride = None
@@ -25,7 +25,7 @@ def _max_pool(n: int) -> None:
 
 
 def _adaptive_max_pool(n: int) -> None:
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:  # noqa: A002
+    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         found = function_of(f"adaptive_max_pool{n}d_with_indices")(input, output_size)
         return found if return_indices else found[0]
 
@@ -39,13 +39,13 @@ for _n in (1, 2, 3):
 
 
 @composite("adaptive_max_pool1d", spaces=("torch",))
-def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:  # noqa: A002
+def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
     """(values, indices), as `torch.adaptive_max_pool1d` returns them."""
     return function_of("adaptive_max_pool1d_with_indices")(input, output_size)
 
 
 def _lp_pool(n: int) -> None:
-    def function(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:  # noqa: A002
+    def function(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
         kernel = (kernel_size,) * n if isinstance(kernel_size, int) else tuple(kernel_size)
         step = kernel if stride is None else (stride,) * n if isinstance(stride, int) else tuple(stride)
         return function_of("lp_pool_core")(input, float(norm_type), kernel, step, ceil_mode)  # type: ignore[no-any-return]
