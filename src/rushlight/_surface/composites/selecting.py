@@ -14,7 +14,7 @@ __all__: list[str] = []
 def _extreme(name: str) -> None:
     both, along, whole = ("maximum", "max_dim", "amax") if name == "max" else ("minimum", "min_dim", "amin")
 
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if "axis" in kwargs:
             kwargs["dim"] = kwargs.pop("axis")
         other = kwargs.get("other", args[0] if args else None)
@@ -51,7 +51,7 @@ _extreme("min")
 
 
 @composite("nonzero", method=True)
-def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:  # noqa: A002
+def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
     """Coordinates of what is not zero: (count, ndim), or one tensor per dim with `as_tuple`."""
     if as_tuple:
         return dynamic.nonzero_tuple(input)
@@ -63,13 +63,13 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
 
 
 @composite("argwhere", method=True)
-def argwhere(input: Tensor) -> Tensor:  # noqa: A002
+def argwhere(input: Tensor) -> Tensor:
     """`nonzero` as one tensor."""
     return dynamic.nonzero(input)
 
 
 @composite("masked_select", method=True)
-def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: A002
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is set, as one dim."""
     found = dynamic.masked_select(input, mask)
     if out is None:
@@ -79,7 +79,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
 
 
 @composite("where", method="_where_function")
-def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:  # noqa: A002
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """`input` where the condition holds, else `other`; with the condition alone, the coordinates where it holds."""
     if input is None and other is None:
         return dynamic.nonzero_tuple(condition)
@@ -95,7 +95,7 @@ Tensor.where = _method  # type: ignore[attr-defined]
 
 
 @composite("equal", method=True)
-def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal."""
     if input._spec.shape != other._spec.shape:
         return False
@@ -103,7 +103,7 @@ def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002
 
 
 @composite("allclose", method=True)
-def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:  # noqa: A002
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
     close = torch_call("isclose", input, other, rtol, atol, equal_nan)
     return bool(convert.item(convert.call("all", close))) if close.numel() else True
