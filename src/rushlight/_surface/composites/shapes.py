@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 @composite("reshape", method=True)
-def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:  # noqa: A002
+def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     if "shape" in kwargs:
         shape = (kwargs.pop("shape"),)
@@ -21,7 +21,7 @@ def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:  # noqa: A002
     spec = input._spec
     target = infer_size(target, spec.numel)
     if view_strides(spec.shape, spec.strides, target) is None:
-        input = convert.call("clone_contiguous", input)  # noqa: A001
+        input = convert.call("clone_contiguous", input)
     return convert.call("view", input, target)  # type: ignore[no-any-return]
 
 
@@ -45,7 +45,7 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @composite("flatten", method=True)
-def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # noqa: A002
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims start_dim..end_dim merged into one; a view where possible, `input` itself where nothing changes."""
     shape = input._spec.shape
     first, last = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
@@ -62,7 +62,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # 
 
 
 @composite("ravel", method=True)
-def ravel(input: Tensor) -> Tensor:  # noqa: A002
+def ravel(input: Tensor) -> Tensor:
     """One dim; a view where possible."""
     return reshape(input, -1)
 
