@@ -15,7 +15,7 @@ __all__: list[str] = []
 def _spread(name: str) -> None:
     """var and its kin take `unbiased` in three positions, or `correction`."""
 
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if "axis" in kwargs:
             kwargs["dim"] = kwargs.pop("axis")
         if args and isinstance(args[0], bool):
@@ -40,7 +40,7 @@ for _name in ("var", "std", "var_mean", "std_mean"):
 
 
 @composite("median", method=True)
-def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:  # noqa: A002
+def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of all, or (values, indices) along a dim."""
     extra = {} if out is None else {"out": out}
     if dim is None:
