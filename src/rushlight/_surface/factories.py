@@ -83,7 +83,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
     composite(name, overridable=False)(factory)
 
 
-class Tensor_of:  # noqa: N801 (stands in for a tensor where only its spec is asked)
+class Tensor_of:
     """A bare spec in the place of a tensor."""
 
     def __init__(self, spec: Spec) -> None:
@@ -101,7 +101,7 @@ _sized("ones", ones_spec)
 
 
 def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
-    def factory(input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,  # noqa: A002
+    def factory(input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
                 memory_format: Any = None, pin_memory: bool = False) -> Tensor:
         spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
         return finish(make(spec), requires_grad)
@@ -116,7 +116,7 @@ _liked("ones_like", ones_spec)
 
 
 @composite("full_like")
-def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,  # noqa: A002
+def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:
     """A tensor shaped like `input`, filled with one number."""
     spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
