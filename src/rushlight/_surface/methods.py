@@ -70,7 +70,7 @@ Tensor.ndimension = dim  # type: ignore[attr-defined]
 
 
 @both
-def numel(input: Tensor) -> int:  # noqa: A002 (PyTorch's name)
+def numel(input: Tensor) -> int:
     """Number of elements."""
     return input._spec.numel
 
@@ -103,49 +103,49 @@ def is_contiguous(self: Tensor, memory_format: MemoryFormat = FORMATS["contiguou
 
 
 @both
-def is_floating_point(input: Tensor) -> bool:  # noqa: A002
+def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is a floating point one."""
     return input._spec.dtype.is_floating_point
 
 
 @both
-def is_complex(input: Tensor) -> bool:  # noqa: A002
+def is_complex(input: Tensor) -> bool:
     """Whether the dtype is complex."""
     return input._spec.dtype.is_complex
 
 
 @both
-def is_signed(input: Tensor) -> bool:  # noqa: A002
+def is_signed(input: Tensor) -> bool:
     """Whether the dtype holds negative numbers."""
     return input._spec.dtype.is_signed
 
 
 @both
-def is_nonzero(input: Tensor) -> bool:  # noqa: A002
+def is_nonzero(input: Tensor) -> bool:
     """The truth of a tensor with one element."""
     return bool(input)
 
 
 @both
-def is_same_size(input: Tensor, other: Tensor) -> bool:  # noqa: A002
+def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether the shapes are equal."""
     return input.shape == other.shape
 
 
 @both
-def is_conj(input: Tensor) -> bool:  # noqa: A002
+def is_conj(input: Tensor) -> bool:
     """False: conjugates are computed at once here."""
     return False
 
 
 @both
-def is_neg(input: Tensor) -> bool:  # noqa: A002
+def is_neg(input: Tensor) -> bool:
     """False: negation is computed at once here."""
     return False
 
 
 @both
-def is_inference(input: Tensor) -> bool:  # noqa: A002
+def is_inference(input: Tensor) -> bool:
     """Whether it was made in inference mode."""
     return input._meta is not None and input._meta.inference
 
