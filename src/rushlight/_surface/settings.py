@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rushlight._base.lazy import require
-from rushlight._engine import dlpack, printing, storage  # noqa: F401 (storage puts its methods on Tensor)
+from rushlight._engine import dlpack, printing, storage
 from rushlight._engine.creation import as_tensor, tensor
 from rushlight._engine.tensor import Tensor, legacy_constructor
 from rushlight._surface.methods import TYPE_NAMES
@@ -134,12 +134,12 @@ def _limit(dtype: DType | None, wanted: str) -> DType:
 _FLOATS = {"float16": (11, -14, 15), "bfloat16": (8, -126, 127), "float32": (24, -126, 127), "float64": (53, -1022, 1023)}
 
 
-class finfo:  # noqa: N801 (PyTorch's name)
+class finfo:
     """Limits of a floating point dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
 
-    def __init__(self, type: DType | None = None) -> None:  # noqa: A002
+    def __init__(self, type: DType | None = None) -> None:
         dtype = _limit(type, "finfo").to_real()
         if dtype.name not in _FLOATS:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'")
@@ -158,12 +158,12 @@ class finfo:  # noqa: N801 (PyTorch's name)
         )
 
 
-class iinfo:  # noqa: N801
+class iinfo:
     """Limits of an integer dtype: bits, max, min."""
 
     __slots__ = ("bits", "dtype", "max", "min")
 
-    def __init__(self, type: DType) -> None:  # noqa: A002
+    def __init__(self, type: DType) -> None:
         dtype = _limit(type, "iinfo")
         if not dtype.is_integer:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{dtype.name}'")
