@@ -32,7 +32,7 @@ def increment_version(tensor: Any) -> None:
             each._storage.version += 1
 
 
-class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
+class saved_tensors_hooks:
     """Inside, `pack_hook(tensor)` decides what is kept for backward, and `unpack_hook(kept)` gives the tensor back."""
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -53,7 +53,7 @@ class saved_tensors_hooks:  # noqa: N801 (PyTorch's name)
             STATE.word &= ~SAVED_HOOKS
 
 
-class save_on_cpu(saved_tensors_hooks):  # noqa: N801
+class save_on_cpu(saved_tensors_hooks):
     """Keep saved tensors on the CPU; there they already are, so this copies nothing."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
