@@ -29,25 +29,18 @@ class AutogradMeta:
     `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
     """
 
-    __slots__ = (
-        "accumulator", "base", "creation", "grad", "hooks", "inference", "name", "output_nr", "post_hooks", "regenerate", "retain_hook", "retains",
-        "views",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.grad: Tensor | None = None
-        self.hooks: dict[int, Any] | None = None
-        self.post_hooks: dict[int, Any] | None = None
-        self.output_nr = 0
-        self.accumulator: Any = None
-        self.base: Tensor | None = None
-        self.views: list[Any] | None = None
-        self.regenerate: Any = None
-        self.creation = ""
-        self.inference = False
-        self.retains = False
-        self.retain_hook: Any = None
-        self.name: str | None = None
+    # Defaults on the class: a view is made in every other line of a program, and sets two of these.
+    grad: Tensor | None = None
+    hooks: dict[int, Any] | None = None
+    post_hooks: dict[int, Any] | None = None
+    output_nr: int = 0
+    accumulator: Any = None
+    base: Tensor | None = None
+    views: list[Any] | None = None
+    creation: str = ""
+    inference: bool = False
+    retains: bool = False
+    name: str | None = None
 
 
 class TensorMeta(type):

@@ -137,17 +137,18 @@ def link_inference(x: Tensor, out: Tensor) -> None:
 
 def link_view(x: Tensor, out: Tensor, creation: str) -> None:
     """Remember that `out` is a view of `x` (of its base, if it is one itself)."""
-    meta = AutogradMeta()
-    out._meta = meta
+    out._meta = meta = AutogradMeta()
     held = x._meta
     base = x
     if held is not None:
         if held.base is not None:
             base = held.base
             creation = creation or held.creation
-        meta.inference = held.inference
+        if held.inference:
+            meta.inference = True
     meta.base = base
-    meta.creation = creation
+    if creation:
+        meta.creation = creation
     add_view(base, out)
 
 
@@ -155,12 +156,16 @@ def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
     """Give the views of `x` a node."""
     node = recipe.cls.__new__(recipe.cls)
     node.info, node.saved, node.versions, node.where = recipe, [], [], None
-    node.edges, node.seq = [edge_of(x)], next_sequence()
+    edge = x._node
+    node.edges = (edge if edge is not None and (x._meta is None or not x._meta.output_nr) else edge_of(x),)
+    node.seq = next_sequence()
     node.extra = None
-    for number, out in enumerate(outs):
+    number = 0
+    for out in outs:
         out._node, out._rg = node, True
         if number:
             meta_of(out).output_nr = number
+        number += 1
 
 
 class AsStridedBackward0(Node):
