@@ -304,7 +304,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
     if end is None:
         start, end = 0, start
     kwargs.setdefault("dtype", default_dtype())
-    count = int(math.floor((end - start) / step)) + 1
+    count = math.floor((end - start) / step) + 1
     return arange(start, start + count * step, step, **kwargs)[:count]  # type: ignore[no-any-return, index]
 
 

@@ -30,7 +30,7 @@ def _adaptive_max_pool(n: int) -> None:
         return found if return_indices else found[0]
 
     function.__doc__ = "Max pooling with windows chosen so that the result has `output_size`."
-    composite(f"adaptive_max_pool{n}d", spaces=("nn.functional",) if n > 1 else ("nn.functional",))(function)
+    composite(f"adaptive_max_pool{n}d", spaces=("nn.functional",))(function)
 
 
 for _n in (1, 2, 3):
