@@ -51,8 +51,8 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "autograd", "backends", "func", "hub", "linalg", "nn", "optim", "random", "return_types", "serialization", "special", "testing",
-    "utils", "types", "overrides", "cpu", "cuda", "version",
+    "_C", "autograd", "backends", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization", "signal",
+    "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
 ))  # fmt: skip
 _FROM_PAGES = {
     "explain": "_engine.explain",

@@ -171,7 +171,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
 @composite("vander", spaces=LINALG)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, along a new last dim."""
-    if not x._spec.ndim:
+    if N is None and not x._spec.ndim:
         raise RuntimeError("Expected dim of x to be at least 1, but got 0")
     count = x._spec.shape[-1] if N is None else N
     if count <= 1 and N is not None:

@@ -1,0 +1,179 @@
+"""Windows for spectral analysis.  All take `M`, the length; `sym=False` gives a period of M for use with Fourier transforms.
+
+>>> import rushlight as torch
+>>> torch.signal.windows.hann(5)
+tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import rushlight
+from rushlight._types.promotion import default_dtype
+
+__all__ = [
+    "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser",
+    "nuttall",
+]  # fmt: skip
+
+
+def _window(
+    name: str,
+    M: int,
+    sym: bool,
+    dtype: Any,
+    layout: Any,
+    device: Any,
+    requires_grad: bool,
+    values: Callable[[Any, float], Any],
+) -> Any:
+    """`values(places 0..M-1 in float64, span)` as a window; empty for M = 0 and 1 for M = 1."""
+    dtype = default_dtype() if dtype is None else dtype
+    if M < 0:
+        raise ValueError(f"{name} requires non-negative window length, got M={M}")
+    if dtype not in (rushlight.float32, rushlight.float64):
+        raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
+    if layout is not None and layout is not rushlight.strided:
+        raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
+    if M <= 1:
+        found = rushlight.ones(M, dtype=dtype)
+    else:
+        places = rushlight.arange(M, dtype=rushlight.float64)
+        found = values(places, float(M - 1 if sym else M)).to(dtype)
+    return found.to(device).requires_grad_(requires_grad) if device is not None else found.requires_grad_(requires_grad)
+
+
+def general_cosine(
+    M: int,
+    *,
+    a: Iterable[float],
+    sym: bool = True,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """sum of (-1)^k a[k] cos(2 pi k n / N)."""
+    if not isinstance(a, Iterable):
+        raise TypeError("Coefficients must be a list/tuple")
+    weights = list(a)
+    if not weights:
+        raise ValueError("Coefficients cannot be empty")
+
+    def values(n: Any, span: float) -> Any:
+        total = rushlight.zeros_like(n)
+        for k, weight in enumerate(weights):
+            total = total + (-1.0) ** k * weight * rushlight.cos(n * (2.0 * math.pi * k / span))
+        return total
+
+    return _window("general_cosine", M, sym, dtype, layout, device, requires_grad, values)
+
+
+def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, **options: Any) -> Any:
+    """alpha - (1 - alpha) cos(2 pi n / N)."""
+    return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, **options)
+
+
+def hamming(M: int, *, sym: bool = True, **options: Any) -> Any:
+    """Hamming's window: 0.54 - 0.46 cos(2 pi n / N)."""
+    return general_hamming(M, sym=sym, **options)
+
+
+def hann(M: int, *, sym: bool = True, **options: Any) -> Any:
+    """Hann's window: a raised cosine."""
+    return general_hamming(M, alpha=0.5, sym=sym, **options)
+
+
+def blackman(M: int, *, sym: bool = True, **options: Any) -> Any:
+    """Blackman's window of three cosines."""
+    return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, **options)
+
+
+def nuttall(M: int, *, sym: bool = True, **options: Any) -> Any:
+    """Nuttall's window of four cosines."""
+    return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, **options)
+
+
+def bartlett(
+    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """A triangle."""
+
+    def values(n: Any, span: float) -> Any:
+        return 1.0 - rushlight.abs(n * (2.0 / span) - 1.0)
+
+    return _window("bartlett", M, sym, dtype, layout, device, requires_grad, values)
+
+
+def cosine(
+    M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """Half a period of a sine."""
+
+    def values(n: Any, span: float) -> Any:
+        return rushlight.sin((n + 0.5) * (math.pi / (span + 1.0)))
+
+    return _window("cosine", M, sym, dtype, layout, device, requires_grad, values)
+
+
+def exponential(
+    M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """exp(-|n - center| / tau)."""
+    if tau <= 0:
+        raise ValueError(f"Tau must be positive, got: {tau} instead.")
+    if sym and center is not None:
+        raise ValueError("Center must be None for symmetric windows")
+
+    def values(n: Any, span: float) -> Any:
+        middle = span / 2.0 if center is None else center
+        return rushlight.exp(-rushlight.abs(n - middle) / tau)
+
+    return _window("exponential", M, sym, dtype, layout, device, requires_grad, values)
+
+
+def gaussian(
+    M: int,
+    *,
+    std: float = 1.0,
+    sym: bool = True,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """exp(-(n - center)^2 / (2 std^2))."""
+    if std <= 0:
+        raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
+
+    def values(n: Any, span: float) -> Any:
+        apart = (n - span / 2.0) / (std * math.sqrt(2.0))
+        return rushlight.exp(-(apart * apart))
+
+    return _window("gaussian", M, sym, dtype, layout, device, requires_grad, values)
+
+
+def kaiser(
+    M: int,
+    *,
+    beta: float = 12.0,
+    sym: bool = True,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1."""
+    if beta < 0:
+        raise ValueError(f"beta must be non-negative, got: {beta} instead.")
+
+    def values(n: Any, span: float) -> Any:
+        t = n * (2.0 / span) - 1.0
+        inside = rushlight.sqrt(rushlight.clamp(1.0 - t * t, min=0.0))
+        return rushlight.i0(beta * inside) / rushlight.i0(rushlight.tensor(float(beta), dtype=rushlight.float64))
+
+    return _window("kaiser", M, sym, dtype, layout, device, requires_grad, values)

@@ -1,0 +1,49 @@
+"""Masked reductions against the same reductions of the elements that count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 6))
+MASK = RNG.integers(0, 2, (4, 6)).astype(bool)
+MASK[:, 0] = True
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("sum", np.sum), ("prod", np.prod), ("amax", np.max), ("amin", np.min), ("mean", np.mean)]
+)
+def test_rows_count_only_what_the_mask_lets_through(name: str, function: object) -> None:
+    found = getattr(torch.masked, name)(torch.from_numpy(X), 1, mask=torch.from_numpy(MASK)).numpy()
+    wanted = [function(row[keep]) for row, keep in zip(X, MASK, strict=True)]  # type: ignore[operator]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_variance_and_softmax() -> None:
+    x, mask = torch.from_numpy(X), torch.from_numpy(MASK)
+    np.testing.assert_allclose(
+        torch.masked.var(x, 1, False, mask=mask).numpy(), [r[k].var() for r, k in zip(X, MASK, strict=True)], rtol=1e-12
+    )
+    chances = torch.masked.softmax(x, 1, mask=mask).numpy()
+    assert (chances[~MASK] == 0).all()
+    np.testing.assert_allclose(chances.sum(1), 1.0)
+
+
+def test_gradient_reaches_only_what_counts() -> None:
+    x = torch.from_numpy(X).requires_grad_()
+    torch.masked.mean(x, mask=torch.from_numpy(MASK)).backward()
+    np.testing.assert_allclose(x.grad.numpy(), MASK / MASK.sum())
+
+
+def test_windows_as_scipy() -> None:
+    windows = pytest.importorskip("scipy.signal").windows
+    for name, more, theirs in [
+        ("hann", {}, ()), ("hamming", {}, ()), ("blackman", {}, ()), ("bartlett", {}, ()), ("cosine", {}, ()), ("nuttall", {}, ()),
+        ("gaussian", {"std": 2.0}, (2.0,)), ("kaiser", {"beta": 5.0}, (5.0,)), ("exponential", {"tau": 2.0}, (None, 2.0)),
+    ]:  # fmt: skip
+        for sym in (True, False):
+            found = getattr(torch.signal.windows, name)(9, sym=sym, dtype=torch.float64, **more).numpy()
+            np.testing.assert_allclose(found, getattr(windows, name)(9, *theirs, sym=sym), rtol=1e-12, atol=1e-12, err_msg=name)
