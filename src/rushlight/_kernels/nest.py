@@ -383,6 +383,7 @@ class Nest:
             lane = self.best_lane(outer, facts)
             outer.remove(lane)
             outer.append(lane)
+            unroll = self.wide_columns(facts, unroll, width, numel([v.size for v in outer]))
             unroll = fitting(unroll, width, lane.size)
         body = [self.stage_statement(s, not over_rows) for s in self.stages]
         flat = [statement for part in body for statement in part]
@@ -390,6 +391,17 @@ class Nest:
         for v in reversed(outer):
             flat = [Loop(v, flat, lanes=v is lane)]
         return Section(flat, split, width, unroll)
+
+    def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
+        """Long columns are read in wide stripes, so that each row of memory gives several lines at a time."""
+        items = sum(len(s.items) for s in self.stages)
+        longest = max(s.work for s in self.stages)
+        if facts.cost > 4 or items > 2 or longest < 64 or self.target.vector_bytes < 64:
+            return unroll
+        wide = 16 // max(items, 1)
+        while wide > unroll and rows < 16 * width * wide:
+            wide //= 2
+        return max(wide, unroll)
 
     def stage_statement(self, stage: Stage, along: bool) -> list[Any]:
         """The statements of one stage; `along`: the lanes go along the row."""
