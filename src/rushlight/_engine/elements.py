@@ -88,7 +88,7 @@ def elements_of(x: Any) -> Elements:
     name, shape, strides = spec.dtype.name, tuple(spec.shape), tuple(spec.strides)
     unit = _UNITS[name]
     if not spec.numel:
-        return Elements(memoryview(b"").cast(unit), name, shape, strides)
+        return Elements(memoryview(b"").cast(unit), name, shape, strides)  # type: ignore[call-overload]
     begin = x._ptr - storage.ptr
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    return Elements(memoryview(storage)[begin : begin + span * spec.dtype.itemsize].cast(unit), name, shape, strides)
+    return Elements(memoryview(storage)[begin : begin + span * spec.dtype.itemsize].cast(unit), name, shape, strides)  # type: ignore[call-overload]
