@@ -113,9 +113,9 @@ def _positive_only(x: Any, value: Any, at_zero: float) -> Any:
 
 
 for _n in (0, 1):
-    _function(f"scaled_modified_bessel_k{_n}", f"exp(x) K{_n}(x).", lambda x, n=_n: _scaled_k(n, x))
+    _function(f"scaled_modified_bessel_k{_n}", f"exp(x) K{_n}(x).", lambda x, n=_n: _scaled_k(n, x))  # type: ignore[misc]
     _function(
-        f"modified_bessel_k{_n}", f"The modified Bessel function K{_n}.", lambda x, n=_n: prim.exp(-x) * _scaled_k(n, x)
+        f"modified_bessel_k{_n}", f"The modified Bessel function K{_n}.", lambda x, n=_n: prim.exp(-x) * _scaled_k(n, x)  # type: ignore[misc]
     )
 
 # ***** Bessel functions *****
@@ -157,8 +157,8 @@ def _bessel_y(n: int, x: Any) -> Any:
 
 
 for _n in (0, 1):
-    _function(f"bessel_j{_n}", f"The Bessel function J{_n}.", lambda x, n=_n: _bessel_j(n, x))
-    _function(f"bessel_y{_n}", f"The Bessel function Y{_n}.", lambda x, n=_n: _bessel_y(n, x))
+    _function(f"bessel_j{_n}", f"The Bessel function J{_n}.", lambda x, n=_n: _bessel_j(n, x))  # type: ignore[misc]
+    _function(f"bessel_y{_n}", f"The Bessel function Y{_n}.", lambda x, n=_n: _bessel_y(n, x))  # type: ignore[misc]
 
 
 def _spherical_j0(x: Any) -> Any:
