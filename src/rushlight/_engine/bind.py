@@ -70,7 +70,7 @@ def _number(value: Any) -> Any:
     if type(value) in NUMBERS:
         return value
     if isinstance(value, (bool, int, float, complex)):
-        return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))
+        return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))  # type: ignore[arg-type]
     if isinstance(value, Tensor):
         return value.item() if value._spec.numel == 1 and not value._rg else None  # type: ignore[attr-defined]
     if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
