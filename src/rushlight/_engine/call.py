@@ -168,7 +168,7 @@ def result_type_of(name: str, fields: tuple[str, ...]) -> Any:
         cls = namedtuple(key[0], fields)  # type: ignore[misc]
         cls.__module__ = "torch.return_types"
         cls.__repr__ = lambda self: f"torch.return_types.{key[0]}(\n" + ",\n".join(  # type: ignore[method-assign]
-            f"{f}={v!r}" for f, v in zip(fields, self, strict=True)) + ")"
+            f"{f}={v!r}" for f, v in zip(fields, self, strict=True)) + ")"  # type: ignore[call-overload]
         _RESULTS[key] = cls
     return _RESULTS[key]
 
