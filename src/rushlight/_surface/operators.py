@@ -33,8 +33,8 @@ def install_python_operators() -> None:
     for table, make in ((BINARY, binary_of), (REVERSED, _reversed), (INPLACE, inplace_of), (UNARY, method_of)):
         for special, name in table.items():
             setattr(Tensor, special, LazyMethod(special, make, name))
-    Tensor.__invert__ = _invert  # type: ignore[attr-defined]
-    Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
+    Tensor.__invert__ = _invert  # type: ignore[attr-defined, operator]
+    Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined, operator]
     Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]
     Tensor.__rtruediv__ = Tensor.__rdiv__ = _divide_number  # type: ignore[attr-defined]
 
