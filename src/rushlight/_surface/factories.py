@@ -76,7 +76,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             dtype = out.dtype
         spec = spec_for(shape, dtype, device)
         if memory_format is not None and str(memory_format) != "torch.contiguous_format":
-            spec = Spec.of(spec.dtype, spec.device, shape, like_strides(Tensor_of(spec), memory_format))
+            spec = Spec.of(spec.dtype, spec.device, shape, like_strides(Tensor_of(spec), memory_format))  # type: ignore[arg-type]
         return _into(out, finish(make(spec), requires_grad))
 
     factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
