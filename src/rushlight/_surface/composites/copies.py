@@ -87,7 +87,7 @@ def tensor_split(
             )
         where = where.tolist()  # type: ignore[attr-defined]
     if not isinstance(where, int):
-        where = tuple(int(v) for v in where)
+        where = tuple(int(v) for v in where)  # type: ignore[union-attr]
     return function_of("tensor_split")(input, where, dim)
 
 
