@@ -276,14 +276,14 @@ def __iter__(self: Tensor) -> Iterator[Tensor]:
 @method
 def __contains__(self: Tensor, item: Any) -> bool:
     if isinstance(item, (Tensor, bool, int, float, complex)):
-        return bool((self == item).any())  # type: ignore[union-attr]
+        return bool((self == item).any())  # type: ignore[attr-defined, union-attr]
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
 
 
 @method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
-        handled, made = _override(Tensor.__getitem__, self, index)  # type: ignore[attr-defined]
+        handled, made = _override(Tensor.__getitem__, self, index)  # type: ignore[attr-defined, misc]
         if handled:
             return made  # type: ignore[no-any-return]
     return indexing.get_item(self, index)
@@ -292,7 +292,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 @method
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
     if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
-        handled, _ = _override(Tensor.__setitem__, self, index, value)  # type: ignore[attr-defined]
+        handled, _ = _override(Tensor.__setitem__, self, index, value)  # type: ignore[attr-defined, index]
         if handled:
             return
     indexing.set_item(self, index, value)
@@ -466,7 +466,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     return convert.set_(self, source, storage_offset, None if size is None else tuple(size), None if stride is None else tuple(stride))
 
 
-@method
+@method  # type: ignore[no-redef]
 def as_subclass(self: Tensor, cls: Any) -> Tensor:  # noqa: F811 (the method of that name)
     """The same tensor as an object of a subclass."""
     from rushlight._engine import override
@@ -493,7 +493,7 @@ def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
     dtype = size[0] if size else kwargs.get("dtype")
     if type(dtype) is not DType:
         return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
-    handled, made = _override(Tensor.view, self, dtype)
+    handled, made = _override(Tensor.view, self, dtype)  # type: ignore[attr-defined]
     return made if handled else view_dtype(self, dtype)  # type: ignore[no-any-return]
 
 
