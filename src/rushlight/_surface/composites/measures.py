@@ -550,6 +550,6 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     found, rest = [], indices
     for size in reversed(sizes):
-        found.append(rest % size)
+        found.append(rest % size)  # type: ignore[operator]
         rest = function_of("floor_divide")(rest, size)
-    return tuple(reversed(found))
+    return tuple(reversed(found))  # type: ignore[arg-type]
