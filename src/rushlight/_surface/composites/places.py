@@ -262,7 +262,7 @@ def histogram(
         low, high = _range_of(x, range)
         edges = T["linspace"](low, high, bins + 1, dtype=input.dtype)
     count = edges._spec.shape[0] - 1
-    inside = T["logical_and"](x >= edges[0], x <= edges[-1])
+    inside = T["logical_and"](x >= edges[0], x <= edges[-1])  # type: ignore[index]
     place = (function_of("bucketize_core")(x, edges, True) - 1).clamp(0, count - 1)
     share = inside.to(input.dtype)
     if weight is not None:
