@@ -162,9 +162,9 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     found = None
     while power:
         if power & 1:
-            found = base if found is None else found @ base
+            found = base if found is None else found @ base  # type: ignore[operator]
         power >>= 1
-        base = base @ base if power else base
+        base = base @ base if power else base  # type: ignore[operator]
     return into(out, found if found is not input else input.clone())  # type: ignore[no-any-return, attr-defined]
 
 
