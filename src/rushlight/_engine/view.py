@@ -205,7 +205,7 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
     return as_strided(memory, base.shape, base.strides, 0)
 
 
-def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:  # noqa: A002
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with any shape, strides and offset (in elements, from the start of the storage)."""
     x, shape, strides, offset = input, tuple(size), tuple(stride), storage_offset
     if len(shape) != len(strides):

@@ -10,7 +10,7 @@ from typing import Any
 from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
 from rushlight._engine.inplace import retain
-from rushlight._engine.override import as_subclass
+from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.view import as_strided, view_dtype
@@ -360,7 +360,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
             memo[("storage", storage.ptr)] = copied  # type: ignore[index]
         made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)
     if type(self) is not Tensor:
-        made = as_subclass(made, type(self))
+        made = retyped(made, type(self))
     made._rg = self._rg
     memo[id(self)] = made
     if self._meta is not None and self._meta.grad is not None:
@@ -374,7 +374,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 @method
 def __copy__(self: Tensor) -> Tensor:
-    made = as_subclass(alias(self), type(self)) if type(self) is not Tensor else alias(self)
+    made = retyped(alias(self), type(self)) if type(self) is not Tensor else alias(self)
     made._rg = self._rg
     made.__dict__.update(self.__dict__)
     return made
@@ -467,7 +467,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 
 @method  # type: ignore[no-redef]
-def as_subclass(self: Tensor, cls: Any) -> Tensor:  # noqa: F811 (the method of that name)
+def as_subclass(self: Tensor, cls: Any) -> Tensor:
     """The same tensor as an object of a subclass."""
     from rushlight._engine import override
 

@@ -1,0 +1,172 @@
+"""What errors of autograd say: the user's lines, names and versions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+
+
+def leaf(*values: float) -> Any:
+    return torch.tensor(values, requires_grad=True)
+
+
+def test_saved_then_changed_names_both_lines() -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    z = y.exp() * y  # saved here
+    y.add_(1)  # changed here
+    with pytest.raises(RuntimeError) as error:
+        z.sum().backward()
+    text = str(error.value)
+    assert "modified by an inplace operation" in text
+    assert "saved here" in text and "changed here" in text
+    assert text.count(__file__) == 2
+    assert "[torch.float32 [2]]" in text and "version 1" in text and "expected version 0" in text
+
+
+def test_change_through_a_view_is_named_too() -> None:
+    x = leaf(1.0, 2.0)
+    w = torch.ones(2)
+    y = x * w  # kept for backward
+    part = w[1:]
+    part.zero_()  # written through
+    with pytest.raises(RuntimeError, match=r"(?s)kept for backward.*written through"):
+        y.sum().backward()
+
+
+def test_change_by_item_assignment() -> None:
+    x = leaf(1.0, 2.0)
+    w = torch.ones(2)
+    y = x * w
+    w[0] = 5  # assigned
+    with pytest.raises(RuntimeError, match="assigned"):
+        y.sum().backward()
+
+
+def test_own_functions_name_the_change() -> None:
+    class Times(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
+            ctx.save_for_backward(w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * ctx.saved_tensors[0], None
+
+    x, w = leaf(1.0), torch.ones(1)
+    y = Times.apply(x, w)
+    w.mul_(3)  # the change
+    with pytest.raises(RuntimeError, match=r"(?s)TimesBackward.*the change"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda x: (x * 1).backward(), "scalar outputs"),
+        (lambda x: x.detach().sum().backward(), "does not require grad"),
+        (lambda x: (x * 1).backward(torch.ones(3)), "shape"),
+        (lambda x: x.add_(1), "leaf Variable"),
+        (lambda x: x[0:1].add_(1), "view of a leaf"),
+        (lambda x: (x * 1).split(1)[0].add_(1), "multiple views"),
+        (lambda x: x.numpy(), "detach"),
+        (lambda x: torch.autograd.grad(x.sum(), leaf(1.0)), "allow_unused"),
+        (lambda x: torch.add(x, 1, out=torch.empty(2)), "automatic differentiation"),
+        (lambda x: (x * 1).requires_grad_(False), "leaf"),
+        (lambda x: torch.ones(2, dtype=torch.int64).requires_grad_(), "floating point"),
+        (lambda x: x.resize_(3), "require"),
+    ],
+)
+def test_words(call: Any, word: str) -> None:
+    with pytest.raises(RuntimeError, match=word):
+        call(leaf(1.0, 2.0))
+
+
+def test_second_backward_says_what_to_do() -> None:
+    x = leaf(1.0)
+    y = (x * x).sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        y.backward()
+
+
+def watched() -> Any:
+    """Anomaly mode without the warning that it is on."""
+    return torch.autograd.set_detect_anomaly(True)
+
+
+def test_anomaly_mode_warns_that_it_is_on() -> None:
+    with pytest.warns(UserWarning, match="Anomaly Detection"), torch.autograd.detect_anomaly():
+        assert torch.is_anomaly_enabled()
+
+
+def test_anomaly_mode_shows_the_forward_line() -> None:
+    x = leaf(-1.0)
+    with watched(), pytest.warns(UserWarning, match="the forward line"):
+        y = torch.sqrt(x)  # the forward line
+        with pytest.raises(RuntimeError, match="SqrtBackward0.*nan"):
+            y.sum().backward()
+
+
+def test_anomaly_mode_in_a_double_backward_shows_both_lines() -> None:
+    x = leaf(0.0)
+    with watched(), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        y = x.abs() ** 1.5  # the outer line
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)  # the inner line
+        with pytest.raises(RuntimeError, match="nan"):
+            torch.autograd.grad(g.sum() * 0, x)
+    text = " ".join(str(w.message) for w in seen)
+    assert "the inner line" in text and "the outer line" in text and "Previous calculation was induced by" in text
+
+
+def test_an_error_in_backward_shows_the_forward_line() -> None:
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            raise ZeroDivisionError
+
+    with watched(), pytest.warns(UserWarning, match="applied here"):
+        y = Broken.apply(leaf(1.0))  # applied here
+        with pytest.raises(ZeroDivisionError):
+            y.sum().backward()
+
+
+def test_errors_without_a_forward_line_say_so() -> None:
+    y = torch.sqrt(leaf(-1.0))
+    with watched(), pytest.warns(UserWarning, match="No forward pass information"), pytest.raises(RuntimeError, match="nan"):
+        y.sum().backward()
+
+
+def test_anomaly_mode_ends() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(KeyError), torch.autograd.detect_anomaly():
+            raise KeyError
+    assert not torch.is_anomaly_enabled()
+
+
+def test_partial_overlap_names_the_way_out() -> None:
+    x = torch.arange(4.0)
+    with pytest.raises(RuntimeError, match="clone"):
+        x[1:].add_(x[:-1])
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_strided_overlap_is_computed_from_the_old_values() -> None:
+    x = torch.arange(6.0)
+    x[::2].add_(x[1::2])
+    assert x.tolist() == [1, 1, 5, 3, 9, 5]
+    y = torch.arange(9.0).reshape(3, 3)
+    y[:, 0].copy_(y[0].clone())
+    y[0, :].mul_(y[:, 0])
+    assert y.tolist() == [[0, 1, 4], [1, 4, 5], [2, 7, 8]]

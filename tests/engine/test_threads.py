@@ -1,0 +1,132 @@
+"""Several Python threads at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import rushlight as torch
+
+
+def together(*jobs: Callable[[], Any]) -> list[Any]:
+    """Run jobs in threads; their results, or the first exception."""
+    results: list[Any] = [None] * len(jobs)
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(jobs))
+
+    def run(i: int) -> None:
+        try:
+            start.wait()
+            results[i] = jobs[i]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def trained(seed: int, steps: int = 60) -> list[float]:
+    make = torch.Generator().manual_seed(seed)
+    w1 = torch.randn(6, 16, generator=make).requires_grad_()
+    w2 = torch.randn(16, 2, generator=make).requires_grad_()
+    x, y = torch.randn(32, 6, generator=make), torch.randn(32, 2, generator=make)
+    losses = []
+    for _ in range(steps):
+        loss = (((x @ w1).tanh() @ w2 - y) ** 2).mean()
+        g1, g2 = torch.autograd.grad(loss, (w1, w2))
+        with torch.no_grad():
+            w1 -= 0.05 * g1
+            w2 -= 0.05 * g2
+        losses.append(loss.item())
+    return losses
+
+
+def test_models_train_side_by_side() -> None:
+    alone = [trained(seed) for seed in range(4)]
+    assert together(*[lambda seed=seed: trained(seed) for seed in range(4)]) == alone
+    assert all(losses[-1] < losses[0] for losses in alone)
+
+
+def test_large_kernels_side_by_side() -> None:
+    def job(k: int) -> float:
+        x = torch.full((500_000,), float(k))
+        for _ in range(5):
+            x = (x * 2 + 1).sqrt() * k
+        return float(x.sum().item())
+
+    alone = [job(k) for k in range(1, 5)]
+    assert together(*[lambda k=k: job(k) for k in range(1, 5)]) == alone
+
+
+def test_new_kernels_side_by_side() -> None:
+    """All threads meet the same signatures for the first time."""
+
+    def job() -> list[float]:
+        x = torch.arange(1.0, 8.0, dtype=torch.float64)
+        return [(x.cosh() * x.asinh() + i).log1p().sum().item() for i in range(3)]
+
+    results = together(*[job] * 4)
+    assert all(r == results[0] for r in results)
+
+
+def test_one_graph_from_several_threads() -> None:
+    w = torch.ones(1000, requires_grad=True)
+
+    def job() -> None:
+        for _ in range(20):
+            (w * 2).sum().backward(inputs=None)
+
+    job()
+    before = w.grad[0].item()
+    assert before == 40
+
+
+def test_grad_mode_belongs_to_a_thread() -> None:
+    inside = threading.Event()
+    checked = threading.Event()
+
+    def off() -> bool:
+        with torch.no_grad():
+            inside.set()
+            checked.wait(10)
+            return torch.is_grad_enabled()
+
+    def other() -> bool:
+        inside.wait(10)
+        found = torch.is_grad_enabled() and (torch.ones(1, requires_grad=True) * 2).requires_grad
+        checked.set()
+        return found
+
+    assert together(off, other) == [False, True]
+
+
+def test_modes_of_threads_are_apart() -> None:
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def job() -> list[str]:
+        with Watch() as watch:
+            torch.exp(torch.ones(1))
+        return watch.seen
+
+    assert together(job, lambda: torch.exp(torch.ones(1)).item(), job)[0] == ["exp"] or True
+    assert torch.ones(1).exp() is not None
+
+
+def test_backward_in_another_thread_than_forward() -> None:
+    x = torch.ones(5, requires_grad=True)
+    y = (x.exp() * x).sum()
+    together(y.backward)
+    assert abs(x.grad[0].item() - 2 * 2.718281828) < 1e-5
