@@ -8,13 +8,14 @@ from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
+from rushlight._engine.packing import array_types, is_array, pack_numbers
 from rushlight._engine.plan import executable
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, trace
 from rushlight._prims import build
-from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.device import META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, restride
 from rushlight._types.promotion import default_dtype, number_dtype, promote
@@ -31,7 +32,7 @@ def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
             size = first
         elif isinstance(first, Tensor) and first._spec.ndim:
             size = first.tolist()  # type: ignore[attr-defined]
-    shape = []
+    shape: list[int] = []
     for item in size:
         if type(item) is not int:
             if isinstance(item, float) or not hasattr(item, "__index__"):
@@ -124,40 +125,51 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = data.detach().clone()  # type: ignore[attr-defined]
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
         return finish(alias(made), requires_grad)
-    if type(data) is list and dtype is None and device is None and 0 < len(data) <= 64:
-        code = _FLAT.get(type(data[0]))
-        if code is not None and len(set(map(type, data))) == 1 and (code != "f" or default_dtype() is FLOAT32):
-            return _flat_tensor(data, code, requires_grad)
-    array, found = _array_of(data, dtype)
-    spec = Spec.of(found, as_device(device), array.shape)
+    values: Any = data
+    if not hasattr(data, "__len__") and hasattr(data, "__array__"):
+        data = np.asarray(data)
+    elif not hasattr(data, "__len__") and hasattr(data, "__dlpack__"):
+        data = np.from_dlpack(data)
+    if type(data) is list and dtype is None and len(set(map(type, data))) == 1 and type(data[0]) in (float, int):
+        found, shape = number_dtype(data[0]), (len(data),)  # the commonest
+    else:
+        values, found, shape = _numbers_of(data, dtype)
+    spec = Spec.of(found, as_device(device), shape)
     if spec.device is META:
         return finish(make(None, spec, 0), requires_grad)
+    if values is not None:
+        return finish(_from_numbers(values, spec), requires_grad)
+    array = _numpy_array(data, found)
     return finish(from_address(array.__array_interface__["data"][0], spec, array.nbytes, array), requires_grad)
 
 
-_FLAT = {float: "f", int: "q"}
+_SHORT = {float: (FLOAT32, "f"), int: (INT64, "q")}  # what `struct` can write at once
 
 
-def _flat_tensor(data: list[Any], code: str, requires_grad: bool) -> Tensor:
-    """A short list of floats or of ints."""
-    made = empty_spec(Spec.of(FLOAT32 if code == "f" else INT64, CPU, (len(data),)))
-    try:
-        struct.pack_into(f"{len(data)}{code}", made._storage, 0, *data)
-    except (struct.error, OverflowError):
-        if code == "q":
-            raise ValueError("Overflow when unpacking long long") from None
-        raise RuntimeError("value cannot be converted to type float without overflow") from None
-    return finish(made, requires_grad)
+def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
+    """A contiguous tensor of these Python numbers."""
+    made = empty_spec(spec)
+    if 0 < spec.numel <= 64:
+        kinds = set(map(type, values))
+        dtype, code = _SHORT.get(kinds.pop(), (None, ""))
+        if dtype is spec.dtype and not kinds:
+            try:
+                struct.pack_into(f"{len(values)}{code}", made._storage, 0, *values)
+                return made
+            except (struct.error, OverflowError):
+                pass  # the careful way knows what becomes of it
+    if spec.numel:
+        packed = memoryview(pack_numbers(values, spec.dtype)).cast("B")
+        memoryview(made._storage)[: len(packed)] = packed  # type: ignore[arg-type]
+    return made
 
 
-def _array_of(data: Any, dtype: DType | None) -> tuple[Any, DType]:
-    """A fresh contiguous NumPy array with the values of `data`, and our dtype for it."""
+def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType, tuple[int, ...]]:
+    """The numbers in `data` in order (None for a NumPy array or scalar: its memory is copied), their dtype, and the shape."""
     if type(data) in (bool, int, float, complex):
-        found = number_dtype(data) if dtype is None else dtype
-        return _numpy_array(data, found), found
-    if isinstance(data, np.ndarray) or isinstance(data, np.generic):
-        found = from_numpy_name(data.dtype.name) if dtype is None else dtype
-        return _numpy_array(data, found), found
+        return [data], number_dtype(data) if dtype is None else dtype, ()
+    if isinstance(data, array_types()):
+        return None, from_numpy_name(data.dtype.name) if dtype is None else dtype, tuple(data.shape)
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if isinstance(data, (list, tuple, range)) or hasattr(data, "__len__"):
@@ -168,52 +180,34 @@ def _array_of(data: Any, dtype: DType | None) -> tuple[Any, DType]:
                 dtype = kinds[0]
                 for kind in kinds[1:]:
                     dtype = promote(dtype, kind)
-        return _numpy_array(values, dtype).reshape(shape), dtype
+        return values, dtype, shape
     for kind in (bool, int, float, complex):
         if isinstance(data, kind):
-            return _array_of(kind(data), dtype)
-    if hasattr(data, "__array__"):
-        return _array_of(np.asarray(data), dtype)
-    if hasattr(data, "__dlpack__"):
-        return _array_of(np.from_dlpack(data), dtype)
+            return _numbers_of(kind(data), dtype)
     raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
 
 
 def _numpy_array(values: Any, dtype: DType) -> Any:
+    """A fresh contiguous copy of a NumPy array or scalar in `dtype`."""
     if dtype is BFLOAT16:
         wide = np.array(values, dtype=np.float32)
         bits = wide.view(np.uint32)
         rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
         return np.ascontiguousarray(np.where(np.isnan(wide), np.uint16(0x7FC0), rounded)).reshape(wide.shape)
-    try:
-        if dtype.is_integer and not isinstance(values, (np.ndarray, np.generic)):
-            _check_range(values, dtype)
-        array = np.array(values, dtype=dtype.numpy_name, order="C")
-    except OverflowError:
-        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
-    return array
-
-
-def _check_range(values: Any, dtype: DType) -> None:
-    items = values if isinstance(values, list) else [values]
-    for item in items:
-        if isinstance(item, complex):
-            raise TypeError("can't convert complex to int")
-    if isinstance(values, list) and any(isinstance(v, float) for v in items):
-        values[:] = [int(v) for v in items]
+    return np.array(values, dtype=dtype.numpy_name, order="C")
 
 
 def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
     """Leaves of a nested sequence in order, its shape, and the dtypes met.  ValueError where it is ragged."""
     shape: list[int] = []
     level: Any = data
-    while isinstance(level, (list, tuple, range)) or (hasattr(level, "__len__") and not isinstance(level, (str, bytes, Tensor, np.ndarray))):
+    while isinstance(level, (list, tuple, range)) or (hasattr(level, "__len__") and not isinstance(level, (str, bytes, Tensor)) and not is_array(level)):
         shape.append(len(level))
         if not len(level):
             return [], tuple(shape), []
         level = level[0]
     inner: tuple[int, ...] = ()
-    if isinstance(level, (Tensor, np.ndarray)):
+    if isinstance(level, Tensor) or is_array(level):
         inner = tuple(level.shape)
     values: list[Any] = []
     kinds: dict[Any, DType] = {}
@@ -243,7 +237,7 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         values.append(item)
         if kind not in kinds:
             kinds[kind] = number_dtype(item)
-    elif isinstance(item, (Tensor, np.ndarray, np.generic)):
+    elif isinstance(item, Tensor) or isinstance(item, array_types()):
         if tuple(item.shape) != inner:
             raise ValueError(f"expected all tensors to be of shape {inner} (got {tuple(item.shape)})")
         dtype = item.dtype if isinstance(item, Tensor) else from_numpy_name(item.dtype.name)
@@ -272,7 +266,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     """The same as `tensor`, but without a copy where memory can be shared."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)  # type: ignore[attr-defined]
-    if isinstance(data, np.ndarray):
+    if is_array(data):
         made = from_numpy(data) if data.flags.writeable and min(data.strides, default=0) >= 0 else tensor(data)
         return made.to(dtype=dtype or made.dtype)  # type: ignore[attr-defined]
     return tensor(data, dtype=dtype, device=device)
@@ -280,7 +274,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
 def from_numpy(array: Any) -> Tensor:
     """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
-    if not isinstance(array, np.ndarray):
+    if not is_array(array):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     dtype = from_numpy_name(array.dtype.name)
     if array.dtype.byteorder not in "=|" and not array.dtype.isnative:

@@ -1,0 +1,100 @@
+"""Python numbers to the bytes of a dtype, with PyTorch's conversions and errors, without NumPy.
+
+    >>> from rushlight._types.dtype import INT32
+    >>> pack_numbers([1, 2.7, True], INT32).tolist()
+    [1, 2, 1]
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from struct import pack
+from typing import Any
+
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, DType
+
+__all__ = ["array_types", "is_array", "pack_numbers"]
+
+_CODES = {
+    "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+    "float32": "f", "float64": "d", "complex64": "f", "complex128": "d",
+}  # fmt: skip
+
+
+def array_types() -> tuple[type, ...]:
+    """NumPy's array and scalar types; none while NumPy is not loaded, because then there is no such object."""
+    numpy = sys.modules.get("numpy")
+    return (numpy.ndarray, numpy.generic) if numpy is not None and hasattr(numpy, "generic") else ()
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is a NumPy array."""
+    if type(value) in (list, tuple, int, float):
+        return False
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and hasattr(numpy, "ndarray") and isinstance(value, numpy.ndarray)
+
+
+def pack_numbers(values: list[Any], dtype: DType) -> array[Any]:
+    """An array of machine numbers (half types as their bits, complex ones as pairs) that `values` become in `dtype`.
+
+    RuntimeError, ValueError or OverflowError (as in PyTorch) for an integer that does not fit, TypeError for a complex number where there is only room for a
+    real one, OverflowError for an int beyond every float.  Floats beyond the range of `dtype` become infinite.
+    """
+    if dtype is BOOL:
+        return array("B", [1 if v else 0 for v in values])
+    if dtype.is_integer:
+        return array(_CODES[dtype.name], _integers(values, dtype))
+    if dtype.is_complex:
+        return array(_CODES[dtype.name], [part for v in values for part in (v.real, v.imag)])
+    if dtype is FLOAT16:
+        return _half(array("f", values))
+    return _brain(array("f", values)) if dtype is BFLOAT16 else array(_CODES[dtype.name], values)
+
+
+def _integers(values: list[Any], dtype: DType) -> list[int]:
+    if set(map(type, values)) != {int}:
+        values = [v if type(v) is int else _integer(v, dtype) for v in values]
+    if not values:
+        return values
+    low, high = min(values), max(values)
+    bits = 8 * dtype.itemsize
+    if dtype.name == "uint64":
+        if low < 0 or high >= 1 << 64:
+            raise OverflowError("can't convert negative int to unsigned" if low < 0 else "int too big to convert")
+        return values
+    if low < -(1 << 63) or high >= 1 << 63:
+        raise ValueError("Overflow when unpacking long long")
+    if dtype.is_signed:
+        fits = low >= -(1 << bits - 1) and high < 1 << bits - 1
+    else:  # a negative number wraps around once
+        fits = low > -(1 << bits) and high < 1 << bits
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    return values if dtype.is_signed or low >= 0 else [v & (1 << bits) - 1 for v in values]
+
+
+def _integer(value: Any, dtype: DType) -> int:
+    """A bool, float or complex number as an int."""
+    if isinstance(value, complex):
+        raise TypeError("'complex' object cannot be interpreted as an integer")
+    if not math.isfinite(value):
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    return int(value)
+
+
+def _half(values: array[float]) -> array[int]:
+    """float16 bits; `struct` refuses what rounds to infinity, which starts half a step above the largest number."""
+    most = 65520.0
+    fitting = [v if -most < v < most or v != v else math.copysign(math.inf, v) for v in values]
+    return array("H", pack(f"<{len(fitting)}e", *fitting))
+
+
+def _brain(values: array[float]) -> array[int]:
+    """bfloat16 bits: the upper half of a float32, rounded to even."""
+    found = array("H")
+    for value, bits in zip(values, memoryview(values).cast("B").cast("I"), strict=True):
+        found.append(0x7FC0 if value != value else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    return found
