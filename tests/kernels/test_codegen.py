@@ -178,6 +178,15 @@ def test_long_chains_read_what_they_need():
     assert max(len(s.words) for s in ran.program.steps if hasattr(s, "words")) <= 10
 
 
+@pytest.mark.parametrize("shape", [(20, 30), (2, 90_000)])
+def test_many_results(shape):
+    def many(x):
+        parts = [prim.sum(x * float(k), dims=(1,)) for k in range(1, 5)] + [prim.amax(x * float(k), dims=(1,)) for k in range(1, 5)]
+        return [*parts, x + 1.0, x + 2.0, x * 3.0, x * 4.0, x * 5.0, x * 6.0, x * 7.0]
+
+    check(many, normal(*shape), rtol=1e-3, atol=1e-2)
+
+
 def test_explain():
     ran = check(softmax, normal(20, 30), rtol=1e-4)
     text = ran.executable.explain(asm=True)

@@ -32,6 +32,9 @@ else:
 __all__ = ["ExternStep", "KernelStep", "Operand", "Program", "compile_graph"]
 
 
+MAX_FRESH = 5  # outputs that one kernel call can allocate
+
+
 class Operand:
     """An array as a library call sees it."""
 
@@ -231,6 +234,10 @@ class Assembler:
         fresh = [b for b in touched if b not in self.places]
         if self.single:
             fresh.sort(key=lambda b: self.schedule.outputs.index(b) if b in self.schedule.outputs else len(self.schedule.outputs))
+        if len(fresh) > MAX_FRESH:
+            self.allocate(fresh[MAX_FRESH:])
+            fresh = fresh[:MAX_FRESH]
+            self.single = False
         known = self.schedule.inputs if self.single else [b for b in touched if b in self.places]
         kernel = Kernel(fresh, list(known), self.schedule.args, sections)
         words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
@@ -240,6 +247,14 @@ class Assembler:
             self.next_place += 1
         moved = sum(self.schedule.sizes[b] * b.dtype.itemsize for b in touched)
         self.steps.append(KernelStep(kernel, sizes, words, moved > 1 << 20, self.target))
+
+    def allocate(self, buffers: Sequence[Buffer]) -> None:
+        """A step that only makes memory: one call of a kernel can allocate no more than a few outputs."""
+        sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in buffers]
+        for b in buffers:
+            self.places[b] = self.next_place
+            self.next_place += 1
+        self.steps.append(ExternStep("allocate", [], [], sizes, {}))
 
     def group(self, group: Group) -> None:
         nest = Nest(group, self.target)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
@@ -78,4 +79,13 @@ def _topk(step: ExternStep) -> Call:
     return _rows(step, make_topk, step.params["largest"], step.params["k"])
 
 
-_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot, "sort": _sort, "topk": _topk}
+def _allocate(step: ExternStep) -> Call:
+    alloc, sizes = runtime().alloc, step.sizes
+
+    def run(ints: int) -> Any:
+        return alloc(sizes[0]) if len(sizes) == 1 else tuple(alloc(n) for n in sizes)
+
+    return run, None, []
+
+
+_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate}
