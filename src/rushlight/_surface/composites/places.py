@@ -90,7 +90,8 @@ def _index_reduce_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """`index_reduce` in place."""
-    return self.copy_(index_reduce(convert.clone(self), dim, index, source, reduce, include_self=include_self))  # type: ignore[attr-defined, no-any-return]
+    reduced = index_reduce(convert.clone(self), dim, index, source, reduce, include_self=include_self)
+    return self.copy_(reduced)  # type: ignore[attr-defined, no-any-return]
 
 
 Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
