@@ -111,6 +111,28 @@ def test_softmax_in_place():
     assert len(ran.program.steps) == 1
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_rows_written_in_place(accumulate):
+    x, v, i = normal(50, 33), normal(8, 33), np.array([3, 7, 3, 49, -50, 7, 7, 1])
+    want = x.copy()
+    if accumulate:
+        np.add.at(want, i, v)
+    else:
+        for row, k in zip(v, i, strict=True):
+            want[k] = row
+    ran = Ran(trace_arrays(lambda a, b, c: prim.index_put(a, b, c, accumulate=accumulate), [x, v, i]), [x, v, i], aliases={0: 0})
+    np.testing.assert_allclose(x, want, rtol=1e-6)
+    assert len(ran.program.steps) == 1 and ran.executable.kernel is not None
+
+
+def test_scatter_in_place_that_reads_itself():
+    x, i = normal(6, 9), rng.integers(0, 9, (6, 9))
+    want = x.copy()
+    np.add.at(want, (np.arange(6)[:, None], i), np.tanh(x))
+    Ran(trace_arrays(lambda a, b: prim.scatter(a, b, prim.tanh(a), dim=1, reduce="add"), [x, i]), [x, i], aliases={0: 0})
+    np.testing.assert_allclose(x, want, rtol=1e-5, atol=1e-6)
+
+
 def test_an_input_that_shares_memory_with_the_output():
     memory = np.arange(100, dtype=np.float32)
     a, b = memory[:99], memory[1:]

@@ -357,12 +357,14 @@ class Assembler:
             nest = SpecialNest(special, stages[0], outer, self.target)
             self.kernel(nest.sections(), nest.stages)
             return
-        self.single = False
-        if not stages[0].loops and special.node.prim.lower[0] == "scan":
-            stages[0].loops = outer
-        self.points(special.group, stages[0])
-        if len(stages) > 1:
-            nest = SpecialNest(special, stages[1], outer, self.target)
+        if not special.in_place:
+            self.single = False
+            if not stages[0].loops and special.node.prim.lower[0] == "scan":
+                stages[0].loops = outer
+            self.points(special.group, stages[0])
+            stages = stages[1:]
+        for stage in stages:
+            nest = SpecialNest(special, stage, outer, self.target)
             self.kernel(nest.sections(), nest.stages)
 
     def points(self, group: Group, stage: Stage) -> None:

@@ -30,10 +30,13 @@ MAX_STORES = 5  # outputs that one call can allocate
 
 
 class Special:
-    """A scan or a scatter: a kernel of its own form, with its producers fused in."""
+    """A scan or a scatter: a kernel of its own form, with its producers fused in.
 
-    def __init__(self, node: Node, group: Group, targets: list[Source]) -> None:
-        self.node, self.group, self.targets = node, group, targets
+    `in_place`: the scatter writes into its first operand, so nothing is copied before.
+    """
+
+    def __init__(self, node: Node, group: Group, targets: list[Source], in_place: bool = False) -> None:
+        self.node, self.group, self.targets, self.in_place = node, group, targets, in_place
 
 
 class Extern:
@@ -365,13 +368,26 @@ class Schedule:
         values = [self._rounded(value, wanted) for value in node.outputs]
         for value in values:
             targets.append(self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
-        special = Special(node, group, targets)
+        own = self._own_memory(node, wanted)
+        special = Special(node, group, [own] if own is not None else targets, own is not None)
+        targets = special.targets
         prepare(special)
         self.groups.append(special)
         self._commit()
         for value, target in zip(values, targets, strict=True):
             self._place_all(value, target, number, wanted)
         self.notes.append(f"group {number}: {node.prim.name}")
+
+    def _own_memory(self, node: Node, wanted: dict[int, list[int]]) -> Source | None:
+        """The memory of a scatter's first operand, where the result belongs there and nobody else reads it."""
+        x, value = node.inputs[0], node.outputs[0]
+        if node.prim.lower[0] == "scan" or self.uses.get(id(x)) != 1 or id(x) in wanted:
+            return None
+        for i in wanted.get(id(value), ()):
+            k = self.aliases.get(i)
+            if k is not None and self.graph.inputs[k] is x and not self.overlaps.get(i):
+                return self.sources[k]
+        return None
 
     def _rounded(self, value: Value, wanted: dict[int, list[int]]) -> Value:
         """A scan's result, or its converted form where that is all anyone wants of it."""

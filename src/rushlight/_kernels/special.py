@@ -82,8 +82,7 @@ def _prepare_scatter(special: Special) -> None:
     node, group, target = special.node, special.group, special.targets[0]
     x, at, src = node.inputs
     dim = node.params["dim"]
-    copy = _prepare_copy(special)
-    group.stages = [copy]
+    group.stages = [] if special.in_place else [_prepare_copy(special)]
     if numel(at.shape) == 0:
         group.values = []
         return
@@ -103,7 +102,7 @@ def _prepare_scatter(special: Special) -> None:
 def _prepare_index_put(special: Special) -> None:
     node, group, target = special.node, special.group, special.targets[0]
     x, values, *at = node.inputs
-    group.stages = [_prepare_copy(special)]
+    group.stages = [] if special.in_place else [_prepare_copy(special)]
     group.values = []
     if numel(values.shape) == 0:
         return
