@@ -18,6 +18,8 @@ _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "attention": ("multi_head_attention_forward",),
     "losses": ("triplet_margin_with_distance_loss",),
     "normalization": ("batch_norm", "instance_norm"),
+    "bags": ("embedding_bag",),
+    "sampling": ("affine_grid", "grid_sample"),
     "encoding": ("one_hot",),
     "resizing": ("interpolate", "upsample", "upsample_bilinear", "upsample_nearest"),
     "unpooling": ("max_unpool1d", "max_unpool2d", "max_unpool3d"),

@@ -1,0 +1,122 @@
+"""Sums, means and maxima over bags of embedding vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+
+__all__ = ["embedding_bag"]
+
+
+def embedding_bag(
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """Look bags of indices up in `weight` and reduce each bag to one vector, by "sum", "mean" or "max".
+
+    `input` is (bags, indices), or a vector of indices with `offsets`, where each bag begins (and, with
+    `include_last_offset`, where the last one ends). Entries equal to `padding_idx` do not count; an empty bag gives zeros.
+    `per_sample_weights` scale the vectors, for "sum" only. Raises `ValueError` for arguments that do not go together.
+
+    Example: `F.embedding_bag(torch.tensor([1, 2, 4]), torch.randn(5, 3), torch.tensor([0, 2])).shape  # (2, 3)`
+    """
+    _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    if input.dim() == 2:
+        starts = [i * input.size(1) for i in range(input.size(0))]
+        include_last_offset = False
+    else:
+        starts = offsets.tolist()
+    total = input.numel()
+    indices = input.reshape(-1)
+    ends = starts[1:] if include_last_offset else [*starts[1:], total]
+    starts = starts[: len(ends)]
+    _check_offsets(starts, ends, total)
+    if padding_idx is not None and padding_idx < 0:
+        padding_idx += weight.size(0)
+    kept = indices.tolist() if padding_idx is not None else None
+    bags = [
+        [j for j in range(start, end) if kept is None or kept[j] != padding_idx]
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    vectors = rushlight.nn.functional.embedding(
+        indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+    )
+    if per_sample_weights is not None:
+        vectors = vectors * per_sample_weights.reshape(-1, 1)
+    return _largest(vectors, bags) if mode == "max" else _summed(vectors, bags, mode == "mean")
+
+
+def _check(
+    input: Any, weight: Any, offsets: Any, mode: str, by_freq: bool, sparse: bool, per_sample_weights: Any
+) -> None:
+    if per_sample_weights is not None and input.size() != per_sample_weights.size():
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, "
+            f"then it must have the same shape as the input ({input.shape})"
+        )
+    if weight.dim() != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+    if input.dim() == 2 and offsets is not None:
+        raise ValueError(
+            "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. "
+            f"However, found offsets of type {type(offsets)}"
+        )
+    if input.dim() == 1 and (offsets is None or offsets.dim() != 1):
+        raise ValueError("offsets has to be a 1D Tensor" + (" but got None" if offsets is None else ""))
+    if input.dim() not in (1, 2):
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and by_freq:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
+    if per_sample_weights is not None and mode != "sum":
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode='{mode}')."
+        )
+
+
+def _check_offsets(starts: list[int], ends: list[int], total: int) -> None:
+    if starts and starts[0] != 0:
+        raise RuntimeError(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+            f"However, got {starts[0]}"
+        )
+    if ends and max(*starts, *ends) > total:
+        raise RuntimeError(f"offsets must not be greater than input's length {total}, but got {max(*starts, *ends)}")
+
+
+def _summed(vectors: Any, bags: list[list[int]], mean: bool) -> Any:
+    places = [j for bag in bags for j in bag]
+    owners = [i for i, bag in enumerate(bags) for _ in bag]
+    rows = vectors.index_select(0, rushlight.tensor(places, dtype=rushlight.int64))
+    zeros = vectors.new_zeros((len(bags), vectors.size(1)))
+    total = zeros.index_add(0, rushlight.tensor(owners, dtype=rushlight.int64), rows)
+    if not mean:
+        return total
+    counts = rushlight.tensor([max(len(bag), 1) for bag in bags], dtype=vectors.dtype)
+    return total / counts.unsqueeze(1)
+
+
+def _largest(vectors: Any, bags: list[list[int]]) -> Any:
+    width = max((len(bag) for bag in bags), default=0)
+    if not width:
+        return vectors.new_zeros((len(bags), vectors.size(1)))
+    # Bags side by side, the short ones filled up with -inf; the gradient goes to the first maximum of each.
+    places = rushlight.tensor([bag + [0] * (width - len(bag)) for bag in bags], dtype=rushlight.int64)
+    missing = rushlight.tensor([[False] * len(bag) + [True] * (width - len(bag)) for bag in bags])
+    rows = vectors.index_select(0, places.reshape(-1)).reshape(len(bags), width, vectors.size(1))
+    best = rows.masked_fill(missing.unsqueeze(-1), float("-inf")).max(1)[0]
+    return best.masked_fill(missing.all(1).unsqueeze(-1), 0.0)
