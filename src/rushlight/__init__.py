@@ -51,7 +51,7 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "autograd", "backends", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization", "signal",
+    "_C", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization", "signal",
     "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
 ))  # fmt: skip
 _FROM_PAGES = {

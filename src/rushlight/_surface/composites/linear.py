@@ -157,7 +157,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
                            f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")  # fmt: skip
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
-        return into(out, eye.expand(input._spec.shape).clone())  # type: ignore[no-any-return]
+        return into(out, input.clone().copy_(eye.expand(input._spec.shape)))  # type: ignore[no-any-return]
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
     found = None
     while power:
@@ -176,6 +176,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = x._spec.shape[-1] if N is None else N
     if count <= 1 and N is not None:
         raise RuntimeError(f"N must be greater than 1, but got {N}")
+    x = x if x._spec.ndim else x.reshape(1)  # type: ignore[attr-defined]
     powers = [T["ones_like"](x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)

@@ -1,0 +1,359 @@
+"""`torch.fft`: Fourier transforms by NumPy's pocketfft, gradients as transforms again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._engine.hosted import hosted
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.composites.measures import into
+from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.layout import wrap_dim
+from rushlight._types.promotion import default_dtype
+
+__all__: list[str] = []
+
+T = SPACES["torch"]
+FFT = ("fft",)
+NORMS = ("forward", "backward", "ortho")
+
+
+# ***** the three transforms that all others are made of, over dims *****
+
+
+def _complex_dtype(array: Any) -> Any:
+    return {"f": "complex64", "d": "complex128", "F": "complex64", "D": "complex128"}[array.dtype.char]
+
+
+def _forward(x: Any, dims: tuple[int, ...], scale: float, inverse: bool) -> Any:
+    """scale * sum x exp(-+ 2 pi i ...) of complex x."""
+
+    def compute(a: Any) -> Any:
+        found = np.fft.ifftn(a, axes=dims, norm="forward") if inverse else np.fft.fftn(a, axes=dims)
+        return (found * scale).astype(_complex_dtype(a))
+
+    def gradient(grads: Any, inputs: Any, outputs: Any) -> Any:
+        return [_forward(grads[0], dims, scale, not inverse)]
+
+    return hosted("FftC2CBackward0", compute, [x], gradient)[0]
+
+
+def _real_to_half(x: Any, dims: tuple[int, ...], scale: float) -> Any:
+    """The half of the forward transform of real x that holds everything."""
+
+    def compute(a: Any) -> Any:
+        return (np.fft.rfftn(a, axes=dims) * scale).astype(_complex_dtype(a))
+
+    def gradient(grads: Any, inputs: Any, outputs: Any) -> Any:
+        size = inputs[0]._spec.shape[dims[-1]]
+        whole = _padded(grads[0], dims[-1], size)
+        return [T["real"](_forward(whole, dims, scale, True))]
+
+    return hosted("FftR2CBackward0", compute, [x], gradient)[0]
+
+
+def _half_to_real(x: Any, dims: tuple[int, ...], size: int, scale: float) -> Any:
+    """The inverse transform of such a half, real."""
+
+    def compute(a: Any) -> Any:
+        if len(dims) > 1:
+            a = np.fft.ifftn(a, axes=dims[:-1], norm="forward")
+        found = np.fft.irfft(a, size, axis=dims[-1], norm="forward")
+        return (found * scale).astype("float32" if a.dtype.char == "F" else "float64")
+
+    def gradient(grads: Any, inputs: Any, outputs: Any) -> Any:
+        found = _real_to_half(grads[0], (dims[-1],), scale)
+        half = inputs[0]._spec.shape[dims[-1]]
+        found = _padded(found, dims[-1], half)
+        last = (size - 1) // 2  # places 1 .. last stand for two
+        weight = T["ones"](half, dtype=grads[0].dtype)
+        weight[1 : last + 1] = 2.0
+        shape = [1] * found._spec.ndim
+        shape[dims[-1]] = half
+        found = found * weight.reshape(shape)
+        return [_forward(found, dims[:-1], 1.0, False) if len(dims) > 1 else found]
+
+    def single(a: Any) -> Any:
+        found = compute(a)
+        return found.astype("float32") if x._spec.dtype.name == "complex64" else found
+
+    return hosted("FftC2RBackward0", single, [x], gradient)[0]
+
+
+def _padded(x: Any, dim: int, size: int) -> Any:
+    """Cut, or filled up with zeros, to a size along dim."""
+    held = x._spec.shape[dim]
+    if held == size:
+        return x
+    if held > size:
+        return x.narrow(dim, 0, size)
+    pads = [0, 0] * (x._spec.ndim - dim - 1) + [0, size - held]
+    return SPACES["nn.functional"]["pad"](x, pads) if "pad" in SPACES["nn.functional"] else function_of("pad")(x, pads)
+
+
+# ***** arguments *****
+
+
+def _as_float(x: Tensor, want_complex: bool) -> Any:
+    if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
+        x = x.to(default_dtype())  # type: ignore[attr-defined]
+    if x._spec.dtype.itemsize < 4:
+        raise RuntimeError(f"Unsupported dtype {x._spec.dtype.name}")
+    return x.to(x._spec.dtype.to_complex()) if want_complex and not x._spec.dtype.is_complex else x  # type: ignore[attr-defined]
+
+
+def _scale(norm: str | None, count: int, forward: bool) -> float:
+    """What the unnormalised sum is multiplied by."""
+    norm = "backward" if norm is None else norm
+    if norm not in NORMS:
+        raise RuntimeError(f'Invalid normalization mode: "{norm}"')
+    if norm == "ortho":
+        return 1.0 / math.sqrt(count) if count else 1.0
+    return 1.0 / count if (norm == "forward") == forward and count else 1.0
+
+
+def _one(x: Tensor, n: int | None, dim: int, name: str) -> tuple[int, int]:
+    if not x._spec.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    at = wrap_dim(dim, x._spec.ndim)
+    size = x._spec.shape[at] if n is None else n
+    if size < 1:
+        raise RuntimeError(f"Invalid number of data points ({size}) specified")
+    return at, size
+
+
+def _several(x: Tensor, s: Any, dim: Any) -> tuple[list[int], list[int]]:
+    """(dims, sizes) of a transform over several dims."""
+    ndim = x._spec.ndim
+    if s is not None and isinstance(s, int):
+        s = (s,)
+    if dim is not None and isinstance(dim, int):
+        dim = (dim,)
+    if dim is not None:
+        dims = [wrap_dim(d, ndim) for d in dim]
+        if len(set(dims)) != len(dims):
+            raise RuntimeError("FFT dims must be unique")
+        if s is not None and len(s) != len(dims):
+            raise RuntimeError("When given, dim and shape arguments must have the same length")
+    elif s is not None:
+        if len(s) > ndim:
+            raise RuntimeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
+        dims = list(range(ndim - len(s), ndim))
+    else:
+        dims = list(range(ndim))
+    sizes = [x._spec.shape[d] for d in dims]
+    if s is not None:
+        sizes = [held if v == -1 else int(v) for v, held in zip(s, sizes, strict=True)]
+    for size in sizes:
+        if size < 1:
+            raise RuntimeError(f"Invalid number of data points ({size}) specified")
+    return dims, sizes
+
+
+def _fit(x: Any, dims: Sequence[int], sizes: Sequence[int]) -> Any:
+    for d, size in zip(dims, sizes, strict=True):
+        x = _padded(x, d, size)
+    return x
+
+
+# ***** one dim *****
+
+
+def _declare_one(name: str, inverse: bool) -> None:
+    def function(
+        input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+    ) -> Any:
+        x = _as_float(input, True)
+        at, size = _one(x, n, dim, name)
+        return into(out, _forward(_padded(x, at, size), (at,), _scale(norm, size, not inverse), inverse))
+
+    function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform along dim."
+    composite(name, spaces=FFT)(function)
+
+
+_declare_one("fft", False)
+_declare_one("ifft", True)
+
+
+def _no_complex(name: str, x: Any) -> None:
+    if x._spec.dtype.is_complex:
+        raise RuntimeError(f"{name} expects a real input tensor, but got {x._spec.dtype.name}")
+
+
+@composite("rfft", spaces=FFT)
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """The Fourier transform of real numbers along dim: the half that holds everything."""
+    _no_complex("rfft", input)
+    x = _as_float(input, False)
+    at, size = _one(x, n, dim, "rfft")
+    return into(out, _real_to_half(_padded(x, at, size), (at,), _scale(norm, size, True)))
+
+
+def _real_size(x: Any, n: int | None, at: int) -> int:
+    size = 2 * (x._spec.shape[at] - 1) if n is None else n
+    if size < 1:
+        raise RuntimeError(f"Invalid number of data points ({size}) specified")
+    return size
+
+
+@composite("irfft", spaces=FFT)
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """The inverse of `rfft`: real; n is the size of the result (by default even)."""
+    x = _as_float(input, True)
+    at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "irfft")
+    size = _real_size(x, n, at)
+    return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _scale(norm, size, False)))
+
+
+@composite("hfft", spaces=FFT)
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """The Fourier transform of a signal that is Hermitian in time, given by its half: real."""
+    x = _as_float(input, True)
+    at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "hfft")
+    size = _real_size(x, n, at)
+    return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _scale(norm, size, True)))
+
+
+@composite("ihfft", spaces=FFT)
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """The inverse of `hfft`."""
+    _no_complex("ihfft", input)
+    x = _as_float(input, False)
+    at, size = _one(x, n, dim, "ihfft")
+    return into(out, T["conj"](_real_to_half(_padded(x, at, size), (at,), _scale(norm, size, False))))
+
+
+# ***** several dims *****
+
+
+def _declare_many(name: str, inverse: bool) -> None:
+    def function(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+        x = _as_float(input, True)
+        dims, sizes = _several(x, s, dim)
+        if not dims:
+            return into(out, x.clone())
+        return into(
+            out, _forward(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), not inverse), inverse)
+        )
+
+    def plane(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None, *, out: Any = None) -> Any:
+        return function(input, s, dim, norm, out=out)
+
+    function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
+    plane.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over two dims."
+    composite(f"{name}n", spaces=FFT)(function)
+    composite(f"{name}2", spaces=FFT)(plane)
+
+
+_declare_many("fft", False)
+_declare_many("ifft", True)
+
+
+def _some_dims(name: str, dims: list[int]) -> None:
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+
+
+@composite("rfftn", spaces=FFT)
+def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """The Fourier transform of real numbers over dims: half of the last."""
+    _no_complex("rfftn", input)
+    x = _as_float(input, False)
+    dims, sizes = _several(x, s, dim)
+    _some_dims("rfftn", dims)
+    return into(out, _real_to_half(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), True)))
+
+
+def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
+    """(dims, sizes of the half, size of the last dim of the real result)."""
+    dims, sizes = _several(x, s, dim)
+    _some_dims("irfftn", dims)
+    given = s is not None and (s if isinstance(s, int) else list(s)[-1]) != -1
+    last = sizes[-1] if given else 2 * (x._spec.shape[dims[-1]] - 1)
+    if last < 1:
+        raise RuntimeError(f"Invalid number of data points ({last}) specified")
+    return dims, [*sizes[:-1], last // 2 + 1], last
+
+
+@composite("irfftn", spaces=FFT)
+def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """The inverse of `rfftn`."""
+    x = _as_float(input, True)
+    dims, sizes, last = _last_sizes(x, s, dim)
+    count = math.prod([*sizes[:-1], last])
+    return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _scale(norm, count, False)))
+
+
+@composite("hfftn", spaces=FFT)
+def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """The Fourier transform over dims of a signal that is Hermitian in time: real."""
+    x = _as_float(input, True)
+    dims, sizes, last = _last_sizes(x, s, dim)
+    count = math.prod([*sizes[:-1], last])
+    fitted = T["conj"](_fit(x, dims, sizes))
+    return into(out, _half_to_real(fitted, tuple(dims), last, _scale(norm, count, True)))
+
+
+@composite("ihfftn", spaces=FFT)
+def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """The inverse of `hfftn`."""
+    _no_complex("ihfftn", input)
+    x = _as_float(input, False)
+    dims, sizes = _several(x, s, dim)
+    _some_dims("ihfftn", dims)
+    return into(out, T["conj"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), False))))
+
+
+def _plane(name: str) -> None:
+    def function(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None, *, out: Any = None) -> Any:
+        return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
+
+    function.__doc__ = f"`{name}n` over two dims."
+    composite(f"{name}2", spaces=FFT)(function)
+
+
+for _name in ("rfft", "irfft", "hfft", "ihfft"):
+    _plane(_name)
+
+# ***** frequencies *****
+
+
+def _frequency_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in options.items() if k in ("dtype", "device", "requires_grad", "layout") and v is not None}
+
+
+@composite("fftfreq", spaces=FFT)
+def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
+    """The frequencies of `fft` of n samples at distance d."""
+    settings = _frequency_options(options)
+    dtype = settings.pop("dtype", default_dtype())
+    half = (n + 1) // 2
+    places = T["cat"]([T["arange"](0, half, dtype=dtype), T["arange"](-(n // 2), 0, dtype=dtype)])
+    found = places * (1.0 / (n * d))
+    return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
+
+
+@composite("rfftfreq", spaces=FFT)
+def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
+    """The frequencies of `rfft` of n samples at distance d."""
+    settings = _frequency_options(options)
+    found = T["arange"](n // 2 + 1, dtype=settings.pop("dtype", default_dtype())) * (1.0 / (n * d))
+    return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
+
+
+def _shift(name: str, back: bool) -> None:
+    def function(input: Tensor, dim: Any = None) -> Any:
+        ndim = input._spec.ndim
+        dims = list(range(ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        shifts = [(s + 1) // 2 if back else s // 2 for s in (input._spec.shape[d] for d in dims)]
+        return function_of("roll")(input, tuple(shifts), tuple(dims)) if dims else input.clone()  # type: ignore[attr-defined]
+
+    function.__doc__ = f"Frequency 0 moved {'back to the front' if back else 'to the middle'}."
+    composite(name, spaces=FFT)(function)
+
+
+_shift("fftshift", False)
+_shift("ifftshift", True)
