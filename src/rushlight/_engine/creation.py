@@ -164,6 +164,9 @@ def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
     return made
 
 
+_NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
+
+
 def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType, tuple[int, ...]]:
     """The numbers in `data` in order (None for a NumPy array or scalar: its memory is copied), their dtype, and the shape."""
     if type(data) in (bool, int, float, complex):
@@ -181,9 +184,9 @@ def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType
                 for kind in kinds[1:]:
                     dtype = promote(dtype, kind)
         return values, dtype, shape
-    for kind in (bool, int, float, complex):
-        if isinstance(data, kind):
-            return _numbers_of(kind(data), dtype)
+    for number in _NUMBERS:
+        if isinstance(data, number):
+            return _numbers_of(number(data), dtype)
     raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
 
 
@@ -253,7 +256,7 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
                 flat.append(top)
         values.extend(flat)
     elif isinstance(item, (bool, int, float, complex)):
-        _leaf(next(t(item) for t in (bool, int, float, complex) if isinstance(item, t)), inner, values, kinds)
+        _leaf(next(t(item) for t in _NUMBERS if isinstance(item, t)), inner, values, kinds)
     elif hasattr(item, "__len__") and not isinstance(item, str):
         raise ValueError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
     elif isinstance(item, (str, bytes)):

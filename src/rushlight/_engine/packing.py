@@ -23,7 +23,7 @@ _CODES = {
 }  # fmt: skip
 
 
-def array_types() -> tuple[type, ...]:
+def array_types() -> tuple[Any, ...]:
     """NumPy's array and scalar types; none while NumPy is not loaded, because then there is no such object."""
     numpy = sys.modules.get("numpy")
     return (numpy.ndarray, numpy.generic) if numpy is not None and hasattr(numpy, "generic") else ()
