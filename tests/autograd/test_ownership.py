@@ -212,3 +212,36 @@ def test_sum_buffers_do_not_write_into_what_others_see() -> None:
     total.sum().backward()
     assert seen[0].tolist() == [1, 1]
     assert x.grad.tolist() == [4, 4]
+
+
+def test_what_a_free_gradient_looks_like_is_measured() -> None:
+    from rushlight._engine.autograd import engine
+
+    engine._LIMITS.clear()
+    x = leaf(3)
+    (x * 2).sum().backward()
+    first = list(engine._LIMITS)
+    assert first[0] > 0 and first[1] > 0
+    engine._LIMITS.clear()
+    y = leaf(4)
+    y.backward(torch.ones(4))
+    assert engine._LIMITS == first
+
+
+def test_a_free_gradient_is_taken_over_without_a_copy() -> None:
+    places = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            found = grad * 2
+            places.append(found.data_ptr())
+            return found
+
+    x = leaf(3)
+    Watched.apply(x).sum().backward()
+    assert x.grad.data_ptr() == places[0]

@@ -276,3 +276,47 @@ def test_pickles_keep_what_shares_together() -> None:
     a, b = pickle.loads(pickle.dumps((x, x[2:])))
     b[0] = 50
     assert a.tolist() == [0, 1, 50, 3, 4, 5]
+
+
+def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rushlight._engine import state
+
+    monkeypatch.setattr(state, "MAX_PLANS", 300)
+    most = 0
+    for n in range(1, 120):
+        x = torch.ones(n, requires_grad=True)
+        ((x * 2 + 1) * x).sum().backward()
+        assert x.grad[0].item() == 5
+        most = max(most, plan_counts())
+    assert most <= 300
+
+
+def test_tables_of_forgotten_plans_are_forgotten() -> None:
+    from rushlight._engine import state
+
+    def many(start: int) -> None:
+        for n in range(start, start + 40):
+            (torch.ones(n, requires_grad=True) * 2).sum().backward()
+
+    many(100)
+    state.clear_plans()
+    gc.collect()
+    before = len(state._TABLES)
+    many(200)
+    state.clear_plans()
+    gc.collect()
+    assert len(state._TABLES) <= before + 4
+
+
+def test_specs_of_forgotten_shapes_are_forgotten() -> None:
+    from rushlight._engine import state
+    from rushlight._types.spec import _TABLE
+
+    state.clear_plans()
+    gc.collect()
+    before = len(_TABLE)
+    for n in range(300, 360):
+        (torch.ones(n) + 1).exp()
+    state.clear_plans()
+    gc.collect()
+    assert len(_TABLE) <= before + 10

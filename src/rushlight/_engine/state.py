@@ -6,6 +6,7 @@ It is part of every signature, so a plan is right for the state in which it was 
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 __all__ = ["ANOMALY", "FUNCTION_MODE", "GRAD", "INFERENCE", "SAVED_HOOKS", "STATE", "clear_plans", "new_plan_table", "plan_counts"]
@@ -28,35 +29,43 @@ class _State(threading.local):
 
 STATE = _State()
 
-# Plans are kept while the table is small; a program that never repeats a signature must not grow without bound.
-_MAX_PLANS = 1 << 16
-_TABLES: list[dict[Any, Any]] = []
+# Plans are kept while they are few; a program that never repeats a signature must not grow without bound (a plan takes about 6 kB).
+MAX_PLANS = 1 << 15
 
 
 class PlanTable(dict[Any, Any]):
-    """Signature -> plan.  Emptied when it has grown too large: plans are cheap to make again."""
+    """Signature -> plan.  All tables are emptied when they have grown too large together: plans are cheap to make again."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if len(self) >= _MAX_PLANS:
-            self.clear()
+        global _made
+        if _made >= MAX_PLANS:
+            clear_plans()
+        _made += 1
         dict.__setitem__(self, key, value)
 
 
+# Plans made since the tables were last emptied; those that went away with their table are counted too, so this errs on the safe side.
+_made = 0
+_TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
+
+
 def new_plan_table() -> PlanTable:
-    """A table that `clear_plans` knows of."""
+    """A table that `clear_plans` knows of, while it lives."""
     table = PlanTable()
-    _TABLES.append(table)
+    _TABLES[id(table)] = table
     return table
 
 
 def clear_plans() -> None:
     """Forget every plan, as when the default dtype changes."""
-    for table in _TABLES:
+    global _made
+    _made = 0
+    for table in list(_TABLES.values()):
         table.clear()
 
 
 def plan_counts() -> int:
     """How many plans are held."""
-    return sum(map(len, _TABLES))
+    return sum(map(len, list(_TABLES.values())))

@@ -13,6 +13,8 @@ from typing import Any
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.state import ANOMALY, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
+from rushlight._types.device import CPU
+from rushlight._types.dtype import FLOAT32
 
 __all__ = ["accumulate_into", "run_backward"]
 
@@ -35,12 +37,27 @@ def accumulate_into(variable: Tensor, grad: Tensor) -> None:
             hook(variable)
 
 
+# References to a gradient that nobody else holds, and to its storage, as `_own` sees them: measured, since interpreters differ.
+_LIMITS: list[int] = []
+
+
+def _measure() -> None:
+    _LIMITS[:] = -1, -1
+    leaf = OPS["zeros"]((1,), dtype=FLOAT32, device=CPU)
+    AccumulateGrad(leaf).apply([OPS["zeros"]((1,), dtype=FLOAT32, device=CPU)])
+
+
 def _own(variable: Tensor, grad: Tensor) -> Tensor:
     """The gradient as a tensor of its own, laid out like the variable."""
     spec = variable._spec
-    # References: the tensor by the callers' frames and getrefcount itself, its storage by the tensor and getrefcount.  More means that
-    # the user, another edge or a view can see this memory, and adding to `.grad` later would show there.
-    if grad._spec is spec and sys.getrefcount(grad) <= 4 and sys.getrefcount(grad._storage) <= 2 and grad._node is None:
+    if not _LIMITS:
+        _measure()
+    # More references than a fresh gradient has mean that the user, another edge or a view can see this memory, and that adding to `.grad`
+    # later would show there.
+    if sys.getrefcount(grad) <= _LIMITS[0] and sys.getrefcount(grad._storage) <= _LIMITS[1] and grad._spec is spec and grad._node is None:
+        return grad
+    if _LIMITS[0] < 0:
+        _LIMITS[:] = sys.getrefcount(grad), sys.getrefcount(grad._storage)
         return grad
     if grad._spec.shape != spec.shape:
         grad = OPS["expand"](grad, spec.shape)
