@@ -195,3 +195,65 @@ def test_pad_sequence() -> None:
         pad_sequence([torch.ones(2, 3), torch.ones(2, 4)])
     with pytest.raises(RuntimeError, match="padding_side"):
         pad_sequence(parts, padding_side="top")
+
+
+# ***** looking up rows, sampling *****
+
+
+def test_embedding_shortens_long_rows() -> None:
+    table = torch.tensor([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0]])
+    found = F.embedding(torch.tensor([0, 1, 0]), table, max_norm=1.0)
+    np.testing.assert_allclose(found.numpy(), [[0.6, 0.8], [0.3, 0.4], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(table.numpy(), [[0.6, 0.8], [0.3, 0.4], [6.0, 8.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [("sum", [[2.0, 4.0], [0.0, 0.0], [18.0, 21.0]]), ("mean", [[1.0, 2.0], [0.0, 0.0], [6.0, 7.0]]),
+     ("max", [[2.0, 3.0], [0.0, 0.0], [8.0, 9.0]])],
+)  # fmt: skip
+def test_embedding_bag(mode: str, rows: list[list[float]]) -> None:
+    table = torch.arange(10.0).reshape(5, 2).requires_grad_()
+    indices, offsets = torch.tensor([0, 1, 2, 3, 4]), torch.tensor([0, 2, 2])
+    found = F.embedding_bag(indices, table, offsets, mode=mode)
+    assert found.tolist() == rows
+    found.sum().backward()
+    counts = {"sum": [1, 1, 1, 1, 1], "mean": [1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3], "max": [0, 1, 0, 0, 1]}[mode]
+    np.testing.assert_allclose(table.grad.numpy(), np.repeat(np.reshape(counts, (5, 1)), 2, 1), rtol=1e-6)
+    ends = F.embedding_bag(indices, table, torch.tensor([0, 2, 2, 5]), mode=mode, include_last_offset=True)
+    assert ends.tolist() == rows
+
+
+def test_embedding_bag_weights_and_padding() -> None:
+    table = torch.arange(10.0).reshape(5, 2)
+    bags = torch.tensor([[0, 1], [2, 3]])
+    weighted = F.embedding_bag(bags, table, mode="sum", per_sample_weights=torch.tensor([[1.0, 2.0], [0.5, 0.0]]))
+    assert weighted.tolist() == [[4.0, 7.0], [2.0, 2.5]]
+    assert F.embedding_bag(bags, table, padding_idx=-4).tolist() == [[0.0, 1.0], [5.0, 6.0]]
+    layer = nn.EmbeddingBag(5, 2, mode="sum", padding_idx=-1)
+    assert repr(layer) == "EmbeddingBag(5, 2, mode='sum', padding_idx=4)"
+    assert layer.weight[4].tolist() == [0.0, 0.0]
+    with pytest.raises(NotImplementedError, match="only supported for mode='sum'"):
+        F.embedding_bag(bags, table, per_sample_weights=torch.ones(2, 2))
+    with pytest.raises(ValueError, match="offsets has to be None"):
+        F.embedding_bag(bags, table, torch.tensor([0]))
+
+
+def test_grid_of_the_identity_samples_the_picture() -> None:
+    picture = torch.randn(2, 3, 4, 5)
+    still = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]).expand(2, 2, 3)
+    for corners in (False, True):
+        grid = F.affine_grid(still, [2, 3, 4, 5], align_corners=corners)
+        for mode in ("bilinear", "nearest", "bicubic"):
+            found = F.grid_sample(picture, grid, mode, "border", align_corners=corners)
+            np.testing.assert_allclose(found.numpy(), picture.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("padding", "row"), [("zeros", [0.0, 0.5, 2.0, 0.0]), ("border", [1.0, 1.0, 2.0, 3.0]), ("reflection", [1.5, 1.0, 2.0, 2.5])]
+)
+def test_grid_sample_outside_the_picture(padding: str, row: list[float]) -> None:
+    picture = torch.tensor([1.0, 2.0, 3.0]).reshape(1, 1, 1, 3)
+    grid = torch.tensor([[-5 / 3, 0.0], [-1.0, 0.0], [0.0, 0.0], [5 / 3, 0.0]]).reshape(1, 1, 4, 2)
+    found = F.grid_sample(picture, grid, padding_mode=padding, align_corners=False)
+    np.testing.assert_allclose(found.flatten().numpy(), row, atol=1e-5)

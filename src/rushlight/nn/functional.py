@@ -13,7 +13,10 @@ from rushlight import _surface
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
 # name, because they call them; those of the second only count where no operator has the name.
-_BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {"softmax": ("log_softmax", "softmax", "softmin")}
+_BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {
+    "softmax": ("log_softmax", "softmax", "softmin"),
+    "lookup": ("embedding",),
+}
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "attention": ("multi_head_attention_forward",),
     "losses": ("triplet_margin_with_distance_loss",),

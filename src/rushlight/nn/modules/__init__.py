@@ -30,7 +30,7 @@ _FILES = {
     "module": ("Module",),
     "normalization": ("GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"),
     "pixelshuffle": ("PixelShuffle", "PixelUnshuffle"),
-    "sparse": ("Embedding",),
+    "sparse": ("Embedding", "EmbeddingBag"),
     "upsampling": ("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"),
     "padding": (
         "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
