@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from threading import RLock
 from typing import Any
 
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
@@ -20,18 +21,23 @@ __all__ = ["accumulate_into", "run_backward"]
 
 # Operators that the loop itself needs; `_surface` sets them once the table is complete.
 OPS: dict[str, Any] = {}
+_ACCUMULATING = RLock()
 
 
 def accumulate_into(variable: Tensor, grad: Tensor) -> None:
     """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it."""
     meta = meta_of(variable)
-    held = meta.grad
-    if STATE.word & GRAD:  # create_graph
-        meta.grad = grad if held is None else OPS["add"](held, grad)
-    elif held is None:
-        meta.grad = _own(variable, grad)
-    else:
-        OPS["add_"](held, grad)
+    _ACCUMULATING.acquire()  # threads may share a leaf
+    try:
+        held = meta.grad
+        if STATE.word & GRAD:  # create_graph
+            meta.grad = grad if held is None else OPS["add"](held, grad)
+        elif held is None:
+            meta.grad = _own(variable, grad)
+        else:
+            OPS["add_"](held, grad)
+    finally:
+        _ACCUMULATING.release()
     if meta.post_hooks:
         for hook in list(meta.post_hooks.values()):
             hook(variable)
