@@ -470,24 +470,8 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
     exe = executable(whole, [*specs, *[None] * (len(inputs) - n)], [target, *rest], aliases={0: 0})
 
     if not rest:
-        kernel, ints = exe.kernel, exe.ints
-        if kernel is None or len(inputs) > 2 or any(v.weak and v.dtype.is_complex for v in inputs[n:]):
-
-            def run_plain(*args: Any) -> tuple[Tensor, ...]:
-                exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
-                return ()
-
-            return run_plain
-
-        def run_short(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
-            for other in args:  # none or one: a tensor or a number
-                kernel(ints, x._ptr, other._ptr if n == 2 else other)
-                return ()
-            kernel(ints, x._ptr)
-            return ()
-
-        run_short.keep = exe  # type: ignore[attr-defined]
-        return run_short
+        in_complex = any(v.weak and v.dtype.is_complex for v in inputs[n:])
+        return inplace_kernel(exe, n, len(inputs) - n, in_complex)
 
     def run(*args: Any) -> tuple[Tensor, ...]:
         made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
@@ -495,6 +479,29 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
         return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
 
     return run
+
+
+def inplace_kernel(exe: Any, n: int, n_numbers: int, in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """Calls an executable for its effect: with n tensors and some numbers.  The common shapes go to the kernel without a detour."""
+    kernel, ints = exe.kernel, exe.ints
+
+    def run_plain(*args: Any) -> tuple[Tensor, ...]:
+        exe(*[t._ptr for t in args[:n]], *(number_words(list(args[n:])) if in_complex else args[n:]))
+        return ()
+
+    def run_one(x: Tensor, *numbers: Any) -> tuple[Tensor, ...]:
+        kernel(ints, x._ptr, *numbers)
+        return ()
+
+    def run_two(x: Tensor, y: Tensor, *numbers: Any) -> tuple[Tensor, ...]:
+        kernel(ints, x._ptr, y._ptr, *numbers)
+        return ()
+
+    if kernel is None or in_complex or n > 2:
+        return run_plain
+    run: Any = run_one if n == 1 else run_two
+    run.keep = exe
+    return run  # type: ignore[no-any-return]
 
 
 def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int) -> Callable[..., Any]:

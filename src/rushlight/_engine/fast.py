@@ -108,8 +108,13 @@ def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[...,
         found = table.get(key)
         if found is None:
             return missed(key, args, kwargs)
-        plan, picks, simple = found
-        made = plan(*[args[i] for i in picks]) if simple else plan(*_gather(picks, args, kwargs))
+        plan, picks, names = found
+        if names is None:
+            made = plan(*_gather(picks, args, kwargs))
+        elif names:
+            made = plan(*[args[i] for i in picks], *[kwargs[n] for n in names])
+        else:
+            made = plan(*[args[i] for i in picks])
         return wrap(*made) if wrap is not None else made
 
     def missed(key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,7 +124,9 @@ def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[...,
         picks = _picks(op, kinds, args, kwargs)
         same = _gather(picks, args, kwargs)
         if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
-            table[key] = (plan, picks, all(type(p) is int for p in picks))
+            places = [p for p in picks if type(p) is int]
+            names = [p for p in picks if type(p) is str]
+            table[key] = (plan, places, names) if places + names == picks else (plan, picks, None)
         made = plan(*inputs)
         return wrap(*made) if wrap is not None else made
 
@@ -148,7 +155,7 @@ def _push_list(key: list[Any], items: Any) -> bool:
 
 
 def _picks(op: Operator, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Where the plan's inputs are found: tensors in the order of the schema, then numbers."""
+    """Where the plan's inputs are found: a position, a name, or (either, place in the list); tensors in schema order, then numbers."""
     tensors: list[Any] = []
     numbers: list[Any] = []
     for place, argument in enumerate(op.schema.arguments):
