@@ -1,14 +1,14 @@
 """How objects take part in functions of the package: `__torch_function__` of their class, and modes that see every call.
 
-    >>> import rushlight as torch
-    >>> class Names(torch.overrides.TorchFunctionMode):
-    ...     def __torch_function__(self, func, types, args=(), kwargs=None):
-    ...         print(func.__name__)
-    ...         return func(*args, **(kwargs or {}))
-    >>> x = torch.ones(2)
-    >>> with Names():
-    ...     y = x.exp()
-    exp
+>>> import rushlight as torch
+>>> class Names(torch.overrides.TorchFunctionMode):
+...     def __torch_function__(self, func, types, args=(), kwargs=None):
+...         print(func.__name__)
+...         return func(*args, **(kwargs or {}))
+>>> x = torch.ones(2)
+>>> with Names():
+...     y = x.exp()
+exp
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def has_torch_function_variadic(*args: Any) -> bool:
     return has_torch_function(args)
 
 
-def handle_torch_function(public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+def handle_torch_function(
+    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
     """Hand a call over to the mode or class that wants it; TypeError where all of them decline.
 
     For functions written in Python that want to be overridable: see `has_torch_function`.

@@ -143,7 +143,11 @@ def test_an_error_in_backward_shows_the_forward_line() -> None:
 
 def test_errors_without_a_forward_line_say_so() -> None:
     y = torch.sqrt(leaf(-1.0))
-    with watched(), pytest.warns(UserWarning, match="No forward pass information"), pytest.raises(RuntimeError, match="nan"):
+    with (
+        watched(),
+        pytest.warns(UserWarning, match="No forward pass information"),
+        pytest.raises(RuntimeError, match="nan"),
+    ):
         y.sum().backward()
 
 

@@ -32,7 +32,7 @@ PATTERNS: dict[str, Any] = {
     "through where": lambda a, b: torch.where(a > 0, a, b) + b,
     "cat": lambda a, b: torch.cat([a, b]),
     "stack": lambda a, b: torch.stack([a, b]),
-    "expanded": lambda a, b: (a.unsqueeze(0).expand(3, 2, 2) + b),
+    "expanded": lambda a, b: a.unsqueeze(0).expand(3, 2, 2) + b,
     "reshape chain": lambda a, b: a.reshape(4).view(2, 2).unsqueeze(0).squeeze(0) + b.contiguous(),
     "cast": lambda a, b: a.double().float() + b.to(torch.float32),
     "index": lambda a, b: a[:] + b[...],

@@ -15,7 +15,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Program = Callable[[Any], Any]
-TOPICS = ("views", "sharing", "inplace", "backward", "hooks", "functions", "modes", "indexing", "subclasses", "meta", "outs")
+TOPICS = (
+    "views",
+    "sharing",
+    "inplace",
+    "backward",
+    "hooks",
+    "functions",
+    "modes",
+    "indexing",
+    "subclasses",
+    "meta",
+    "outs",
+)
 FILE = pathlib.Path(__file__).with_name("recorded.json")
 
 
@@ -51,7 +63,17 @@ def attempt(program: Callable[[], Any]) -> Any:
     try:
         return program()
     except Exception as error:
-        kinds = (IndexError, KeyError, TypeError, ValueError, BufferError, NotImplementedError, AttributeError, AssertionError, RuntimeError)
+        kinds = (
+            IndexError,
+            KeyError,
+            TypeError,
+            ValueError,
+            BufferError,
+            NotImplementedError,
+            AttributeError,
+            AssertionError,
+            RuntimeError,
+        )
         return "raises " + next((k.__name__ for k in kinds if isinstance(error, k)), type(error).__name__)
 
 
@@ -98,7 +120,9 @@ def tensor_facts(x: Any) -> dict[str, Any]:
 def differences(found: Any, wanted: Any, where: str = "result") -> Iterator[str]:
     """Where two results differ."""
     if isinstance(wanted, float) and isinstance(found, (int, float)):
-        if not (found == wanted or found != found and wanted != wanted or abs(found - wanted) <= 1e-6 + 2e-5 * abs(wanted)):
+        if not (
+            found == wanted or found != found and wanted != wanted or abs(found - wanted) <= 1e-6 + 2e-5 * abs(wanted)
+        ):
             yield f"{where}: {found} instead of {wanted}"
     elif isinstance(wanted, dict) and isinstance(found, dict):
         for key in {**wanted, **found}:

@@ -115,7 +115,13 @@ def test_unused_graphs_are_freed_without_the_collector() -> None:
     gc.disable()
     try:
         x = torch.ones(10, requires_grad=True)
-        for make in (lambda: x.exp(), lambda: x.softmax(0), lambda: x.max(0)[0], lambda: (x * 1).mul_(2), lambda: x.sigmoid_() if False else x.sort()[0]):
+        for make in (
+            lambda: x.exp(),
+            lambda: x.softmax(0),
+            lambda: x.max(0)[0],
+            lambda: (x * 1).mul_(2),
+            lambda: x.sigmoid_() if False else x.sort()[0],
+        ):
             y = make()
             alive = weakref.ref(y.grad_fn)
             del y
@@ -260,7 +266,7 @@ def test_new_sizes_make_no_kernels() -> None:
 def test_double_backward_holds_no_memory() -> None:
     def once() -> None:
         x = torch.ones(1000, requires_grad=True)
-        (g,) = torch.autograd.grad((x ** 3).sum(), x, create_graph=True)
+        (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
         (h,) = torch.autograd.grad(g.sum(), x)
         assert h[0].item() == 6
 

@@ -161,7 +161,9 @@ def random_index(rng: random.Random, shape: tuple[int, ...], as_numpy: bool = Tr
         if kind == "int":
             items.append(rng.randrange(-size, size))
         elif kind == "slice":
-            items.append(slice(rng.randrange(-size - 1, size + 1), rng.randrange(-size - 1, size + 2), rng.choice([None, 1, 2])))
+            items.append(
+                slice(rng.randrange(-size - 1, size + 1), rng.randrange(-size - 1, size + 2), rng.choice([None, 1, 2]))
+            )
         elif kind == "full":
             items.append(slice(None))
         elif kind == "array":

@@ -14,12 +14,16 @@ __all__ = ["from_dlpack", "to_dlpack"]
 CPU_DEVICE = (1, 0)  # kDLCPU
 
 
-def _export(self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+def _export(
+    self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
     """A capsule over this tensor's memory; the memory lives as long as the capsule or what was made from it."""
     if self._rg:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if self._spec.dtype is BFLOAT16:
-        raise BufferError("rushlight exports no bfloat16 over DLPack: NumPy, which carries the protocol here, lacks that dtype")
+        raise BufferError(
+            "rushlight exports no bfloat16 over DLPack: NumPy, which carries the protocol here, lacks that dtype"
+        )
     if self._storage is None:
         raise BufferError("a meta tensor has no memory to share")
     if dl_device is not None and tuple(dl_device) != CPU_DEVICE:

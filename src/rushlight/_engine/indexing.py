@@ -33,7 +33,9 @@ def _stands_for_tuple(index: Any) -> bool:
     """PyTorch's old rule: a short list that holds sequences, tensors, slices, None or `...` counts as a tuple of them."""
     if not isinstance(index, list) or len(index) >= 32:
         return False
-    return any(i is None or i is Ellipsis or isinstance(i, (Tensor, slice)) or _is_list(i) or isinstance(i, str) for i in index)
+    return any(
+        i is None or i is Ellipsis or isinstance(i, (Tensor, slice)) or _is_list(i) or isinstance(i, str) for i in index
+    )
 
 
 def _tensor_of(item: Any) -> Tensor:
@@ -93,7 +95,9 @@ def _is_index(item: Tensor) -> bool:
     return item._spec.dtype.is_integer and not item._rg and item._storage is not None
 
 
-def _tensor_item(x: Tensor, item: Tensor, dim: int, place: int, basic: list[Any], tensors: list[tuple[int, Any]]) -> tuple[int, int]:
+def _tensor_item(
+    x: Tensor, item: Tensor, dim: int, place: int, basic: list[Any], tensors: list[tuple[int, Any]]
+) -> tuple[int, int]:
     dtype = item._spec.dtype
     if dtype in (BOOL, UINT8):
         n = item._spec.ndim
@@ -259,7 +263,9 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
     """
     if not isinstance(indices, (tuple, list)):
-        raise TypeError(f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}")
+        raise TypeError(
+            f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
+        )
     if not isinstance(values, Tensor):
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
     if values._spec.dtype is not x._spec.dtype:

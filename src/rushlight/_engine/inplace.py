@@ -19,7 +19,17 @@ from rushlight._types.spec import Spec
 
 ctypes: Any = LazyModule("ctypes")
 
-__all__ = ["apart", "bump", "check_writable", "last_change", "overlaps_partly", "rebase", "refresh_quiet", "retain", "share_memory"]
+__all__ = [
+    "apart",
+    "bump",
+    "check_writable",
+    "last_change",
+    "overlaps_partly",
+    "rebase",
+    "refresh_quiet",
+    "retain",
+    "share_memory",
+]
 
 # Address of a storage -> (code, instruction) of the line that last changed it; for error messages alone, so it may forget.
 _CHANGES: dict[int, tuple[Any, int]] = {}
@@ -209,4 +219,3 @@ def overlaps_partly(a: Tensor, b: Tensor) -> bool:
 def _span(x: Tensor) -> int:
     spec = x._spec
     return (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize
-

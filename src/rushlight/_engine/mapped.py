@@ -33,7 +33,9 @@ def map_file(filename: Any, shared: bool, nbytes: int) -> Any:
     try:
         handle = os.open(path, flags, 0o666)
     except OSError as error:
-        raise RuntimeError(f"unable to open file <{path}> in {'read-write' if shared else 'read-only'} mode: {error.strerror} ({error.errno})") from None
+        raise RuntimeError(
+            f"unable to open file <{path}> in {'read-write' if shared else 'read-only'} mode: {error.strerror} ({error.errno})"
+        ) from None
     try:
         held = os.fstat(handle).st_size
         if held < nbytes:
@@ -58,7 +60,9 @@ def from_file(
     kind = dtype or default_dtype()
     count = size or 0
     storage = map_file(filename, bool(shared), count * kind.itemsize)
-    return finish(from_address(storage.ptr, Spec.of(kind, CPU, (count,)), count * kind.itemsize, storage), requires_grad)
+    return finish(
+        from_address(storage.ptr, Spec.of(kind, CPU, (count,)), count * kind.itemsize, storage), requires_grad
+    )
 
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
@@ -73,10 +77,14 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     if not length or count == 0:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
-        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1")
+        raise ValueError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1"
+        )
     if count < 0:
         if (length - offset) % size:
-            raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+            raise ValueError(
+                f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})"
+            )
         count = (length - offset) // size
     elif offset + count * size > length:
         raise ValueError(

@@ -10,7 +10,14 @@ from typing import Any
 
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 
-__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
 
 
 def is_grad_enabled() -> bool:
@@ -46,7 +53,9 @@ class _Mode:
 
     def __call__(self, function: Any) -> Any:
         if isinstance(function, type):
-            raise TypeError(f"{type(self).__name__} decorates functions, not classes: decorate the methods of {function.__name__}")
+            raise TypeError(
+                f"{type(self).__name__} decorates functions, not classes: decorate the methods of {function.__name__}"
+            )
         if function.__code__.co_flags & 0x20 if hasattr(function, "__code__") else False:
             return self._decorate_generator(function)
 

@@ -10,7 +10,15 @@ from rushlight._engine.call import OVERRIDE
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, subclass_hook
 
-__all__ = ["DisableTorchFunctionSubclass", "as_arguments", "as_subclass", "dispatch", "handle", "has_override", "shown_as"]
+__all__ = [
+    "DisableTorchFunctionSubclass",
+    "as_arguments",
+    "as_subclass",
+    "dispatch",
+    "handle",
+    "has_override",
+    "shown_as",
+]
 
 
 class DisableTorchFunctionSubclass:
@@ -47,7 +55,9 @@ def disabled_torch_function(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def default_torch_function(cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+def default_torch_function(
+    cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+) -> Any:
     """What a subclass without an override of its own does: run the function, and give results the subclass."""
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
@@ -73,7 +83,12 @@ def _collect(values: Any, found: list[Any]) -> None:
             _collect(value, found)
         else:
             kind = type(value)
-            if kind not in plain_classes and hasattr(kind, "__torch_function__") and _overrides(kind) and not isinstance(value, type):
+            if (
+                kind not in plain_classes
+                and hasattr(kind, "__torch_function__")
+                and _overrides(kind)
+                and not isinstance(value, type)
+            ):
                 if all(type(v) is not kind for v in found):
                     place = next((i for i, v in enumerate(found) if issubclass(kind, type(v))), len(found))
                     found.insert(place, value)

@@ -9,7 +9,17 @@ import threading
 import weakref
 from typing import Any
 
-__all__ = ["ANOMALY", "FUNCTION_MODE", "GRAD", "INFERENCE", "SAVED_HOOKS", "STATE", "clear_plans", "new_plan_table", "plan_counts"]
+__all__ = [
+    "ANOMALY",
+    "FUNCTION_MODE",
+    "GRAD",
+    "INFERENCE",
+    "SAVED_HOOKS",
+    "STATE",
+    "clear_plans",
+    "new_plan_table",
+    "plan_counts",
+]
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE = 1, 2, 4, 8, 16
 

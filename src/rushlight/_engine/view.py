@@ -173,7 +173,9 @@ class AsStridedBackward0(Node):
 
     __slots__ = ("base", "geometry", "parts")
 
-    def __init__(self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False) -> None:
+    def __init__(
+        self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False
+    ) -> None:
         self._start((edge,))
         self.base, self.geometry, self.parts = base, geometry, parts
 
@@ -197,8 +199,10 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
     """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies."""
     from rushlight._engine.autograd.engine import OPS
 
-    span = max([offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)] + [
-        1 + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True))])
+    span = max(
+        [offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)]
+        + [1 + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True))]
+    )
     memory = OPS["zeros"]((span,), dtype=base.dtype, device=base.device)
     dense = OPS["as_strided_index"](shape, strides, offset)
     memory = OPS["index_put"](memory, (dense,), OPS["reshape"](grad, (-1,)), True)
@@ -211,7 +215,9 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     if len(shape) != len(strides):
         raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")
     if any(s < 0 for s in strides):
-        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}")
+        raise RuntimeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}"
+        )
     spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)
     itemsize = x._spec.dtype.itemsize
     storage = x._storage
@@ -243,7 +249,9 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
         if not shape:
             raise RuntimeError(f"{what}: a 0-dim tensor can only be viewed as a dtype with elements of the same size")
         if strides[-1] != 1:
-            raise RuntimeError(f"{what}: self.stride(-1) must be 1 to view elements of another size, but got {strides[-1]}")
+            raise RuntimeError(
+                f"{what}: self.stride(-1) must be 1 to view elements of another size, but got {strides[-1]}"
+            )
         if old > new:
             shape[-1] *= old // new
             strides[:-1] = [s * (old // new) for s in strides[:-1]]
@@ -251,7 +259,9 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
             ratio = new // old
             start = (x._ptr - x._storage.ptr) // old if x._storage is not None else 0
             if shape[-1] % ratio or start % ratio or any(s % ratio for s in strides[:-1]):
-                raise RuntimeError(f"{what}: sizes, strides and offset must be divisible by {ratio}, got {shape}, {strides} and {start}")
+                raise RuntimeError(
+                    f"{what}: sizes, strides and offset must be divisible by {ratio}, got {shape}, {strides} and {start}"
+                )
             shape[-1] //= ratio
             strides[:-1] = [s // ratio for s in strides[:-1]]
     out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides)), x._ptr)
@@ -288,7 +298,9 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     if view._spec.dtype is not base._spec.dtype and not base._spec.dtype.is_complex:
         return  # the bytes under another dtype: no gradient goes through
     parts = view._spec.dtype is not base._spec.dtype
-    view._node = AsStridedBackward0(base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step), parts)
+    view._node = AsStridedBackward0(
+        base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step), parts
+    )
     view._rg = True
     meta.output_nr = 0
 

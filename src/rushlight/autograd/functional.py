@@ -18,7 +18,9 @@ def _as_tuple(value: Any, what: str, where: str) -> tuple[bool, tuple[Tensor, ..
     items = (value,) if single else value
     for i, item in enumerate(items):
         if not isinstance(item, Tensor):
-            raise TypeError(f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(item)}.")
+            raise TypeError(
+                f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the value at index {i} has type {type(item)}."
+            )
     return single, items
 
 
@@ -30,7 +32,9 @@ def _prepare(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]
 
 def _filled(grads: Sequence[Any], like: Sequence[Tensor], strict: bool) -> tuple[Tensor, ...]:
     if strict and any(g is None for g in grads):
-        raise RuntimeError("The output of the user-provided function is independent of one of the inputs. This is not allowed in strict mode.")
+        raise RuntimeError(
+            "The output of the user-provided function is independent of one of the inputs. This is not allowed in strict mode."
+        )
     return tuple(rushlight.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True))
 
 
@@ -40,7 +44,9 @@ def _finish(values: Any, create_graph: bool) -> Any:
     return tuple(v.detach() for v in values) if isinstance(values, tuple) else values.detach()
 
 
-def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def vjp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(inputs), v @ Jacobian)."""
     with enable_grad():
         single, given = _as_tuple(inputs, "inputs", "vjp")
@@ -48,7 +54,9 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "vjp")
         if v is None:
             if len(outputs) != 1 or outputs[0].numel() != 1:  # type: ignore[attr-defined]
-                raise RuntimeError("The vector v can only be None if the user-provided function returns a single Tensor with a single element.")
+                raise RuntimeError(
+                    "The vector v can only be None if the user-provided function returns a single Tensor with a single element."
+                )
             seeds: Any = (None,)
         else:
             _, seeds = _as_tuple(v, "v", "vjp")
@@ -59,7 +67,9 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     return result[0] if out_single else result, found[0] if single else found
 
 
-def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def jvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(inputs), Jacobian @ v), by differentiating the vector-Jacobian product in its vector (the double-backward trick)."""
     with enable_grad():
         _, given = _as_tuple(inputs, "inputs", "jvp")
@@ -67,13 +77,17 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         tangents = tuple(rushlight.ones_like(x) for x in given) if v is None else _as_tuple(v, "v", "jvp")[1]
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "jvp")
         if v is None and (len(given) != 1 or given[0].numel() != 1):  # type: ignore[attr-defined]
-            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single Tensor with a single element.")
+            raise RuntimeError(
+                "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
+            )
         dummies = tuple(rushlight.zeros_like(o, requires_grad=True) for o in outputs)
         first = _filled(grad(outputs, given, dummies, create_graph=True, allow_unused=True), given, strict)
         reached = [(f, t) for f, t in zip(first, tangents, strict=True) if f.requires_grad]
         grads: Any = (None,) * len(dummies)
         if reached:
-            grads = grad([f for f, _ in reached], dummies, [t for _, t in reached], create_graph=create_graph, allow_unused=True)
+            grads = grad(
+                [f for f, _ in reached], dummies, [t for _, t in reached], create_graph=create_graph, allow_unused=True
+            )
         found = _filled(grads, outputs, strict)
     result, found = _finish(outputs, create_graph), _finish(found, create_graph)
     return (result[0], found[0]) if out_single else (result, found)
@@ -95,10 +109,12 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
                     grads = grad(element, given, retain_graph=True, create_graph=create_graph, allow_unused=True)
                 for held, g in zip(found, _filled(grads, given, strict), strict=True):
                     held.append(g)
-            rows.append(tuple(
-                rushlight.stack(held).view(out.shape + x.shape) if held else rushlight.zeros(*out.shape, *x.shape)
-                for held, x in zip(found, given, strict=True)
-            ))
+            rows.append(
+                tuple(
+                    rushlight.stack(held).view(out.shape + x.shape) if held else rushlight.zeros(*out.shape, *x.shape)
+                    for held, x in zip(found, given, strict=True)
+                )
+            )
     rows = [_finish(r, create_graph) for r in rows]
     if single:
         rows = [r[0] for r in rows]
@@ -120,7 +136,9 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
     return found[0][0] if single else found
 
 
-def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def vhp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(inputs), v @ Hessian)."""
     with enable_grad():
         single, given = _as_tuple(inputs, "inputs", "vhp")
@@ -131,12 +149,16 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         reached = [(f, None if seeds is None else seeds[i]) for i, f in enumerate(first) if f.requires_grad]
         grads: Any = (None,) * len(given)
         if reached:
-            grads = grad([f for f, _ in reached], given, [s for _, s in reached], create_graph=create_graph, allow_unused=True)
+            grads = grad(
+                [f for f, _ in reached], given, [s for _, s in reached], create_graph=create_graph, allow_unused=True
+            )
         found = _filled(grads, given, strict)
     result, found = _finish(out, create_graph), _finish(found, create_graph)
     return result, found[0] if single else found
 
 
-def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def hvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
     """(func(inputs), Hessian @ v); the Hessian is symmetric, so this is `vhp`."""
     return vhp(func, inputs, v, create_graph, strict)

@@ -38,14 +38,28 @@ def used_twice(t: Any) -> Any:
 def roots(t: Any) -> Any:
     x = leaf(t, 2, 3)
     y = x * x
-    found = [attempt(lambda: y.backward()), attempt(lambda: x.detach().sum().backward()), attempt(lambda: t.ones(2).sum().backward())]
+    found = [
+        attempt(lambda: y.backward()),
+        attempt(lambda: x.detach().sum().backward()),
+        attempt(lambda: t.ones(2).sum().backward()),
+    ]
     y.backward(t.ones_like(y))
     t.autograd.backward([(x * 2).sum(), x * 3], [None, t.tensor([1.0, 2.0], dtype=t.float64)])
-    found += [attempt(lambda: (x * 1).backward(t.ones(3, dtype=t.float64))), attempt(lambda: (x * 1).backward(5)), attempt(lambda: t.autograd.backward([]))]
+    found += [
+        attempt(lambda: (x * 1).backward(t.ones(3, dtype=t.float64))),
+        attempt(lambda: (x * 1).backward(5)),
+        attempt(lambda: t.autograd.backward([])),
+    ]
     x.sum().backward()
     leaf_root = leaf(t, 4)
     leaf_root.backward()
-    return found, x.grad, leaf_root.grad, attempt(lambda: t.autograd.backward([x.sum()], [None, None])), attempt(lambda: (x * 1j).sum().backward())
+    return (
+        found,
+        x.grad,
+        leaf_root.grad,
+        attempt(lambda: t.autograd.backward([x.sum()], [None, None])),
+        attempt(lambda: (x * 1j).sum().backward()),
+    )
 
 
 @topic
@@ -86,7 +100,11 @@ def half_freed(t: Any) -> Any:
 def grad_function(t: Any) -> Any:
     x, y, unused = leaf(t, 1, 2), leaf(t, 3, 4), leaf(t, 5)
     z = (x * y).sum()
-    found = [t.autograd.grad(z, x, retain_graph=True), t.autograd.grad(z, [x, y], retain_graph=True), attempt(lambda: t.autograd.grad(z, unused, retain_graph=True))]
+    found = [
+        t.autograd.grad(z, x, retain_graph=True),
+        t.autograd.grad(z, [x, y], retain_graph=True),
+        attempt(lambda: t.autograd.grad(z, unused, retain_graph=True)),
+    ]
     found.append(t.autograd.grad(z, [x, unused], allow_unused=True, retain_graph=True))
     found.append(t.autograd.grad(z, [x, unused], materialize_grads=True, retain_graph=True))
     found.append(attempt(lambda: t.autograd.grad(z, x.detach(), retain_graph=True)))
@@ -106,7 +124,7 @@ def grad_function(t: Any) -> Any:
 def grad_of_intermediate_and_leaf(t: Any) -> Any:
     x = leaf(t, 1, 2)
     y = x * 3
-    z = (y ** 3).sum()
+    z = (y**3).sum()
     return t.autograd.grad(z, [y, x]), x.grad
 
 
@@ -136,13 +154,31 @@ def backward_inputs(t: Any) -> Any:
 def higher(t: Any) -> Any:
     x = leaf(t, 0.5, 2)
     found = []
-    for f in (lambda x: x ** 5, t.exp, t.sin, t.log, t.sigmoid, t.tanh, lambda x: 1 / x, lambda x: x.sqrt() * x.cos(), lambda x: t.nn.functional.softplus(x),
-              lambda x: t.nn.functional.gelu(x), lambda x: x.prod() * x, lambda x: t.softmax(x, 0), lambda x: x.logsumexp(0), lambda x: t.outer(x, x) @ x,
-              lambda x: x.norm(), lambda x: x.var(), lambda x: x.cumsum(0) * x.flip(0)):  # fmt: skip
+    for f in (
+        lambda x: x**5,
+        t.exp,
+        t.sin,
+        t.log,
+        t.sigmoid,
+        t.tanh,
+        lambda x: 1 / x,
+        lambda x: x.sqrt() * x.cos(),
+        lambda x: t.nn.functional.softplus(x),
+        lambda x: t.nn.functional.gelu(x),
+        lambda x: x.prod() * x,
+        lambda x: t.softmax(x, 0),
+        lambda x: x.logsumexp(0),
+        lambda x: t.outer(x, x) @ x,
+        lambda x: x.norm(),
+        lambda x: x.var(),
+        lambda x: x.cumsum(0) * x.flip(0),
+    ):
         y = f(x)
         orders = []
         for _ in range(3 if y.requires_grad else 0):
-            (y,) = t.autograd.grad((y * t.tensor([1.0, 2.0], dtype=t.float64) if y.numel() > 1 else y).sum(), x, create_graph=True)
+            (y,) = t.autograd.grad(
+                (y * t.tensor([1.0, 2.0], dtype=t.float64) if y.numel() > 1 else y).sum(), x, create_graph=True
+            )
             orders.append(y.detach())
             if not y.requires_grad:
                 break
@@ -153,7 +189,7 @@ def higher(t: Any) -> Any:
 @topic
 def fourth_derivative(t: Any) -> Any:
     x = leaf(t, 1.5)
-    y = (x ** 6).sum()
+    y = (x**6).sum()
     found = []
     for _ in range(6):
         (y,) = t.autograd.grad(y, x, create_graph=True)
@@ -164,7 +200,7 @@ def fourth_derivative(t: Any) -> Any:
 @topic
 def create_graph_in_backward(t: Any) -> Any:
     x = leaf(t, 2.0)
-    (x ** 3).sum().backward(create_graph=True)
+    (x**3).sum().backward(create_graph=True)
     g = x.grad
     names = [g.requires_grad, g.is_leaf]
     x.grad = None
@@ -184,13 +220,94 @@ def gradient_penalty(t: Any) -> Any:
 @topic
 def names(t: Any) -> Any:
     x = t.ones(2, 2, requires_grad=True)
-    made = [x + 1, 1 + x, x - 1, 1 - x, x * 2, x / 2, 1 / x, x ** 2, 2 ** x, -x, x @ x, x.mm(x), x.sum(), x.sum(0), x.mean(), x.mean(1), x.exp(), x.log(), x.relu(),
-            x.sigmoid(), x.tanh(), x.t(), x.view(4), x.reshape(4), x[0], x[:, 1], x[0:1], x[[0]], x.transpose(0, 1), x.permute(1, 0), x.unsqueeze(0), x.expand(2, 2, 2),
-            x.squeeze(), x.max(), x.max(0)[0], x.min(), x.abs(), x.sqrt(), x.softmax(0), x.log_softmax(1), x.std(), x.var(), x.norm(), x.prod(), x.cumsum(0), x.clone(),
-            x.double(), x.to(x.dtype), t.cat([x, x]), t.stack([x, x]), t.where(x > 0, x, x), x.clamp(0, 1), x.flatten(), t.einsum("ij,jk->ik", x, x), x.gather(0, t.zeros(1, 2, dtype=t.long)),
-            x.index_select(0, t.tensor([0])), x.masked_fill(x > 0, 1.0), x.repeat(2, 1), x.flip(0), x.roll(1), x.tril(), x.diag(), x.sin(), x.cos(), x.pow(x), x.lerp(x, 0.5),
-            x.contiguous(), x.select(0, 1), x.narrow(0, 0, 1), x.split(1)[0], x.chunk(2)[1], x.unbind()[0], x.topk(1)[0], x.sort()[0], x.argmax(), x.addmm(x, x), x.bmm(x) if False else x,
-            x.unsqueeze(0).bmm(x.unsqueeze(0)), x.mv(x[0]), x[0].dot(x[1]), x.view_as(x), x.as_strided((2,), (1,)), x.fill_(1) if False else x, x.logsumexp(0), x.amax(0), x.T]  # fmt: skip
+    made = [
+        x + 1,
+        1 + x,
+        x - 1,
+        1 - x,
+        x * 2,
+        x / 2,
+        1 / x,
+        x**2,
+        2**x,
+        -x,
+        x @ x,
+        x.mm(x),
+        x.sum(),
+        x.sum(0),
+        x.mean(),
+        x.mean(1),
+        x.exp(),
+        x.log(),
+        x.relu(),
+        x.sigmoid(),
+        x.tanh(),
+        x.t(),
+        x.view(4),
+        x.reshape(4),
+        x[0],
+        x[:, 1],
+        x[0:1],
+        x[[0]],
+        x.transpose(0, 1),
+        x.permute(1, 0),
+        x.unsqueeze(0),
+        x.expand(2, 2, 2),
+        x.squeeze(),
+        x.max(),
+        x.max(0)[0],
+        x.min(),
+        x.abs(),
+        x.sqrt(),
+        x.softmax(0),
+        x.log_softmax(1),
+        x.std(),
+        x.var(),
+        x.norm(),
+        x.prod(),
+        x.cumsum(0),
+        x.clone(),
+        x.double(),
+        x.to(x.dtype),
+        t.cat([x, x]),
+        t.stack([x, x]),
+        t.where(x > 0, x, x),
+        x.clamp(0, 1),
+        x.flatten(),
+        t.einsum("ij,jk->ik", x, x),
+        x.gather(0, t.zeros(1, 2, dtype=t.long)),
+        x.index_select(0, t.tensor([0])),
+        x.masked_fill(x > 0, 1.0),
+        x.repeat(2, 1),
+        x.flip(0),
+        x.roll(1),
+        x.tril(),
+        x.diag(),
+        x.sin(),
+        x.cos(),
+        x.pow(x),
+        x.lerp(x, 0.5),
+        x.contiguous(),
+        x.select(0, 1),
+        x.narrow(0, 0, 1),
+        x.split(1)[0],
+        x.chunk(2)[1],
+        x.unbind()[0],
+        x.topk(1)[0],
+        x.sort()[0],
+        x.argmax(),
+        x.addmm(x, x),
+        x.bmm(x) if False else x,
+        x.unsqueeze(0).bmm(x.unsqueeze(0)),
+        x.mv(x[0]),
+        x[0].dot(x[1]),
+        x.view_as(x),
+        x.as_strided((2,), (1,)),
+        x.fill_(1) if False else x,
+        x.logsumexp(0),
+        x.amax(0),
+        x.T,
+    ]
     return [type(m.grad_fn).__name__ for m in made]
 
 
@@ -213,13 +330,31 @@ def next_functions(t: Any) -> Any:
 def leaf_facts(t: Any) -> Any:
     x = t.ones(2, requires_grad=True)
     y = x * 2
-    return [x.is_leaf, y.is_leaf, (x.detach()).is_leaf, t.ones(2).is_leaf, warned(lambda: y.grad), warned(lambda: x.grad), x.grad_fn, y.retains_grad, x.output_nr,
-            x.max(0)[0].output_nr, x.max(0)[1].requires_grad, (x > 1).requires_grad, x.argmax().requires_grad, x.long().requires_grad]  # fmt: skip
+    return [
+        x.is_leaf,
+        y.is_leaf,
+        (x.detach()).is_leaf,
+        t.ones(2).is_leaf,
+        warned(lambda: y.grad),
+        warned(lambda: x.grad),
+        x.grad_fn,
+        y.retains_grad,
+        x.output_nr,
+        x.max(0)[0].output_nr,
+        x.max(0)[1].requires_grad,
+        (x > 1).requires_grad,
+        x.argmax().requires_grad,
+        x.long().requires_grad,
+    ]
 
 
 @topic
 def broadcast_gradients(t: Any) -> Any:
-    a, b, c = t.ones(2, 1, 3, dtype=t.float64, requires_grad=True), t.ones(4, 1, dtype=t.float64, requires_grad=True), t.tensor(2.0, dtype=t.float64, requires_grad=True)
+    a, b, c = (
+        t.ones(2, 1, 3, dtype=t.float64, requires_grad=True),
+        t.ones(4, 1, dtype=t.float64, requires_grad=True),
+        t.tensor(2.0, dtype=t.float64, requires_grad=True),
+    )
     ((a + b) * c * t.arange(24.0, dtype=t.float64).view(2, 4, 3)).sum().backward()
     return a.grad, b.grad, c.grad
 
@@ -256,19 +391,44 @@ def complex_gradients(t: Any) -> Any:
     (z * z.conj()).real.sum().backward()
     first = z.grad
     z.grad = None
-    (z ** 2).abs().sum().backward()
+    (z**2).abs().sum().backward()
     r = t.tensor([1.0, 2.0], dtype=t.float64, requires_grad=True)
     (r * z.detach()).imag.sum().backward()
-    return first, z.grad, r.grad, t.autograd.gradcheck(lambda z: z * z.exp(), (z,)), t.autograd.gradgradcheck(lambda z: z * z * z, (z,))
+    return (
+        first,
+        z.grad,
+        r.grad,
+        t.autograd.gradcheck(lambda z: z * z.exp(), (z,)),
+        t.autograd.gradgradcheck(lambda z: z * z * z, (z,)),
+    )
 
 
 @topic
 def undefined_points(t: Any) -> Any:
     x = t.tensor([-1.0, 0.0, 2.0], requires_grad=True)
     found = []
-    for f in (t.relu, t.abs, t.sqrt, t.sign, lambda x: x.clamp(0, 2), lambda x: t.max(x, t.zeros(3)), lambda x: x.norm(), lambda x: t.nn.functional.leaky_relu(x),
-              t.nn.functional.hardtanh, lambda x: t.minimum(x, x), lambda x: x.max(), lambda x: x * 0 / x, lambda x: x.pow(0), lambda x: x.pow(0.5), t.floor, lambda x: x % 1,
-              lambda x: t.zeros(3, requires_grad=True).norm() + x.sum(), lambda x: x.prod(), lambda x: x.median(), lambda x: t.where(x > 0, x.log(), x)):  # fmt: skip
+    for f in (
+        t.relu,
+        t.abs,
+        t.sqrt,
+        t.sign,
+        lambda x: x.clamp(0, 2),
+        lambda x: t.max(x, t.zeros(3)),
+        lambda x: x.norm(),
+        lambda x: t.nn.functional.leaky_relu(x),
+        t.nn.functional.hardtanh,
+        lambda x: t.minimum(x, x),
+        lambda x: x.max(),
+        lambda x: x * 0 / x,
+        lambda x: x.pow(0),
+        lambda x: x.pow(0.5),
+        t.floor,
+        lambda x: x % 1,
+        lambda x: t.zeros(3, requires_grad=True).norm() + x.sum(),
+        lambda x: x.prod(),
+        lambda x: x.median(),
+        lambda x: t.where(x > 0, x.log(), x),
+    ):
         found.append(t.autograd.grad(f(x).sum(), x))
     return found
 
@@ -357,12 +517,28 @@ def functional(t: Any) -> Any:
     f = t.autograd.functional
     x, y = t.tensor([1.0, 2.0], dtype=t.float64), t.tensor([3.0, 4.0], dtype=t.float64)
     v = t.tensor([1.0, -1.0], dtype=t.float64)
-    return [f.jacobian(lambda x: x ** 2, x), f.jacobian(lambda x, y: (x * y, x.sum()), (x, y)), f.hessian(lambda x: (x ** 3).sum(), x),
-            f.hessian(lambda x, y: (x * y * y).sum(), (x, y)), f.vjp(lambda x: x ** 2, x, v), f.jvp(lambda x: x ** 2, x, v), f.vhp(lambda x: (x ** 3).sum(), x, v),
-            f.hvp(lambda x: (x ** 3).prod(), x, v), f.jacobian(lambda x: x.sum(), x), f.vjp(lambda x: x.sum(), x), f.jacobian(lambda x: x.new_ones(2) * 3, x),
-            attempt(lambda: f.jacobian(lambda x: x.new_ones(2) * 3, x, strict=True)), f.jacobian(lambda x: x ** 2, x, create_graph=True).requires_grad,
-            f.jacobian(lambda x: x ** 2, x.clone().requires_grad_(), create_graph=True).requires_grad, attempt(lambda: f.vjp(lambda x: x, x)), attempt(lambda: f.hessian(lambda x: x, x)),
-            attempt(lambda: f.jacobian(lambda x: 3, x)), f.jvp(lambda x, y: x * y, (x, y), (v, v)), f.hvp(lambda x, y: (x * y).sum() ** 2, (x, y), (v, v)), attempt(lambda: f.jvp(lambda x: x, x))]  # fmt: skip
+    return [
+        f.jacobian(lambda x: x**2, x),
+        f.jacobian(lambda x, y: (x * y, x.sum()), (x, y)),
+        f.hessian(lambda x: (x**3).sum(), x),
+        f.hessian(lambda x, y: (x * y * y).sum(), (x, y)),
+        f.vjp(lambda x: x**2, x, v),
+        f.jvp(lambda x: x**2, x, v),
+        f.vhp(lambda x: (x**3).sum(), x, v),
+        f.hvp(lambda x: (x**3).prod(), x, v),
+        f.jacobian(lambda x: x.sum(), x),
+        f.vjp(lambda x: x.sum(), x),
+        f.jacobian(lambda x: x.new_ones(2) * 3, x),
+        attempt(lambda: f.jacobian(lambda x: x.new_ones(2) * 3, x, strict=True)),
+        f.jacobian(lambda x: x**2, x, create_graph=True).requires_grad,
+        f.jacobian(lambda x: x**2, x.clone().requires_grad_(), create_graph=True).requires_grad,
+        attempt(lambda: f.vjp(lambda x: x, x)),
+        attempt(lambda: f.hessian(lambda x: x, x)),
+        attempt(lambda: f.jacobian(lambda x: 3, x)),
+        f.jvp(lambda x, y: x * y, (x, y), (v, v)),
+        f.hvp(lambda x, y: (x * y).sum() ** 2, (x, y), (v, v)),
+        attempt(lambda: f.jvp(lambda x: x, x)),
+    ]
 
 
 @topic
@@ -381,7 +557,7 @@ def checks(t: Any) -> Any:
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.save_for_backward(x)
-            return x ** 3
+            return x**3
 
         @staticmethod
         def backward(ctx: Any, g: Any) -> Any:
@@ -389,8 +565,18 @@ def checks(t: Any) -> Any:
 
     x = t.tensor([0.5, 1.5], dtype=t.float64, requires_grad=True)
     c = t.autograd
-    return [c.gradcheck(t.sin, x), attempt(lambda: c.gradcheck(Wrong.apply, x)), c.gradcheck(Wrong.apply, x, raise_exception=False), c.gradcheck(WrongTwice.apply, x),
-            c.gradgradcheck(WrongTwice.apply, x, raise_exception=False), c.gradgradcheck(lambda x: x.exp() * x, x), attempt(lambda: c.gradcheck(t.sin, x.detach())),
-            c.gradcheck(lambda a, b: (a * b, a + b), (x, x.detach().clone().requires_grad_())), c.gradcheck(lambda x: x[0].expand(3) * x[1], x),
-            c.gradcheck(t.sin, x, fast_mode=True), attempt(lambda: c.gradcheck(Wrong.apply, x, fast_mode=True)), c.gradcheck(lambda x: x.t() if x.dim() == 2 else x * 2, x),
-            c.gradcheck(lambda x: (x.view(2, 1) * x).t(), x)]  # fmt: skip
+    return [
+        c.gradcheck(t.sin, x),
+        attempt(lambda: c.gradcheck(Wrong.apply, x)),
+        c.gradcheck(Wrong.apply, x, raise_exception=False),
+        c.gradcheck(WrongTwice.apply, x),
+        c.gradgradcheck(WrongTwice.apply, x, raise_exception=False),
+        c.gradgradcheck(lambda x: x.exp() * x, x),
+        attempt(lambda: c.gradcheck(t.sin, x.detach())),
+        c.gradcheck(lambda a, b: (a * b, a + b), (x, x.detach().clone().requires_grad_())),
+        c.gradcheck(lambda x: x[0].expand(3) * x[1], x),
+        c.gradcheck(t.sin, x, fast_mode=True),
+        attempt(lambda: c.gradcheck(Wrong.apply, x, fast_mode=True)),
+        c.gradcheck(lambda x: x.t() if x.dim() == 2 else x * 2, x),
+        c.gradcheck(lambda x: (x.view(2, 1) * x).t(), x),
+    ]

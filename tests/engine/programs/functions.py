@@ -25,11 +25,23 @@ def save(ctx: Any, *items: Any) -> None:
 
 @topic
 def plain(t: Any) -> Any:
-    f = function(t, lambda ctx, x, k: (save(ctx, x), setattr(ctx, "k", k), x * k)[2], lambda ctx, g: (g * ctx.k + ctx.saved_tensors[0] * 0, None), name="Scale")
+    f = function(
+        t,
+        lambda ctx, x, k: (save(ctx, x), setattr(ctx, "k", k), x * k)[2],
+        lambda ctx, g: (g * ctx.k + ctx.saved_tensors[0] * 0, None),
+        name="Scale",
+    )
     x = t.tensor([1.0, 2.0], requires_grad=True)
     y = f.apply(x, 3)
     y.sum().backward()
-    return y, x.grad, type(y.grad_fn).__name__, y.grad_fn.name(), isinstance(y.grad_fn, f) if False else 0, f.apply(x.detach(), 2)
+    return (
+        y,
+        x.grad,
+        type(y.grad_fn).__name__,
+        y.grad_fn.name(),
+        isinstance(y.grad_fn, f) if False else 0,
+        f.apply(x.detach(), 2),
+    )
 
 
 @topic
@@ -40,7 +52,12 @@ def setup_context(t: Any) -> Any:
         seen.append([len(inputs), type(output).__name__])
         ctx.save_for_backward(inputs[0], output[1] if isinstance(output, tuple) else output)
 
-    f = function(t, lambda x, y: (x * y, x.exp()), lambda ctx, g, h: (g + h * ctx.saved_tensors[1], g * ctx.saved_tensors[0]), setup)
+    f = function(
+        t,
+        lambda x, y: (x * y, x.exp()),
+        lambda ctx, g, h: (g + h * ctx.saved_tensors[1], g * ctx.saved_tensors[0]),
+        setup,
+    )
     x, y = t.tensor([1.0], requires_grad=True), t.tensor([2.0], requires_grad=True)
     a, b = f.apply(x, y)
     (a + b).sum().backward()
@@ -117,7 +134,9 @@ def materialize(t: Any) -> Any:
 @topic
 def once(t: Any) -> Any:
     once_differentiable = t.autograd.function.once_differentiable
-    f = function(t, lambda ctx, x: (save(ctx, x), x * x)[1], once_differentiable(lambda ctx, g: 2 * g * ctx.saved_tensors[0]))
+    f = function(
+        t, lambda ctx, x: (save(ctx, x), x * x)[1], once_differentiable(lambda ctx, g: 2 * g * ctx.saved_tensors[0])
+    )
     x = t.ones(2, requires_grad=True)
     f.apply(x).sum().backward()
     (g,) = t.autograd.grad(f.apply(x).sum(), x, create_graph=True)
@@ -126,7 +145,7 @@ def once(t: Any) -> Any:
 
 @topic
 def double_backward(t: Any) -> Any:
-    f = function(t, lambda ctx, x: (save(ctx, x), x ** 3)[1], lambda ctx, g: 3 * g * ctx.saved_tensors[0] ** 2)
+    f = function(t, lambda ctx, x: (save(ctx, x), x**3)[1], lambda ctx, g: 3 * g * ctx.saved_tensors[0] ** 2)
     h = function(t, lambda ctx, x: (lambda y: (save(ctx, y), y)[1])(x.exp()), lambda ctx, g: g * ctx.saved_tensors[0])
     x = t.tensor([0.5, 2.0], dtype=t.float64, requires_grad=True)
     found = []
@@ -146,7 +165,16 @@ def returning_inputs(t: Any) -> Any:
     y.sum().backward()
     z = x * 1
     w = f.apply(z)
-    return y is x, y, x.grad, type(x.grad_fn).__name__, w is z, y.data_ptr() == x.data_ptr(), attempt(lambda: w.add_(1)), f.apply(t.ones(2)).requires_grad
+    return (
+        y is x,
+        y,
+        x.grad,
+        type(x.grad_fn).__name__,
+        w is z,
+        y.data_ptr() == x.data_ptr(),
+        attempt(lambda: w.add_(1)),
+        f.apply(t.ones(2)).requires_grad,
+    )
 
 
 @topic
@@ -177,8 +205,17 @@ def list_is_one_output(t: Any) -> Any:
 def wrong_counts(t: Any) -> Any:
     x = t.ones(2, requires_grad=True)
     found = []
-    for rule in (lambda ctx, g: (g, g), lambda ctx, g: (), lambda ctx, g: (g, None), lambda ctx, g: 5, lambda ctx, g: g[:1], lambda ctx, g: t.ones(3), lambda ctx, g: None,
-                 lambda ctx, g: g.expand(4, 2), lambda ctx, g: g.double()):  # fmt: skip
+    for rule in (
+        lambda ctx, g: (g, g),
+        lambda ctx, g: (),
+        lambda ctx, g: (g, None),
+        lambda ctx, g: 5,
+        lambda ctx, g: g[:1],
+        lambda ctx, g: t.ones(3),
+        lambda ctx, g: None,
+        lambda ctx, g: g.expand(4, 2),
+        lambda ctx, g: g.double(),
+    ):
         x.grad = None
         f = function(t, lambda ctx, x: x * 2, rule)
         found.append([attempt(lambda f=f: f.apply(x).sum().backward()), x.grad])
@@ -193,13 +230,23 @@ def misuse(t: Any) -> Any:
     h = function(t, lambda ctx, x: (save(ctx, x), x * 2)[1], lambda ctx, g: g * ctx.saved_tensors[0])
     y = h.apply(x)
     y.sum().backward()
-    return [attempt(lambda: f.apply(x).sum().backward()), attempt(lambda: g.apply(x)), attempt(lambda: y.grad_fn.saved_tensors), attempt(
-        lambda: y.sum().backward()), attempt(lambda: t.autograd.Function.apply(x)), attempt(lambda: f.apply(x, k=3))]  # fmt: skip
+    return [
+        attempt(lambda: f.apply(x).sum().backward()),
+        attempt(lambda: g.apply(x)),
+        attempt(lambda: y.grad_fn.saved_tensors),
+        attempt(lambda: y.sum().backward()),
+        attempt(lambda: t.autograd.Function.apply(x)),
+        attempt(lambda: f.apply(x, k=3)),
+    ]
 
 
 @topic
 def saved_and_changed(t: Any) -> Any:
-    f = function(t, lambda ctx, x, w: (save(ctx, x, w), x * w)[1], lambda ctx, g: (g * ctx.saved_tensors[1], g * ctx.saved_tensors[0]))
+    f = function(
+        t,
+        lambda ctx, x, w: (save(ctx, x, w), x * w)[1],
+        lambda ctx, g: (g * ctx.saved_tensors[1], g * ctx.saved_tensors[0]),
+    )
     x, w = t.ones(2, requires_grad=True), t.ones(2)
     y = f.apply(x, w)
     w.add_(1)
@@ -263,7 +310,11 @@ def straight_through(t: Any) -> Any:
 
 @topic
 def attributes_and_types(t: Any) -> Any:
-    f = function(t, lambda ctx, x, d, s: (setattr(ctx, "shape", x.shape), setattr(ctx, "d", d), x.sum())[2], lambda ctx, g: (g.expand(ctx.shape) * ctx.d["k"], None, None))
+    f = function(
+        t,
+        lambda ctx, x, d, s: (setattr(ctx, "shape", x.shape), setattr(ctx, "d", d), x.sum())[2],
+        lambda ctx, g: (g.expand(ctx.shape) * ctx.d["k"], None, None),
+    )
     x = t.ones(2, 2, requires_grad=True)
     y = f.apply(x, {"k": 4}, "text")
     y.backward()
@@ -294,7 +345,11 @@ def subclasses_of_functions(t: Any) -> Any:
 
 @topic
 def through_the_middle_of_a_graph(t: Any) -> Any:
-    f = function(t, lambda ctx, a, b: (save(ctx, a, b), (a * b, a + b))[1], lambda ctx, g, h: (g * ctx.saved_tensors[1] + h, g * ctx.saved_tensors[0] + h))
+    f = function(
+        t,
+        lambda ctx, a, b: (save(ctx, a, b), (a * b, a + b))[1],
+        lambda ctx, g, h: (g * ctx.saved_tensors[1] + h, g * ctx.saved_tensors[0] + h),
+    )
     x = t.tensor([2.0, 3.0], dtype=t.float64, requires_grad=True)
 
     def whole(x: Any) -> Any:
@@ -303,12 +358,16 @@ def through_the_middle_of_a_graph(t: Any) -> Any:
         return (c - d).sin()
 
     whole(x).sum().backward()
-    return x.grad, t.autograd.gradcheck(whole, x.detach().mul(0.1).requires_grad_()), t.autograd.gradgradcheck(whole, x.detach().mul(0.1).requires_grad_())
+    return (
+        x.grad,
+        t.autograd.gradcheck(whole, x.detach().mul(0.1).requires_grad_()),
+        t.autograd.gradgradcheck(whole, x.detach().mul(0.1).requires_grad_()),
+    )
 
 
 @topic
 def integer_outputs(t: Any) -> Any:
-    f = function(t, lambda ctx, x: (x * 2, x.argmax()), lambda ctx, g, i: (g * 2))
+    f = function(t, lambda ctx, x: (x * 2, x.argmax()), lambda ctx, g, i: g * 2)
     x = t.ones(2, requires_grad=True)
     y, place = f.apply(x)
     y.sum().backward()
@@ -317,7 +376,9 @@ def integer_outputs(t: Any) -> Any:
 
 @topic
 def saved_for_forward_and_extras(t: Any) -> Any:
-    f = function(t, lambda ctx, x: (ctx.save_for_forward(x), save(ctx), x * 2)[2], lambda ctx, g: (ctx.saved_tensors, g)[1])
+    f = function(
+        t, lambda ctx, x: (ctx.save_for_forward(x), save(ctx), x * 2)[2], lambda ctx, g: (ctx.saved_tensors, g)[1]
+    )
     x = t.ones(2, requires_grad=True)
     f.apply(x).sum().backward()
     return x.grad

@@ -61,8 +61,12 @@ def hook_returns_wrong(t: Any) -> Any:
 def hooks_on_what_has_no_gradient(t: Any) -> Any:
     x = t.ones(2)
     y = t.ones(2, requires_grad=True) * 1
-    return attempt(lambda: x.register_hook(print)), attempt(lambda: x.retain_grad()), attempt(lambda: y.register_post_accumulate_grad_hook(print)), (
-        attempt(lambda: x.register_post_accumulate_grad_hook(print)))
+    return (
+        attempt(lambda: x.register_hook(print)),
+        attempt(lambda: x.retain_grad()),
+        attempt(lambda: y.register_post_accumulate_grad_hook(print)),
+        (attempt(lambda: x.register_post_accumulate_grad_hook(print))),
+    )
 
 
 @topic
@@ -121,7 +125,11 @@ def node_hooks(t: Any) -> Any:
     node = y.grad_fn
     node.register_prehook(lambda gs: seen.append(("pre", [g.tolist() for g in gs])))
     node.register_prehook(lambda gs: tuple(g * 10 for g in gs))
-    node.register_hook(lambda ins, outs: seen.append(("post", [None if g is None else g.tolist() for g in ins if g is not None], [g.tolist() for g in outs])))
+    node.register_hook(
+        lambda ins, outs: seen.append(
+            ("post", [None if g is None else g.tolist() for g in ins if g is not None], [g.tolist() for g in outs])
+        )
+    )
     handle = node.register_hook(lambda ins, outs: tuple(None if g is None else g + 1 for g in ins))
     y.sum().backward(retain_graph=True)
     handle.remove()
@@ -174,7 +182,9 @@ def accumulator_hooks(t: Any) -> Any:
 def multi_grad(t: Any) -> Any:
     a, b, c, seen = t.ones(1, requires_grad=True), t.ones(1, requires_grad=True), t.ones(1, requires_grad=True), []
     g = t.autograd.graph
-    handle = g.register_multi_grad_hook((a, b, c), lambda gs: seen.append([None if v is None else v.item() for v in gs]))
+    handle = g.register_multi_grad_hook(
+        (a, b, c), lambda gs: seen.append([None if v is None else v.item() for v in gs])
+    )
     (a * 2 + b * 3).sum().backward()
     (a * 2 + b * 3 + c).sum().backward()
     handle.remove()
@@ -254,7 +264,9 @@ def saved_hooks_of_functions(t: Any) -> Any:
             return 2 * g * x + 0 * y
 
     x = t.ones(2, requires_grad=True)
-    with t.autograd.graph.saved_tensors_hooks(lambda v: seen.append("pack") or v.clone(), lambda v: seen.append("unpack") or v):
+    with t.autograd.graph.saved_tensors_hooks(
+        lambda v: seen.append("pack") or v.clone(), lambda v: seen.append("unpack") or v
+    ):
         y = Square.apply(x)
     y.sum().backward()
     return seen, x.grad
@@ -268,7 +280,13 @@ def gradient_edges(t: Any) -> Any:
     a, b = g.get_gradient_edge(x), g.get_gradient_edge(y)
     v = t.ones(2)
     g.increment_version(v)
-    found = [type(a.node).__name__, a.output_nr, b.node is y.grad_fn, v._version, attempt(lambda: g.get_gradient_edge(t.ones(2)))]
+    found = [
+        type(a.node).__name__,
+        a.output_nr,
+        b.node is y.grad_fn,
+        v._version,
+        attempt(lambda: g.get_gradient_edge(t.ones(2))),
+    ]
     z = (y * y).sum()
     return found, t.autograd.grad(z, b)
 
@@ -285,7 +303,7 @@ def hook_sees_modified_by_earlier_in_order(t: Any) -> Any:
 @topic
 def hook_in_the_backward_of_backward(t: Any) -> Any:
     x, seen = t.full((1,), 2.0, requires_grad=True), []
-    y = x ** 3
+    y = x**3
     y.register_hook(lambda g: seen.append(g.requires_grad) or g * 2)
     (g,) = t.autograd.grad(y.sum(), x, create_graph=True)
     g.register_hook(lambda g: seen.append(("second", g.tolist())))

@@ -52,11 +52,20 @@ def versions(t: Any) -> Any:
 def leaves_are_protected(t: Any) -> Any:
     x = leaf(t, 2, 3)
     found = [
-        attempt(lambda: x.add_(1)), attempt(lambda: x.zero_()), attempt(lambda: x[0].mul_(2)), attempt(lambda: x.__setitem__(0, 1.0)),
-        attempt(lambda: x.view(6).exp_()), attempt(lambda: x.__iadd__(1)), attempt(lambda: x.t_()), attempt(lambda: x[0].t().fill_(3)),
-        attempt(lambda: x.masked_fill_(x > 1, 0.0)), attempt(lambda: x.copy_(t.zeros(2, 3))), attempt(lambda: x.detach_()) if False else 0,
-        attempt(lambda: t.zeros(2, 3, dtype=t.float64).copy_(x)), attempt(lambda: x.requires_grad_(False)),
-    ]  # fmt: skip
+        attempt(lambda: x.add_(1)),
+        attempt(lambda: x.zero_()),
+        attempt(lambda: x[0].mul_(2)),
+        attempt(lambda: x.__setitem__(0, 1.0)),
+        attempt(lambda: x.view(6).exp_()),
+        attempt(lambda: x.__iadd__(1)),
+        attempt(lambda: x.t_()),
+        attempt(lambda: x[0].t().fill_(3)),
+        attempt(lambda: x.masked_fill_(x > 1, 0.0)),
+        attempt(lambda: x.copy_(t.zeros(2, 3))),
+        attempt(lambda: x.detach_()) if False else 0,
+        attempt(lambda: t.zeros(2, 3, dtype=t.float64).copy_(x)),
+        attempt(lambda: x.requires_grad_(False)),
+    ]
     x.requires_grad_()
     with t.no_grad():
         x.add_(1)
@@ -114,7 +123,23 @@ def saved_and_changed(t: Any) -> Any:
 @topic
 def unary_in_place(t: Any) -> Any:
     found = {}
-    for name in ("exp_", "sigmoid_", "tanh_", "relu_", "sqrt_", "neg_", "abs_", "sin_", "cos_", "log_", "reciprocal_", "square_", "zero_", "floor_", "rsqrt_"):
+    for name in (
+        "exp_",
+        "sigmoid_",
+        "tanh_",
+        "relu_",
+        "sqrt_",
+        "neg_",
+        "abs_",
+        "sin_",
+        "cos_",
+        "log_",
+        "reciprocal_",
+        "square_",
+        "zero_",
+        "floor_",
+        "rsqrt_",
+    ):
         x = leaf(t, 3)
         y = x * 1
         getattr(y, name)()
@@ -168,8 +193,16 @@ def operators(t: Any) -> Any:
     y = t.arange(1.0, 4.0)
     y /= 2
     y **= 2
-    return held is x, x, y, attempt(lambda: x.__itruediv__(2)), attempt(lambda: x.add_(1.5)), attempt(lambda: x.__iadd__(t.ones(4))), (
-        attempt(lambda: t.ones(2, dtype=t.bool).add_(1))), attempt(lambda: t.ones(2, 1).add_(t.ones(2, 2)))
+    return (
+        held is x,
+        x,
+        y,
+        attempt(lambda: x.__itruediv__(2)),
+        attempt(lambda: x.add_(1.5)),
+        attempt(lambda: x.__iadd__(t.ones(4))),
+        (attempt(lambda: t.ones(2, dtype=t.bool).add_(1))),
+        attempt(lambda: t.ones(2, 1).add_(t.ones(2, 2))),
+    )
 
 
 @topic
@@ -177,8 +210,16 @@ def expanded(t: Any) -> Any:
     x = t.zeros(3, 1)
     e = x.expand(3, 4)
     s = t.arange(6.0).as_strided((3, 2), (1, 1))
-    return attempt(lambda: e.add_(1)), attempt(lambda: e.__setitem__(0, 1.0)), attempt(lambda: s.mul_(2)), attempt(lambda: e[:, 0].add_(1)), x, attempt(
-        lambda: t.add(t.ones(3, 4), 1, out=e)), attempt(lambda: t.zeros(1).expand(5).fill_(3)), attempt(lambda: e.copy_(t.ones(3, 4)))
+    return (
+        attempt(lambda: e.add_(1)),
+        attempt(lambda: e.__setitem__(0, 1.0)),
+        attempt(lambda: s.mul_(2)),
+        attempt(lambda: e[:, 0].add_(1)),
+        x,
+        attempt(lambda: t.add(t.ones(3, 4), 1, out=e)),
+        attempt(lambda: t.zeros(1).expand(5).fill_(3)),
+        attempt(lambda: e.copy_(t.ones(3, 4))),
+    )
 
 
 @topic
@@ -187,8 +228,15 @@ def overlapping_operands(t: Any) -> Any:
     y = t.arange(6.0)
     z = t.arange(6.0)
     m = t.arange(9.0).reshape(3, 3)
-    return [attempt(lambda: x[1:].add_(x[:-1])), attempt(lambda: t.add(y[:-1], 1, out=y[1:])), attempt(lambda: m.add_(m.t())), attempt(lambda: z[:3].add_(z[3:])),
-            attempt(lambda: z[::2].add_(z[1::2])), attempt(lambda: z.add_(z[0])), attempt(lambda: z.view(2, 3).add_(z.view(2, 3)))]  # fmt: skip
+    return [
+        attempt(lambda: x[1:].add_(x[:-1])),
+        attempt(lambda: t.add(y[:-1], 1, out=y[1:])),
+        attempt(lambda: m.add_(m.t())),
+        attempt(lambda: z[:3].add_(z[3:])),
+        attempt(lambda: z[::2].add_(z[1::2])),
+        attempt(lambda: z.add_(z[0])),
+        attempt(lambda: z.view(2, 3).add_(z.view(2, 3))),
+    ]
 
 
 @topic
@@ -236,7 +284,12 @@ def chain_of_views(t: Any) -> Any:
     b[0].add_(b[1].detach())
     a.add_(1)
     (y * y).sum().backward()
-    return [attempt(lambda v=v: type(v.grad_fn).__name__) for v in (y, a, b, c)], y, x.grad, [v._version for v in (y, a, b, c)]
+    return (
+        [attempt(lambda v=v: type(v.grad_fn).__name__) for v in (y, a, b, c)],
+        y,
+        x.grad,
+        [v._version for v in (y, a, b, c)],
+    )
 
 
 @topic
@@ -247,7 +300,7 @@ def views_see_changes(t: Any) -> Any:
     y.mul_(3)
     first = [type(a.grad_fn).__name__, type(b.grad_fn).__name__]
     a.mul_(2)
-    (b ** 2).sum().backward()
+    (b**2).sum().backward()
     return first, a, b, x.grad, type(a.grad_fn).__name__, type(b.grad_fn).__name__
 
 
@@ -289,7 +342,7 @@ def several_views_in_place(t: Any) -> Any:
 @topic
 def second_derivative_through_part(t: Any) -> Any:
     x = leaf(t, 4)
-    y = x ** 2
+    y = x**2
     y[1:3].mul_(x[:2])
     y[0] = x[3] ** 3
     (g,) = t.autograd.grad((y * y).sum(), x, create_graph=True)
@@ -324,10 +377,21 @@ def noncontiguous_base(t: Any) -> Any:
 def multi_output_views(t: Any) -> Any:
     x = leaf(t, 4)
     found = []
-    for name, many in {"split": lambda y: y.split(2), "chunk": lambda y: y.chunk(2), "unbind": lambda y: y.unbind(), "tensor_split": lambda y: y.tensor_split(2)}.items():
+    for name, many in {
+        "split": lambda y: y.split(2),
+        "chunk": lambda y: y.chunk(2),
+        "unbind": lambda y: y.unbind(),
+        "tensor_split": lambda y: y.tensor_split(2),
+    }.items():
         y = x * 1
         parts = many(y)
-        found.append([name, attempt(lambda p=parts: p[0].add_(1)), attempt(lambda p=parts: p[0][:1].add_(1) if p[0].dim() else 0)])
+        found.append(
+            [
+                name,
+                attempt(lambda p=parts: p[0].add_(1)),
+                attempt(lambda p=parts: p[0][:1].add_(1) if p[0].dim() else 0),
+            ]
+        )
         plain = t.zeros(4).split(2)
         plain[0].add_(1)
         found.append(plain[0])
@@ -423,10 +487,24 @@ def detach_in_place(t: Any) -> Any:
 def requires_grad_rules(t: Any) -> Any:
     x = leaf(t, 2)
     y = x * 1
-    return [attempt(lambda: y.requires_grad_(False)), attempt(lambda: setattr(y, "requires_grad", False)), attempt(lambda: t.ones(2, dtype=t.int64).requires_grad_()),
-            y.requires_grad_().requires_grad, attempt(lambda: setattr(x, "grad", t.ones(3, dtype=t.float64))), attempt(lambda: setattr(x, "grad", t.ones(2))),
-            attempt(lambda: setattr(x, "grad", 1.0)), attempt(lambda: setattr(x, "grad", t.ones(2, dtype=t.float64))), x.grad, t.ones(2).requires_grad_().is_leaf,
-            (x.detach() + 1).is_leaf, y.is_leaf, x.is_leaf, x.to(t.float64) is x, x.float().is_leaf, t.ones(2, dtype=t.complex64, requires_grad=True).requires_grad]  # fmt: skip
+    return [
+        attempt(lambda: y.requires_grad_(False)),
+        attempt(lambda: setattr(y, "requires_grad", False)),
+        attempt(lambda: t.ones(2, dtype=t.int64).requires_grad_()),
+        y.requires_grad_().requires_grad,
+        attempt(lambda: setattr(x, "grad", t.ones(3, dtype=t.float64))),
+        attempt(lambda: setattr(x, "grad", t.ones(2))),
+        attempt(lambda: setattr(x, "grad", 1.0)),
+        attempt(lambda: setattr(x, "grad", t.ones(2, dtype=t.float64))),
+        x.grad,
+        t.ones(2).requires_grad_().is_leaf,
+        (x.detach() + 1).is_leaf,
+        y.is_leaf,
+        x.is_leaf,
+        x.to(t.float64) is x,
+        x.float().is_leaf,
+        t.ones(2, dtype=t.complex64, requires_grad=True).requires_grad,
+    ]
 
 
 @topic

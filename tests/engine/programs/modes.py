@@ -174,8 +174,18 @@ def inference(t: Any) -> Any:
         with t.enable_grad():
             found.append((x * 2).requires_grad)
         found.append(attempt(lambda: (x * 2).sum().backward()))
-    found += [t.is_inference_mode_enabled(), attempt(lambda: y.add_(1)), attempt(lambda: z.requires_grad_()), attempt(lambda: x * z), attempt(lambda: x + z), attempt(
-        lambda: z.clone().requires_grad_().requires_grad), attempt(lambda: (z + 1).is_inference()), attempt(lambda: z.view(2).is_inference()), n, n.is_inference()]
+    found += [
+        t.is_inference_mode_enabled(),
+        attempt(lambda: y.add_(1)),
+        attempt(lambda: z.requires_grad_()),
+        attempt(lambda: x * z),
+        attempt(lambda: x + z),
+        attempt(lambda: z.clone().requires_grad_().requires_grad),
+        attempt(lambda: (z + 1).is_inference()),
+        attempt(lambda: z.view(2).is_inference()),
+        n,
+        n.is_inference(),
+    ]
     with t.inference_mode():
         z.add_(1)
     found.append(z)
@@ -242,9 +252,24 @@ def default_dtype(t: Any) -> Any:
     found = [t.get_default_dtype(), t.ones(1).dtype]
     try:
         t.set_default_dtype(t.float64)
-        found += [t.get_default_dtype(), t.ones(1).dtype, t.tensor(1.0).dtype, t.tensor([1]).float().dtype, (t.tensor([1]) * 1.5).dtype, (t.tensor([1]) / 2).dtype, t.tensor(1j).dtype,
-                  t.arange(2.0).dtype, t.randn(1).dtype, t.tensor([1, 2]).exp().dtype, repr(t.ones(1)), repr(t.ones(1, dtype=t.float32)), t.tensor([1]).sum().dtype,
-                  t.linspace(0, 1, 2).dtype, (t.ones(1, dtype=t.float32) * 2.0).dtype, t.tensor([True]).mean(dtype=t.get_default_dtype()).dtype]  # fmt: skip
+        found += [
+            t.get_default_dtype(),
+            t.ones(1).dtype,
+            t.tensor(1.0).dtype,
+            t.tensor([1]).float().dtype,
+            (t.tensor([1]) * 1.5).dtype,
+            (t.tensor([1]) / 2).dtype,
+            t.tensor(1j).dtype,
+            t.arange(2.0).dtype,
+            t.randn(1).dtype,
+            t.tensor([1, 2]).exp().dtype,
+            repr(t.ones(1)),
+            repr(t.ones(1, dtype=t.float32)),
+            t.tensor([1]).sum().dtype,
+            t.linspace(0, 1, 2).dtype,
+            (t.ones(1, dtype=t.float32) * 2.0).dtype,
+            t.tensor([True]).mean(dtype=t.get_default_dtype()).dtype,
+        ]
         t.set_default_dtype(t.float16)
         found += [t.ones(1).dtype, (t.tensor([1]) * 1.5).dtype, t.tensor(1j).dtype if False else 0]
     finally:

@@ -21,14 +21,66 @@ def kept_by_default(t: Any) -> Any:
     x = t.arange(4.0).reshape(2, 2).as_subclass(Sub)
     p = t.ones(2, 2)
     made = {
-        "self": x, "add": x + 1, "radd": 1 + x, "plain_first": p + x, "function": t.add(p, x), "method": x.sum(), "view": x.view(4), "index": x[0], "index_tensor": x[[0]], "cmp": x > 1,
-        "several": x.max(0), "split": x.split(1), "matmul": x @ p, "rmatmul": p @ x, "clone": x.clone(), "detach": x.detach(), "to": x.to(t.float64), "float": x.float(), "T": x.T, "cat": t.cat([x, p]),
-        "stack": t.stack([p, x]), "where": t.where(x > 1, x, p), "neg": -x, "inplace": x.clone().add_(1), "inplace_plain": p.clone().add_(x), "iadd": x.clone().__iadd__(p), "item": x[0, 0].item(), "tolist": x.tolist(),
-        "shape": x.shape, "numpy": x.numpy(), "softmax": t.softmax(x, 0), "functional": t.nn.functional.relu(x), "einsum": t.einsum("ij,jk->ik", x, p), "zeros_like": t.zeros_like(x), "ones_like": t.ones_like(x),
-        "new_zeros": x.new_zeros(2), "contiguous": x.t().contiguous(), "data": x.data, "real": x.real, "unbind": x.unbind(), "iter": list(x), "pow": x ** 2, "rpow": 2 ** x, "clamp": x.clamp(0, 1),
-        "linear": t.nn.functional.linear(x, p), "expand": x.expand(1, 2, 2), "long": x.long(), "bool": bool(x[0, 1]), "len": len(x), "dtype": str(x.dtype), "mT": x.mT, "reshape": x.reshape(4), "abs": abs(x), "invert": ~(x > 1),
-        "torch_tensor": t.tensor(x) if False else 0, "randn_like": t.rand_like(x), "sort": x.sort(), "norm": x.norm(), "masked_fill": x.masked_fill(x > 1, 0.0),
-    }  # fmt: skip
+        "self": x,
+        "add": x + 1,
+        "radd": 1 + x,
+        "plain_first": p + x,
+        "function": t.add(p, x),
+        "method": x.sum(),
+        "view": x.view(4),
+        "index": x[0],
+        "index_tensor": x[[0]],
+        "cmp": x > 1,
+        "several": x.max(0),
+        "split": x.split(1),
+        "matmul": x @ p,
+        "rmatmul": p @ x,
+        "clone": x.clone(),
+        "detach": x.detach(),
+        "to": x.to(t.float64),
+        "float": x.float(),
+        "T": x.T,
+        "cat": t.cat([x, p]),
+        "stack": t.stack([p, x]),
+        "where": t.where(x > 1, x, p),
+        "neg": -x,
+        "inplace": x.clone().add_(1),
+        "inplace_plain": p.clone().add_(x),
+        "iadd": x.clone().__iadd__(p),
+        "item": x[0, 0].item(),
+        "tolist": x.tolist(),
+        "shape": x.shape,
+        "numpy": x.numpy(),
+        "softmax": t.softmax(x, 0),
+        "functional": t.nn.functional.relu(x),
+        "einsum": t.einsum("ij,jk->ik", x, p),
+        "zeros_like": t.zeros_like(x),
+        "ones_like": t.ones_like(x),
+        "new_zeros": x.new_zeros(2),
+        "contiguous": x.t().contiguous(),
+        "data": x.data,
+        "real": x.real,
+        "unbind": x.unbind(),
+        "iter": list(x),
+        "pow": x**2,
+        "rpow": 2**x,
+        "clamp": x.clamp(0, 1),
+        "linear": t.nn.functional.linear(x, p),
+        "expand": x.expand(1, 2, 2),
+        "long": x.long(),
+        "bool": bool(x[0, 1]),
+        "len": len(x),
+        "dtype": str(x.dtype),
+        "mT": x.mT,
+        "reshape": x.reshape(4),
+        "abs": abs(x),
+        "invert": ~(x > 1),
+        "torch_tensor": t.tensor(x) if False else 0,
+        "randn_like": t.rand_like(x),
+        "sort": x.sort(),
+        "norm": x.norm(),
+        "masked_fill": x.masked_fill(x > 1, 0.0),
+    }
     return {name: kind(value) for name, value in made.items()}
 
 
@@ -58,7 +110,16 @@ def make_subclass(t: Any) -> Any:
 
     d = t.ones(2)
     x = Sub(d, "note", True)
-    return kind(x), x.extra, x.requires_grad, x.data_ptr() == d.data_ptr(), kind(x + 1), hasattr(x + 1, "extra"), isinstance(x, t.Tensor), x.is_leaf
+    return (
+        kind(x),
+        x.extra,
+        x.requires_grad,
+        x.data_ptr() == d.data_ptr(),
+        kind(x + 1),
+        hasattr(x + 1, "extra"),
+        isinstance(x, t.Tensor),
+        x.is_leaf,
+    )
 
 
 @topic
@@ -116,8 +177,19 @@ def duck(t: Any) -> Any:
     a = t.add(d, 1)
     b = t.ones(2) + d if False else t.mul(t.ones(2), d)
     c = t.add(input=t.ones(2), other=3.0)
-    return kind(a), a.v, kind(b), c, attempt(lambda: t.mean(d)), kind(t.nn.functional.softmax(d, 0)), t.overrides.is_tensor_like(d), t.overrides.is_tensor_like(3), (
-        t.overrides.has_torch_function((d,))), t.overrides.has_torch_function((t.ones(1),)), kind(t.ones(2).add(d))
+    return (
+        kind(a),
+        a.v,
+        kind(b),
+        c,
+        attempt(lambda: t.mean(d)),
+        kind(t.nn.functional.softmax(d, 0)),
+        t.overrides.is_tensor_like(d),
+        t.overrides.is_tensor_like(3),
+        (t.overrides.has_torch_function((d,))),
+        t.overrides.has_torch_function((t.ones(1),)),
+        kind(t.ones(2).add(d)),
+    )
 
 
 @topic
@@ -168,6 +240,7 @@ def disabled(t: Any) -> Any:
 
     x = t.ones(2).as_subclass(Plain)
     with t._C.DisableTorchFunctionSubclass():
+
         class Sub(t.Tensor):
             pass
 
@@ -181,9 +254,28 @@ def parameter(t: Any) -> Any:
     q = t.nn.Parameter(t.ones(2), requires_grad=False)
     m = t.nn.Linear(2, 2)
     m.w = t.nn.Parameter(t.zeros(1))
-    return [kind(p), p.requires_grad, p.is_leaf, kind(p + 1), kind(p.data), kind(p.detach()), repr(p), q.requires_grad, isinstance(p, t.nn.Parameter), isinstance(p, t.Tensor), kind(p.clone()),
-            isinstance(t.ones(1), t.nn.Parameter), [n for n, _ in m.named_parameters()], kind(p[0]), kind(p.view(2)), kind(p.T if False else p.sum()), p.grad, kind(t.nn.Parameter(p)), kind(p.to(t.float64)),
-            attempt(lambda: t.nn.Parameter(t.ones(2, dtype=t.int64)))]  # fmt: skip
+    return [
+        kind(p),
+        p.requires_grad,
+        p.is_leaf,
+        kind(p + 1),
+        kind(p.data),
+        kind(p.detach()),
+        repr(p),
+        q.requires_grad,
+        isinstance(p, t.nn.Parameter),
+        isinstance(p, t.Tensor),
+        kind(p.clone()),
+        isinstance(t.ones(1), t.nn.Parameter),
+        [n for n, _ in m.named_parameters()],
+        kind(p[0]),
+        kind(p.view(2)),
+        kind(p.T if False else p.sum()),
+        p.grad,
+        kind(t.nn.Parameter(p)),
+        kind(p.to(t.float64)),
+        attempt(lambda: t.nn.Parameter(t.ones(2, dtype=t.int64))),
+    ]
 
 
 @topic
@@ -224,7 +316,13 @@ def handle_by_hand(t: Any) -> Any:
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return [func is mine, len(args), sorted(kwargs or {}), [c.__name__ for c in types]]
 
-    return mine(1), mine(t.ones(1)), mine(Duck(), 5), t.overrides.has_torch_function_unary(Duck()), t.overrides.has_torch_function_variadic(1, Duck())
+    return (
+        mine(1),
+        mine(t.ones(1)),
+        mine(Duck(), 5),
+        t.overrides.has_torch_function_unary(Duck()),
+        t.overrides.has_torch_function_variadic(1, Duck()),
+    )
 
 
 @topic
@@ -254,4 +352,13 @@ def attributes(t: Any) -> Any:
     x = t.ones(2)
     x.note = 5
     y = x.view(2)
-    return x.note, hasattr(y, "note"), hasattr(x.clone(), "note"), isinstance(x, t.Tensor), attempt(lambda: setattr(x, "shape", (1,))), attempt(lambda: setattr(x, "is_leaf", True)), hash(x) == id(x), attempt(lambda: x.nothing)
+    return (
+        x.note,
+        hasattr(y, "note"),
+        hasattr(x.clone(), "note"),
+        isinstance(x, t.Tensor),
+        attempt(lambda: setattr(x, "shape", (1,))),
+        attempt(lambda: setattr(x, "is_leaf", True)),
+        hash(x) == id(x),
+        attempt(lambda: x.nothing),
+    )

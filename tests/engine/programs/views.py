@@ -12,9 +12,15 @@ topic = Topic()
 def geometry(x: Any, base: Any) -> list[Any]:
     """A view's place in memory, relative to its base."""
     return [
-        x, x.storage_offset(), x.data_ptr() - base.data_ptr() if x.numel() else 0, x.untyped_storage().data_ptr() == base.untyped_storage().data_ptr(),
-        x.is_contiguous(), x._is_view(), x._base is base, x._version == base._version,
-    ]  # fmt: skip
+        x,
+        x.storage_offset(),
+        x.data_ptr() - base.data_ptr() if x.numel() else 0,
+        x.untyped_storage().data_ptr() == base.untyped_storage().data_ptr(),
+        x.is_contiguous(),
+        x._is_view(),
+        x._base is base,
+        x._version == base._version,
+    ]
 
 
 VIEWS = {
@@ -61,7 +67,9 @@ VIEWS = {
     "empty_slice": lambda x: x[2:],
 }
 for _name, _view in VIEWS.items():
-    topic.programs[_name] = lambda t, view=_view: (lambda x: geometry(view(x), x))(t.arange(24.0).reshape(2, 3, 4).clone())
+    topic.programs[_name] = lambda t, view=_view: (lambda x: geometry(view(x), x))(
+        t.arange(24.0).reshape(2, 3, 4).clone()
+    )
 
 SEVERAL = {
     "split": lambda x: x.split(2, 1),
@@ -73,7 +81,9 @@ SEVERAL = {
     "hsplit": lambda x: x.hsplit(3),
 }
 for _name, _many in SEVERAL.items():
-    topic.programs[_name] = lambda t, many=_many: (lambda x: [geometry(v, x) for v in many(x)])(t.arange(24.0).reshape(2, 3, 4).clone())
+    topic.programs[_name] = lambda t, many=_many: (lambda x: [geometry(v, x) for v in many(x)])(
+        t.arange(24.0).reshape(2, 3, 4).clone()
+    )
 
 ERRORS = {
     "view_of_transposed": lambda t, x: x.transpose(0, 2).view(24),
@@ -135,7 +145,15 @@ def contiguous(t: Any) -> Any:
     x = t.arange(6.0).reshape(2, 3)
     y = x.t()
     z = y.contiguous()
-    return x.contiguous() is x, y.is_contiguous(), z, z.data_ptr() == x.data_ptr(), z._version, y.reshape(6), y.reshape(6).data_ptr() == x.data_ptr()
+    return (
+        x.contiguous() is x,
+        y.is_contiguous(),
+        z,
+        z.data_ptr() == x.data_ptr(),
+        z._version,
+        y.reshape(6),
+        y.reshape(6).data_ptr() == x.data_ptr(),
+    )
 
 
 @topic
@@ -145,21 +163,42 @@ def channels_last(t: Any) -> Any:
     again = y.contiguous(memory_format=t.channels_last)
     one = t.zeros(2, 1, 3, 3)
     return [
-        y, y.is_contiguous(), y.is_contiguous(memory_format=t.channels_last), x.is_contiguous(memory_format=t.channels_last), again is y,
-        y.clone().stride(), y.clone(memory_format=t.contiguous_format).stride(), y.to(memory_format=t.contiguous_format).stride(), (y + 1).stride(),
-        (y + x).stride(), (x + y).stride(), t.empty_like(y).stride(), one.is_contiguous(memory_format=t.channels_last),
-        t.zeros(2, 3, 4, 5, memory_format=t.contiguous_format).stride() if False else 0, t.empty(2, 3, 4, 5, memory_format=t.channels_last).stride(),
-        y.double().stride(), y.permute(0, 2, 3, 1).is_contiguous(), t.zeros_like(y, memory_format=t.contiguous_format).stride(),
-        x.to(memory_format=t.channels_last).stride(), y.exp().stride(), y.relu().stride(), y[:, :2].stride(), y[0].stride(),
-    ]  # fmt: skip
+        y,
+        y.is_contiguous(),
+        y.is_contiguous(memory_format=t.channels_last),
+        x.is_contiguous(memory_format=t.channels_last),
+        again is y,
+        y.clone().stride(),
+        y.clone(memory_format=t.contiguous_format).stride(),
+        y.to(memory_format=t.contiguous_format).stride(),
+        (y + 1).stride(),
+        (y + x).stride(),
+        (x + y).stride(),
+        t.empty_like(y).stride(),
+        one.is_contiguous(memory_format=t.channels_last),
+        t.zeros(2, 3, 4, 5, memory_format=t.contiguous_format).stride() if False else 0,
+        t.empty(2, 3, 4, 5, memory_format=t.channels_last).stride(),
+        y.double().stride(),
+        y.permute(0, 2, 3, 1).is_contiguous(),
+        t.zeros_like(y, memory_format=t.contiguous_format).stride(),
+        x.to(memory_format=t.channels_last).stride(),
+        y.exp().stride(),
+        y.relu().stride(),
+        y[:, :2].stride(),
+        y[0].stride(),
+    ]
 
 
 @topic
 def channels_last_3d(t: Any) -> Any:
     x = t.zeros(2, 3, 2, 2, 4)
     y = x.to(memory_format=t.channels_last_3d)
-    return y.stride(), y.is_contiguous(memory_format=t.channels_last_3d), attempt(lambda: x.contiguous(memory_format=t.channels_last)), (
-        attempt(lambda: x.is_contiguous(memory_format=t.channels_last)))
+    return (
+        y.stride(),
+        y.is_contiguous(memory_format=t.channels_last_3d),
+        attempt(lambda: x.contiguous(memory_format=t.channels_last)),
+        (attempt(lambda: x.is_contiguous(memory_format=t.channels_last))),
+    )
 
 
 @topic
@@ -169,19 +208,56 @@ def strides_of_results(t: Any) -> Any:
     e = x[0, 0].expand(3, 4)
     s = x[:, :, ::2]
     return [
-        (p + 1).stride(), (p * p).stride(), (p + x.permute(2, 0, 1)).stride(), p.exp().stride(), p.clone().stride(), p.neg().stride(), e.clone().stride(),
-        (e + 1).stride(), (s + 1).stride(), s.clone().stride(), (p + p.contiguous()).stride(), (p.contiguous() + p).stride(), (p > 1).stride(),
-        p.double().stride(), t.zeros_like(p).stride(), t.empty_like(s).stride(), (x.t() if x.dim() == 2 else x[0].t() + x[0, 0][:, None]).stride(),
-        t.where(p > 1, p, p).stride(), p.sum(0).stride(), p.contiguous().stride(), t.cat([p, p]).stride(), t.stack([p, p]).stride(),
-    ]  # fmt: skip
+        (p + 1).stride(),
+        (p * p).stride(),
+        (p + x.permute(2, 0, 1)).stride(),
+        p.exp().stride(),
+        p.clone().stride(),
+        p.neg().stride(),
+        e.clone().stride(),
+        (e + 1).stride(),
+        (s + 1).stride(),
+        s.clone().stride(),
+        (p + p.contiguous()).stride(),
+        (p.contiguous() + p).stride(),
+        (p > 1).stride(),
+        p.double().stride(),
+        t.zeros_like(p).stride(),
+        t.empty_like(s).stride(),
+        (x.t() if x.dim() == 2 else x[0].t() + x[0, 0][:, None]).stride(),
+        t.where(p > 1, p, p).stride(),
+        p.sum(0).stride(),
+        p.contiguous().stride(),
+        t.cat([p, p]).stride(),
+        t.stack([p, p]).stride(),
+    ]
 
 
 @topic
 def empty_tensors(t: Any) -> Any:
     x = t.zeros(0, 3)
-    return [x, x.view(3, 0), x.t(), x.reshape(0, 5), x.sum(), x + 1, x.is_contiguous(), x.unsqueeze(0).shape, x[:, 1].shape, x.expand(0, 3), t.zeros(2, 0).view(0),
-            t.zeros(2, 0, 3).stride(), x.split(2), x.chunk(2), len(x.unbind(1)), t.cat([x, t.ones(1, 3)]), attempt(lambda: x.view(-1, 0)),
-            t.zeros(0).view(0, 2).shape, x.transpose(0, 1).contiguous().stride(), t.empty(0).max_pool1d if False else 0]  # fmt: skip
+    return [
+        x,
+        x.view(3, 0),
+        x.t(),
+        x.reshape(0, 5),
+        x.sum(),
+        x + 1,
+        x.is_contiguous(),
+        x.unsqueeze(0).shape,
+        x[:, 1].shape,
+        x.expand(0, 3),
+        t.zeros(2, 0).view(0),
+        t.zeros(2, 0, 3).stride(),
+        x.split(2),
+        x.chunk(2),
+        len(x.unbind(1)),
+        t.cat([x, t.ones(1, 3)]),
+        attempt(lambda: x.view(-1, 0)),
+        t.zeros(0).view(0, 2).shape,
+        x.transpose(0, 1).contiguous().stride(),
+        t.empty(0).max_pool1d if False else 0,
+    ]
 
 
 @topic
@@ -231,7 +307,7 @@ def gradients_through_several(t: Any) -> Any:
 def second_gradient_of_as_strided(t: Any) -> Any:
     x = t.arange(6.0, dtype=t.float64).requires_grad_()
     y = (x * x).as_strided((3, 3), (1, 1), 1)
-    (g,) = t.autograd.grad((y ** 2).sum(), x, create_graph=True)
+    (g,) = t.autograd.grad((y**2).sum(), x, create_graph=True)
     (h,) = t.autograd.grad((g * t.arange(6.0, dtype=t.float64)).sum(), x)
     return g, h
 
@@ -242,7 +318,17 @@ def complex_views(t: Any) -> Any:
     r = t.view_as_real(z)
     r[0, 0, 1] = 9.0
     back = t.view_as_complex(r)
-    return z, r, r.stride(), back, back.data_ptr() == z.data_ptr(), z.real, z.real.stride(), z.imag.storage_offset(), z.real.data_ptr() == z.data_ptr()
+    return (
+        z,
+        r,
+        r.stride(),
+        back,
+        back.data_ptr() == z.data_ptr(),
+        z.real,
+        z.real.stride(),
+        z.imag.storage_offset(),
+        z.real.data_ptr() == z.data_ptr(),
+    )
 
 
 @topic
@@ -251,11 +337,38 @@ def view_as_other_dtype(t: Any) -> Any:
     i = x.view(t.int32)
     b = x.view(t.uint8)
     i[0] = 0
-    return x, i, b, b.shape, b.view(t.float32), x.view(2, -1) if False else 0, attempt(lambda: t.zeros(3, dtype=t.uint8).view(t.float32)), x.view(t.float32) is x
+    return (
+        x,
+        i,
+        b,
+        b.shape,
+        b.view(t.float32),
+        x.view(2, -1) if False else 0,
+        attempt(lambda: t.zeros(3, dtype=t.uint8).view(t.float32)),
+        x.view(t.float32) is x,
+    )
 
 
 @topic
 def sizes(t: Any) -> Any:
     x = t.zeros(2, 3)
-    return [repr(x.shape), repr(x.size()), x.size(0), x.size(-1), x.shape == (2, 3), x.shape == t.Size([2, 3]), x.shape.numel(), repr(x.shape[1:]), x.ndim,
-            x.dim(), x.nelement(), x.element_size(), x.nbytes, x.itemsize, repr(x.stride()), len(x), repr(x.shape + (1,)), repr(x[0, 0].shape)]  # fmt: skip
+    return [
+        repr(x.shape),
+        repr(x.size()),
+        x.size(0),
+        x.size(-1),
+        x.shape == (2, 3),
+        x.shape == t.Size([2, 3]),
+        x.shape.numel(),
+        repr(x.shape[1:]),
+        x.ndim,
+        x.dim(),
+        x.nelement(),
+        x.element_size(),
+        x.nbytes,
+        x.itemsize,
+        repr(x.stride()),
+        len(x),
+        repr(x.shape + (1,)),
+        repr(x[0, 0].shape),
+    ]

@@ -10,7 +10,14 @@ from typing import Any
 from rushlight._engine.state import ANOMALY, STATE
 from rushlight._engine.tensor import Tensor
 
-__all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "remember", "run_watched", "set_detect_anomaly"]
+__all__ = [
+    "detect_anomaly",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "remember",
+    "run_watched",
+    "set_detect_anomaly",
+]
 
 
 def remember(node: Any) -> None:
@@ -30,7 +37,9 @@ def _report(node: Any) -> None:
         )
         return
     warnings.warn(
-        f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(lines)}", UserWarning, stacklevel=2
+        f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(lines)}",
+        UserWarning,
+        stacklevel=2,
     )
     parent = node.metadata.get("parent_")
     if parent is not None and "traceback_" in parent.metadata:
@@ -108,7 +117,9 @@ class detect_anomaly:
     def __init__(self, check_nan: bool = True) -> None:
         self.check_nan = check_nan
         warnings.warn(
-            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.", UserWarning, stacklevel=2
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.",
+            UserWarning,
+            stacklevel=2,
         )
 
     def __enter__(self) -> None:

@@ -53,8 +53,12 @@ def _check_roots(outputs: Sequence[Tensor]) -> None:
 
 
 def backward(
-    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False, grad_variables: Any = None,
-    inputs: Any = None
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
 ) -> None:
     """Add d(tensors)/d(leaf) to `.grad` of every leaf they depend on (or of `inputs` alone).
 
@@ -66,7 +70,9 @@ def backward(
     """
     if grad_variables is not None:
         if grad_tensors is not None:
-            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`.")
+            raise RuntimeError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`."
+            )
         grad_tensors = grad_variables
     outputs = _tensors(tensors)
     wanted = None if inputs is None else _tensors(inputs)
@@ -107,7 +113,9 @@ def grad(
     if is_grads_batched:
         raise NotImplementedError("rushlight has no 'is_grads_batched' of autograd.grad yet")
     if materialize_grads and allow_unused is False:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     outs, wanted = _tensors(outputs), _tensors(inputs)
     _check_roots(outs)
     for tensor in wanted:

@@ -60,7 +60,12 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
         _measure()
     # More references than a fresh gradient has mean that the user, another edge or a view can see this memory, and that adding to `.grad`
     # later would show there.
-    if sys.getrefcount(grad) <= _LIMITS[0] and sys.getrefcount(grad._storage) <= _LIMITS[1] and grad._spec is spec and grad._node is None:
+    if (
+        sys.getrefcount(grad) <= _LIMITS[0]
+        and sys.getrefcount(grad._storage) <= _LIMITS[1]
+        and grad._spec is spec
+        and grad._node is None
+    ):
         return grad
     if _LIMITS[0] < 0:
         _LIMITS[:] = sys.getrefcount(grad), sys.getrefcount(grad._storage)
@@ -115,7 +120,9 @@ class _Task:
             node, done = stack.pop()
             if done:
                 needed[node] = node in targets or any(
-                    needed.get(edge[0] if type(edge) is tuple else edge, False) for edge in node.edges if edge is not None
+                    needed.get(edge[0] if type(edge) is tuple else edge, False)
+                    for edge in node.edges
+                    if edge is not None
                 )
             elif node not in needed:
                 needed[node] = False
@@ -262,7 +269,9 @@ def _hooked(hooks: Any, grad: Tensor) -> Tensor:
         if replaced._spec.shape != grad._spec.shape:
             raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
         if replaced._spec.dtype is not grad._spec.dtype:
-            raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value (was {grad.dtype} got {replaced.dtype})")
+            raise RuntimeError(
+                f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value (was {grad.dtype} got {replaced.dtype})"
+            )
         grad = replaced
     return grad
 

@@ -21,7 +21,18 @@ __all__ = ["Function", "FunctionNode", "once_differentiable"]
 class FunctionNode(Node):
     """The context (`ctx`) of one application of a Function, and its node in the graph."""
 
-    __slots__ = ("_cls", "_dirty", "_materialize", "_non_differentiable", "_released", "_saved", "_specs", "_to_save", "_wanted", "needs_input_grad")
+    __slots__ = (
+        "_cls",
+        "_dirty",
+        "_materialize",
+        "_non_differentiable",
+        "_released",
+        "_saved",
+        "_specs",
+        "_to_save",
+        "_wanted",
+        "needs_input_grad",
+    )
 
     needs_input_grad: tuple[bool, ...]
     wants_none = True  # backward may be called with no gradient defined when grads are not materialised
@@ -47,7 +58,9 @@ class FunctionNode(Node):
         """Keep tensors (or None) for backward; they come back as `saved_tensors`, checked for in-place changes."""
         for item in tensors:
             if item is not None and not isinstance(item, Tensor):
-                raise TypeError(f"save_for_backward can only save variables, but argument {tensors.index(item)} is of type {type(item).__name__}")
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument {tensors.index(item)} is of type {type(item).__name__}"
+                )
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -128,7 +141,9 @@ class FunctionNode(Node):
         specs = self._specs
         if self._materialize:
             grads = [
-                _zeros(spec) if g is None and spec is not None and spec.dtype.is_floating_point | spec.dtype.is_complex else g
+                _zeros(spec)
+                if g is None and spec is not None and spec.dtype.is_floating_point | spec.dtype.is_complex
+                else g
                 for g, spec in zip(grads, specs, strict=True)
             ]
         cls = self._cls
@@ -139,7 +154,9 @@ class FunctionNode(Node):
         if len(found) > count and all(g is None for g in found[count:]):
             found = found[:count]
         if len(found) != count:
-            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {count}, got {len(found)})")
+            raise RuntimeError(
+                f"function {self.name()} returned an incorrect number of gradients (expected {count}, got {len(found)})"
+            )
         return [self._check(found[i], place) for place, i in enumerate(self._wanted)]
 
     def _check(self, grad: Any, place: int) -> Any:
@@ -193,7 +210,9 @@ class Function:
     generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself.")
+        raise RuntimeError(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself."
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -215,12 +234,16 @@ class Function:
     @staticmethod
     def vjp(ctx: Any, *grad_outputs: Any) -> Any:
         """Another name for `backward`."""
-        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function."
+        )
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         """The tangents of the outputs, for forward mode."""
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -280,7 +303,9 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
     return wrapped
 
 
-def _wrap_one(node: FunctionNode, args: Sequence[Any], out: Any, number: int, record: bool, dirty: bool, plain: bool) -> Any:
+def _wrap_one(
+    node: FunctionNode, args: Sequence[Any], out: Any, number: int, record: bool, dirty: bool, plain: bool
+) -> Any:
     if not isinstance(out, Tensor):
         return out
     is_input = any(out is a for a in args)

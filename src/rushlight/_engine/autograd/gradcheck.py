@@ -28,7 +28,11 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _differentiable(values: Sequence[Any]) -> list[Tensor]:
-    return [v for v in values if isinstance(v, Tensor) and (v.dtype.is_floating_point or v.dtype.is_complex) and v.requires_grad]
+    return [
+        v
+        for v in values
+        if isinstance(v, Tensor) and (v.dtype.is_floating_point or v.dtype.is_complex) and v.requires_grad
+    ]
 
 
 def _array(x: Tensor) -> Any:
@@ -36,7 +40,11 @@ def _array(x: Tensor) -> Any:
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
-    return [o for o in _tuple(function(*inputs)) if isinstance(o, Tensor) and (o.dtype.is_floating_point or o.dtype.is_complex)]
+    return [
+        o
+        for o in _tuple(function(*inputs))
+        if isinstance(o, Tensor) and (o.dtype.is_floating_point or o.dtype.is_complex)
+    ]
 
 
 def _numerical(function: Callable[..., Any], inputs: Sequence[Any], x: Tensor, eps: float) -> list[Any]:
@@ -51,12 +59,16 @@ def _numerical(function: Callable[..., Any], inputs: Sequence[Any], x: Tensor, e
                 found = _central(function, inputs, x, flat, places[place], place, step, eps)
                 for number, column in enumerate(found):
                     if number == len(jacobians):
-                        jacobians.append(np.zeros((len(directions), len(places), column.size), dtype=np.result_type(column)))
+                        jacobians.append(
+                            np.zeros((len(directions), len(places), column.size), dtype=np.result_type(column))
+                        )
                     jacobians[number][kind, place] = column
     return jacobians
 
 
-def _central(function: Any, inputs: Any, x: Tensor, flat: Any, index: Any, place: int, step: Any, eps: float) -> list[Any]:
+def _central(
+    function: Any, inputs: Any, x: Tensor, flat: Any, index: Any, place: int, step: Any, eps: float
+) -> list[Any]:
     target: Any = flat if flat is not None else x.detach()
     key = place if flat is not None else index
     before = target[key].item()
@@ -138,10 +150,14 @@ def gradcheck(
     return True
 
 
-def _check(func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float, dtypes: bool) -> None:
+def _check(
+    func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float, dtypes: bool
+) -> None:
     wrt = _differentiable(inputs)
     if not wrt:
-        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+        )
     for x in wrt:
         if x.dtype.name not in ("float64", "complex128"):
             warnings.warn(
@@ -157,7 +173,9 @@ def _check(func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: fl
         again = _analytical(func, inputs, j, wrt)
         for i, x in enumerate(wrt):
             if not np.allclose(analytical[i], again[i], rtol=0, atol=nondet_tol, equal_nan=True):
-                raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values")
+                raise GradcheckError(
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values"
+                )
             if not numerical[i]:
                 continue
             expected = _expected(numerical[i][j], x.dtype.is_complex, out.dtype.is_complex)

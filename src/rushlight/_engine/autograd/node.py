@@ -201,7 +201,9 @@ class Packed:
         """Give it back through the user's hook."""
         found = self.unpack_hook(self.held)
         if not isinstance(found, Tensor):
-            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}")
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}"
+            )
         return found
 
 
