@@ -30,7 +30,13 @@ class Spec:
     def of(dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None) -> Spec:
         """The spec with these fields; strides default to row-major."""
         shape = tuple(shape)
-        strides = contiguous_strides(shape) if strides is None else tuple(strides)
+        if strides is not None:
+            strides = tuple(strides)
+        recent = (dtype, device.type, device.index, shape, strides)
+        found = _RECENT.get(recent)
+        if found is not None:
+            return found
+        strides = contiguous_strides(shape) if strides is None else strides
         key = (dtype, device, shape, strides)
         found = _TABLE.get(key)
         if found is None:
@@ -40,11 +46,17 @@ class Spec:
             found.nbytes = found.numel * dtype.itemsize
             found.contiguous = is_contiguous(shape, strides)
             _TABLE[key] = found
+        if len(_RECENT) >= _MAX_RECENT:
+            _RECENT.clear()
+        _RECENT[recent] = found
         return found
 
     def __repr__(self) -> str:
         return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)})"
 
 
-# Weak: a spec lives as long as a tensor or a plan that uses it.
+# The specs asked for lately, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
+_MAX_RECENT = 2048
+_RECENT: dict[tuple[DType, str, int | None, tuple[int, ...], tuple[int, ...] | None], Spec] = {}
+# Weak: otherwise a spec lives as long as a tensor or a plan that uses it.
 _TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...]], Spec] = weakref.WeakValueDictionary()
