@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Copy", "Extern", "Schedule", "Special"]
 
+_JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that lie this far apart (else 8)
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 STRIDED = frozenset({"dot"})  # library calls that take operands with strides; others get them row-major
@@ -480,7 +481,7 @@ class Schedule:
             parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
             inner = next((v for v, c in parts if c == 1), dim)
             places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for _, i, _ in facts.accesses]
-            runs.append(max((inner.size for i in places if i.coefficient(inner) == 1), default=1))
+            runs.append(max((inner.size / _JUMP.get(i.coefficient(inner) or 0, 8) for i in places), default=1))
         if runs[0] <= runs[1]:
             return None
         strides = list(contiguous_strides(value.shape))
