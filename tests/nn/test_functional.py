@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -257,3 +259,43 @@ def test_grid_sample_outside_the_picture(padding: str, row: list[float]) -> None
     grid = torch.tensor([[-5 / 3, 0.0], [-1.0, 0.0], [0.0, 0.0], [5 / 3, 0.0]]).reshape(1, 1, 4, 2)
     found = F.grid_sample(picture, grid, padding_mode=padding, align_corners=False)
     np.testing.assert_allclose(found.flatten().numpy(), row, atol=1e-5)
+
+
+# ***** losses over alignments *****
+
+
+def _all_paths(probs: Any, target: list[int]) -> float:
+    """The probability of `target` by listing every path and collapsing it."""
+    total = 0.0
+    for path in itertools.product(range(probs.shape[1]), repeat=probs.shape[0]):
+        if [label for label, _ in itertools.groupby(path) if label] == target:
+            total += math.prod(probs[t, label] for t, label in enumerate(path))
+    return total
+
+
+def test_ctc_loss_counts_every_alignment() -> None:
+    scores = torch.randn(5, 3, 3, dtype=torch.float64, requires_grad=True)
+    targets = [[1, 2], [2, 2], [1]]
+    logs = scores.log_softmax(2)
+    found = F.ctc_loss(logs, torch.tensor([1, 2, 2, 2, 1]), (5, 4, 5), (2, 2, 1), reduction="none")
+    spans = [5, 4, 5]
+    probs = logs.detach().exp().numpy()
+    wanted = [-math.log(_all_paths(probs[: spans[i], i], target)) for i, target in enumerate(targets)]
+    np.testing.assert_allclose(found.tolist(), wanted, rtol=1e-9)
+    padded = nn.CTCLoss()(logs, torch.tensor([[1, 2], [2, 2], [1, 0]]), torch.tensor(spans), torch.tensor([2, 2, 1]))
+    assert padded.item() == pytest.approx((wanted[0] / 2 + wanted[1] / 2 + wanted[2]) / 3)
+    assert torch.autograd.gradcheck(
+        lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([1, 2, 2, 2, 1]), (5, 4, 5), (2, 2, 1)), (scores,)
+    )
+
+
+def test_ctc_loss_of_a_target_that_does_not_fit() -> None:
+    logs = torch.zeros(2, 1, 4).log_softmax(2).requires_grad_()
+    assert F.ctc_loss(logs, torch.tensor([[1, 1]]), (2,), (2,)).item() == math.inf
+    loss = F.ctc_loss(logs, torch.tensor([[1, 1]]), (2,), (2,), zero_infinity=True)
+    loss.backward()
+    assert loss.item() == 0 and not logs.grad.any()
+    with pytest.raises(RuntimeError, match="blank must be in label range"):
+        F.ctc_loss(logs, torch.tensor([[1, 1]]), (2,), (2,), blank=4)
+    with pytest.raises(RuntimeError, match="Expected input_lengths to have value at most 2"):
+        F.ctc_loss(logs, torch.tensor([[1, 1]]), (3,), (2,))

@@ -21,6 +21,7 @@ _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "attention": ("multi_head_attention_forward",),
     "losses": ("triplet_margin_with_distance_loss",),
     "normalization": ("batch_norm", "instance_norm"),
+    "ctc": ("ctc_loss",),
     "bags": ("embedding_bag",),
     "sampling": ("affine_grid", "grid_sample"),
     "encoding": ("one_hot",),

@@ -111,7 +111,7 @@ class _Reader:
 
     def read(self, places: list[Any]) -> Any:
         """The values (N, C, points) at whole-numbered places, zero outside of the input."""
-        inside = None
+        inside: Any = None
         index: Any = 0
         for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
             good = (place >= 0) & (place <= size - 1)

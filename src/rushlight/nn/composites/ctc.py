@@ -1,0 +1,107 @@
+"""The loss of connectionist temporal classification: all alignments of a short sequence with a long one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+
+__all__ = ["ctc_loss"]
+
+# Stands for log(0): sums of a few of them stay finite, so that no gradient becomes NaN.
+_NEVER = -1e30
+
+
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Any:
+    """Minus the log-probability that `log_probs` spells `targets`, over all ways of repeating labels and adding blanks.
+
+    `log_probs` is (time, batch, classes), or (time, classes) for one sequence, and comes from `log_softmax`; `targets` is
+    (batch, length), or all targets one after another. "mean" divides each loss by the length of its target first.
+    A target that does not fit has an infinite loss and no gradient; `zero_infinity` makes that loss zero.
+
+    Example: `F.ctc_loss(torch.randn(5, 1, 3).log_softmax(2), torch.tensor([[1, 2]]), (5,), (2,))`
+    """
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    single = log_probs.dim() == 2
+    if single:
+        log_probs = log_probs.unsqueeze(1)
+    steps, batch, classes = log_probs.shape
+    if not 0 <= blank < classes:
+        raise RuntimeError("blank must be in label range")
+    spans, sizes = _lengths(input_lengths, "input_lengths", batch), _lengths(target_lengths, "target_lengths", batch)
+    if max(spans) > steps:
+        raise RuntimeError(f"Expected input_lengths to have value at most {steps}, but got value {max(spans)}")
+    losses = _losses(log_probs, _split(targets, sizes), spans, blank, zero_infinity)
+    if reduction == "mean":
+        return (losses / losses.new_tensor([max(size, 1) for size in sizes])).mean()
+    if reduction == "sum":
+        return losses.sum()
+    return losses[0] if single else losses
+
+
+def _lengths(given: Any, name: str, batch: int) -> list[int]:
+    values = given.reshape(-1).tolist() if isinstance(given, rushlight.Tensor) else [int(n) for n in given]
+    if any(isinstance(value, float) for value in values):
+        raise RuntimeError(f"{name} must be integral")
+    if len(values) != batch:
+        raise RuntimeError(f"{name} must be of size batch_size")
+    if min(values) < 0:
+        raise RuntimeError(f"Expected {name} to have value at least 0, but got value {min(values)}")
+    return values
+
+
+def _split(targets: Any, sizes: list[int]) -> list[list[int]]:
+    """The labels of each sequence."""
+    if targets.dim() == 2:
+        if targets.size(0) != len(sizes) or targets.size(1) < max(sizes):
+            raise RuntimeError(
+                f"Expected targets to have size at least {max(sizes)} at dimension 1 and {len(sizes)} at dimension 0, "
+                f"but got sizes {list(targets.shape)}"
+            )
+        return [row[:size] for row, size in zip(targets.tolist(), sizes, strict=True)]
+    labels = iter(targets.reshape(-1).tolist())
+    if targets.numel() != sum(sizes):
+        raise RuntimeError(f"Expected targets of {sum(sizes)} labels in all, but got {targets.numel()}")
+    return [[next(labels) for _ in range(size)] for size in sizes]
+
+
+def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: int, zero_infinity: bool) -> Any:
+    if any(not 0 <= label < log_probs.size(2) for target in targets for label in target):
+        raise IndexError(f"ctc_loss(): labels must be between 0 and {log_probs.size(2) - 1}")
+    # Every label with blanks around it; a step may stay, go on by one, or skip a blank between different labels.
+    width = 2 * max(map(len, targets)) + 1
+    paths = [[blank] * width for _ in targets]
+    for path, target in zip(paths, targets, strict=True):
+        path[1 : 2 * len(target) : 2] = target
+    skips = [[s > 1 and path[s] != blank and path[s] != path[s - 2] for s in range(width)] for path in paths]
+    scores = log_probs.gather(2, rushlight.tensor(paths).unsqueeze(0).expand(log_probs.size(0), -1, -1)).clamp(min=_NEVER)
+    barred = ~rushlight.tensor(skips)
+    # Before the first step: one place left of the path, from which a path begins at its first blank or label.
+    reached = scores.new_full((len(paths), width), _NEVER)
+    seen = [scores.new_tensor([[0.0 if not target else _NEVER] + [_NEVER] * (width - 1) for target in targets])]
+    for t in range(scores.size(0)):
+        if t == 0:
+            reached = rushlight.cat([scores[0, :, :2], reached[:, 2:]], 1)
+        else:
+            by_one = rushlight.nn.functional.pad(reached, (1, -1), value=_NEVER)
+            by_two = rushlight.nn.functional.pad(reached, (2, -2), value=_NEVER) if width > 1 else by_one
+            choices = rushlight.stack([reached, by_one, by_two.masked_fill(barred, _NEVER)])
+            reached = (choices.logsumexp(0) + scores[t]).clamp(min=_NEVER)
+        seen.append(reached)
+    rows = range(len(targets))
+    ends = [seen[spans[n]][n, max(2 * len(targets[n]) - 1, 0) : 2 * len(targets[n]) + 1].logsumexp(0) for n in rows]
+    total = rushlight.stack(ends)
+    # PyTorch's gradient is the one behind a log_softmax, which has exp(log_probs) added; the value stays as it is.
+    counted = rushlight.arange(log_probs.size(0)).unsqueeze(1) < rushlight.tensor(spans)
+    mass = (log_probs.exp() * counted.unsqueeze(2)).sum((0, 2))
+    losses = mass - mass.detach() - total
+    return losses.masked_fill(total < _NEVER / 10, 0.0 if zero_infinity else float("inf"))
