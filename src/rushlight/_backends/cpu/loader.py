@@ -139,11 +139,13 @@ class _Plan:
         table, count = header[6], header[12]
         self.sections = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
         self._read_symbols()
+        self.loaded = self._loaded_sections()
+        self._known: dict[int, int] = {}  # symbol number -> address
         self.stubs: dict[int, int] = {}  # symbol number -> offset of its slot in the table of addresses
         self.relocations = [
             (target, list(_RELOCATION.iter_unpack(data[offset : offset + size])))
             for _, kind, _, _, offset, size, _, target, _, _ in self.sections
-            if kind == _RELA and target in self._loaded_sections()
+            if kind == _RELA and target in self.loaded
         ]
         self._place()
 
@@ -184,9 +186,7 @@ class _Plan:
                     needed.add(symbol)
         self.offsets: dict[int, int] = {}
         position = 0
-        loaded = sorted(
-            self._loaded_sections(), key=lambda n: (self.sections[n][2] & _WRITE, not self.sections[n][2] & _EXECUTE)
-        )
+        loaded = sorted(self.loaded, key=lambda n: (self.sections[n][2] & _WRITE, not self.sections[n][2] & _EXECUTE))
         for writable in (0, _WRITE):
             for number in loaded:
                 _, _, flags, _, _, size, _, _, alignment, _ = self.sections[number]
@@ -204,6 +204,12 @@ class _Plan:
 
     def address(self, symbol: int, base: int) -> int:
         """The address of a symbol, defined here or elsewhere."""
+        found = self._known.get(symbol)
+        if found is None:
+            found = self._known[symbol] = self._find(symbol, base)
+        return found
+
+    def _find(self, symbol: int, base: int) -> int:
         name, section, value = self.symbols[symbol]
         if section in self.offsets:
             return base + self.offsets[section] + value
