@@ -40,8 +40,9 @@ def is_array(value: Any) -> bool:
 def pack_numbers(values: list[Any], dtype: DType) -> array[Any]:
     """An array of machine numbers (half types as their bits, complex ones as pairs) that `values` become in `dtype`.
 
-    RuntimeError, ValueError or OverflowError (as in PyTorch) for an integer that does not fit, TypeError for a complex number where there is only room for a
-    real one, OverflowError for an int beyond every float.  Floats beyond the range of `dtype` become infinite.
+    Raises what PyTorch raises: RuntimeError, ValueError or OverflowError for an integer that does not fit, TypeError for a complex
+    number where there is only room for a real one, OverflowError for an int beyond every float.  Floats beyond the range of `dtype`
+    become infinite.
     """
     if dtype is BOOL:
         return array("B", [1 if v else 0 for v in values])
