@@ -40,7 +40,7 @@ def _dot(step: ExternStep) -> Call:
     *batch, m, k = a.shape
     n = b.shape[-1]
     ints = gemm_ints(
-        kind, m, n, k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=step.outputs[0].strides[-2:],
+        kind, m, n, k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=step.outputs[0].strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=step.outputs[0].strides[:-2],
     )  # fmt: skip
     return gemm_kernel(kind), ints, [a.place, b.place]
