@@ -272,8 +272,8 @@ def aminmax(x: Any, *, dim: int | None, keepdim: bool) -> Any:
 def _correction(dim: Any, unbiased: bool, correction: float | None) -> tuple[Any, float]:
     """Sort out the forms `var(unbiased)`, `var(dim, unbiased, keepdim)` and `var(dim, correction=...)`."""
     if isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], bool):
-        dim, unbiased = None, dim[0]
-    return dim, (1.0 if unbiased else 0.0) if correction is None else float(correction)
+        unbiased, dim = dim[0], None
+    return dim, float(unbiased) if correction is None else float(correction)
 
 
 def _moments(x: Any, dims: Any, correction: float) -> tuple[Any, Any]:
