@@ -28,6 +28,13 @@ class HostedNode(Node):
 
     __slots__ = ("count", "gradient", "inputs", "outputs", "recompute", "versions")
 
+    count: Any
+    gradient: Any
+    inputs: Any
+    outputs: Any
+    recompute: Any
+    versions: Any
+
     @property
     def n_outputs(self) -> int:  # type: ignore[override]
         return int(self.count)
