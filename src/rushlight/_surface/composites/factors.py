@@ -25,7 +25,7 @@ class LinAlgError(RuntimeError):
     __module__ = "torch.linalg"
 
 
-SPACES.setdefault("linalg", {})["LinAlgError"] = LinAlgError
+SPACES["linalg"]["LinAlgError"] = LinAlgError
 
 
 def _h(x: Any) -> Any:
