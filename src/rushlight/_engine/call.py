@@ -228,6 +228,8 @@ def make_unary(caller: Caller) -> Callable[..., Any]:
             fast[self._spec, self._rg, state.word] = plan
         return plan(self)
 
+    method.__name__ = method.__qualname__ = caller.name
+    method.operator = caller.op  # type: ignore[attr-defined]
     return method
 
 
@@ -259,6 +261,8 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
             fast[key] = plan
         return plan(self, other)
 
+    method.__name__ = method.__qualname__ = caller.name
+    method.operator = caller.op  # type: ignore[attr-defined]
     return method
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 from rushlight._base.pytree import tree_map
@@ -157,8 +159,34 @@ def _note_class(cls: Any) -> None:
         asking_classes.append(cls)
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
     for name, value in list(Tensor.__dict__.items()):
-        if isinstance(value, property) and (own or name in _TENSOR_PROPERTIES) and name not in cls.__dict__:
-            setattr(cls, name, _asking(value))
+        if name in cls.__dict__:
+            continue
+        if isinstance(value, property):
+            if own or name in _TENSOR_PROPERTIES:
+                setattr(cls, name, _asking(value))
+        elif own and _is_plain_method(name, value):
+            setattr(cls, name, _asking_method(value))
+
+
+def _is_plain_method(name: str, value: Any) -> bool:
+    """Methods in plain Python that do not ask by themselves, as operators and composites do."""
+    if not isinstance(value, FunctionType) or hasattr(value, "operator") or hasattr(value, "__wrapped__"):
+        return False
+    return name in _ASKING_SPECIAL if name.startswith("_") else name not in ("view", "as_subclass")
+
+
+_ASKING_SPECIAL = frozenset(("__bool__", "__complex__", "__contains__", "__float__", "__format__", "__index__", "__int__", "__len__", "__repr__"))
+
+
+def _asking_method(plain: Any) -> Any:
+    """A plain method of Tensor as a subclass with a `__torch_function__` of its own has it."""
+
+    @functools.wraps(plain)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        handled, made = handle(plain, (self, *args), kwargs)
+        return made if handled else plain(self, *args, **kwargs)
+
+    return method
 
 
 _TENSOR_PROPERTIES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))

@@ -161,6 +161,25 @@ def override_properties(t: Any) -> Any:
 
 
 @topic
+def override_methods(t: Any) -> Any:
+    seen = []
+
+    class Logged(t.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(getattr(func, "__name__", ""))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = t.ones(2, 3).as_subclass(Logged)
+    y = x.sum()
+    found = [y.item(), x.size(), x.size(0), x.dim(), x.numel(), x.tolist(), len(x), bool(y > 1), float(y), x.stride(), x.is_contiguous(), x.data_ptr() > 0]
+    z = t.ones(2, requires_grad=True).as_subclass(Logged)
+    (z * 2).sum().backward()
+    z.requires_grad_()
+    return found, [name for name in seen if name != "__get__"]
+
+
+@topic
 def duck(t: Any) -> Any:
     class Duck:
         def __init__(self, v: Any) -> None:
