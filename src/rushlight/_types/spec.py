@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-from rushlight._types.device import Device
+from rushlight._types.device import Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size, contiguous_strides, is_contiguous, numel
 
@@ -41,7 +41,7 @@ class Spec:
         found = _TABLE.get(key)
         if found is None:
             found = Spec()
-            found.dtype, found.device, found.shape, found.strides = dtype, device, Size(shape), strides
+            found.dtype, found.device, found.shape, found.strides = dtype, as_device(device), Size(shape), strides
             found.ndim, found.numel = len(shape), numel(shape)
             found.nbytes = found.numel * dtype.itemsize
             found.contiguous = is_contiguous(shape, strides)
