@@ -19,21 +19,15 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas_native import KINDS, make_gemm
-from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native.types import i32, i64
 from rushlight._base.knobs import Knob
 from rushlight._base.log import log
 
-__all__ = ["BLAS_LIBRARY", "BLAS_WIDE", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
+__all__ = ["BLAS_LIBRARY", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
 
 BLAS_LIBRARY: Knob[str] = Knob(
     "blas_library", env="RUSHLIGHT_BLAS_LIBRARY", kind=str, default="",
     doc="File of the BLAS library; `none` for plain loops; empty to look inside NumPy's wheel, then on the system.",
-)  # fmt: skip
-
-BLAS_WIDE: Knob[bool] = Knob(
-    "blas_wide", env="RUSHLIGHT_BLAS_WIDE", kind=bool, default=True,
-    doc="Have OpenBLAS use its AVX-512 kernels on machines with AVX-512 that it does not know (also for NumPy, which shares it).",
 )  # fmt: skip
 
 # how a library names its functions, and whether its integers have 64 bits
@@ -102,42 +96,6 @@ def _candidates() -> list[str]:
     return found + list(_SYSTEM.get(sys.platform, ()))
 
 
-# OpenBLAS's own names for machines without AVX-512; it takes a processor it does not know for one of these
-_NARROW_CORES = frozenset({b"Haswell", b"Zen", b"Sandybridge", b"Nehalem", b"Prescott"})
-_WIDE_CORE = "SkylakeX"
-
-
-def _use_wide_vectors(library: Any) -> None:
-    """Have OpenBLAS use AVX-512 where the machine has it: it falls back to AVX2 on processors newer than itself, at half the speed.
-
-    Its choice is made again while nothing else can be inside it: only where this is the process's one Python thread.
-    OPENBLAS_CORETYPE in the environment is respected.
-    """
-    import ctypes
-    import threading
-
-    flags = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
-    if not BLAS_WIDE.get() or "OPENBLAS_CORETYPE" in os.environ or threading.active_count() != 1:
-        return
-    target = host_target()
-    if target.vector_bytes < 64 or not all(map(target.has, flags)):
-        return
-    name = next((n for p, s, _ in _SPELLINGS if hasattr(library, n := f"{p}openblas_get_corename{s}")), None)
-    if name is None or not (hasattr(library, "gotoblas_dynamic_init") and hasattr(library, f"gotoblas_{_WIDE_CORE.upper()}")):
-        return
-    core = getattr(library, name)
-    core.restype, core.argtypes = ctypes.c_char_p, []
-    if core() not in _NARROW_CORES:
-        return
-    os.environ["OPENBLAS_CORETYPE"] = _WIDE_CORE
-    try:
-        library.gotoblas_dynamic_quit()
-        library.gotoblas_dynamic_init()
-    finally:
-        del os.environ["OPENBLAS_CORETYPE"]
-    log("plan", f"BLAS: kernels for {core().decode()}")
-
-
 _BLAS: list[Blas] = []
 
 
@@ -149,9 +107,7 @@ def blas() -> Blas:
         made = Blas(None, None)
         for path in _candidates():
             try:
-                library = ctypes.CDLL(path)
-                _use_wide_vectors(library)
-                made = Blas(library, path)
+                made = Blas(ctypes.CDLL(path), path)
             except OSError:
                 if BLAS_LIBRARY.get():
                     raise
