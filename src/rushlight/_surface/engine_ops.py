@@ -61,6 +61,7 @@ def provide_engine_operators() -> None:
         add_=inplace_of("add"),
         expand=Tensor.expand,  # type: ignore[attr-defined]
         reshape=torch["reshape"],
+        stack=lambda tensors: torch["stack"](tensors),
         clone=convert.clone,
         clone_like=clone_like,
         zeros=zeros,

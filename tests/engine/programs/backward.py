@@ -542,6 +542,19 @@ def functional(t: Any) -> Any:
 
 
 @topic
+def batched_gradients(t: Any) -> Any:
+    x, unused = leaf(t, 1, 2, 3), leaf(t, 1)
+    y = x**2
+    rows = t.eye(3, dtype=t.float64)
+    found = [t.autograd.grad(y, x, rows, is_grads_batched=True, retain_graph=True)]
+    found.append(t.autograd.grad(y, (x, unused), rows, is_grads_batched=True, retain_graph=True, allow_unused=True))
+    found.append(t.autograd.grad((y, x.sum()), x, (rows, t.ones(3, dtype=t.float64)), is_grads_batched=True, retain_graph=True))
+    (g,) = t.autograd.grad(y, x, rows[:2], is_grads_batched=True, create_graph=True)
+    found.append(t.autograd.grad(g.sum(), x))
+    return found
+
+
+@topic
 def checks(t: Any) -> Any:
     class Wrong(t.autograd.Function):
         @staticmethod

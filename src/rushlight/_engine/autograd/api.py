@@ -111,7 +111,7 @@ def grad(
 ) -> tuple[Any, ...]:
     """d(outputs)/d(inputs) times `grad_outputs`, as a tuple; nothing is added to `.grad`."""
     if is_grads_batched:
-        raise NotImplementedError("rushlight has no 'is_grads_batched' of autograd.grad yet")
+        return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
@@ -136,3 +136,28 @@ def grad(
             )
         result.append(gradient)
     return tuple(result)
+
+
+def _batched(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+    retain_graph: bool | None,
+) -> tuple[Any, ...]:
+    """`grad` for each entry along the first dim of `grad_outputs`, stacked along a new first dim."""
+    seeds = _tensors(grad_outputs)
+    sizes = {g._spec.shape[0] for g in seeds if isinstance(g, Tensor) and g._spec.ndim}
+    if len(sizes) != 1:
+        raise RuntimeError(f"is_grads_batched needs grad_outputs with one common size of their first dim, got {sorted(sizes)}")
+    count = sizes.pop()
+    if not count:
+        raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
+    rows = []
+    for k in range(count):
+        keep = True if k + 1 < count else retain_graph
+        row = tuple(None if g is None else g[k] for g in seeds)
+        rows.append(grad(outputs, inputs, row, keep, create_graph, True, allow_unused, False, materialize_grads))
+    return tuple(None if column[0] is None else OPS["stack"](column) for column in zip(*rows, strict=True))
