@@ -51,11 +51,11 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization", "signal",
+    "_C", "amp", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization", "signal",
     "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
 ))  # fmt: skip
 _FROM_PAGES = {
-    "explain": "_engine.explain",
+    "explain": "_engine.explain", "autocast": "amp", "GradScaler": "amp",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",

@@ -1,0 +1,98 @@
+"""What a program may ask about CUDA, as `torch.cuda`: there is none, and every answer says so.
+
+Questions (`is_available`, `device_count`) are answered; calls that PyTorch itself ignores on a machine without a GPU (seeds,
+emptying the cache) do nothing; whatever needs a GPU raises RuntimeError.
+
+    >>> torch.cuda.is_available()
+    False
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NoReturn
+
+__all__ = [
+    "current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
+    "is_available", "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "mem_get_info", "set_device",
+    "synchronize",
+]  # fmt: skip
+
+
+def is_available() -> bool:
+    """Always False."""
+    return False
+
+
+def is_initialized() -> bool:
+    """Always False."""
+    return False
+
+
+def device_count() -> int:
+    """Always 0."""
+    return 0
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Always False: there is no GPU that could."""
+    return False
+
+
+def manual_seed(seed: int) -> None:
+    """Nothing, as in PyTorch without a GPU; the seed must still be an integer."""
+    int(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Nothing, as in PyTorch without a GPU; the seed must still be an integer."""
+    int(seed)
+
+
+def empty_cache() -> None:
+    """Nothing: there is no cache of GPU memory."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Always 0."""
+    return 0
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Always 0."""
+    return 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Always 0."""
+    return 0
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Always 0."""
+    return 0
+
+
+def _needs_gpu(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"torch.cuda.{name} needs a CUDA GPU, and rushlight computes on the CPU only")
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = "RuntimeError: there is no GPU."
+    return refuse
+
+
+for _name in (
+    "current_device", "current_stream", "default_stream", "get_device_capability", "get_device_name", "get_device_properties",
+    "get_rng_state", "get_rng_state_all", "init", "ipc_collect", "mem_get_info", "memory_stats", "memory_summary",
+    "reset_peak_memory_stats", "set_device", "set_rng_state", "set_rng_state_all", "stream", "synchronize",
+    "Event", "Stream", "CUDAGraph", "graph",
+):  # fmt: skip
+    globals()[_name] = _needs_gpu(_name)
+del _name
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":
+        return import_module("rushlight.cuda.amp")
+    raise AttributeError(f"rushlight.cuda has no {name!r}: rushlight computes on the CPU only")
