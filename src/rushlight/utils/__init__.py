@@ -1,11 +1,11 @@
-"""Tools around models and tensors: `data` (datasets and loaders) and `hooks` (removable hook handles)."""
+"""Tools around models and tensors: `checkpoint`, `data` (datasets and loaders), `dlpack` and `hooks` (removable hook handles)."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-__all__ = ["data", "dlpack", "hooks"]
+__all__ = ["checkpoint", "data", "dlpack", "hooks"]
 
 
 def __getattr__(name: str) -> Any:

@@ -548,7 +548,9 @@ def batched_gradients(t: Any) -> Any:
     rows = t.eye(3, dtype=t.float64)
     found = [t.autograd.grad(y, x, rows, is_grads_batched=True, retain_graph=True)]
     found.append(t.autograd.grad(y, (x, unused), rows, is_grads_batched=True, retain_graph=True, allow_unused=True))
-    found.append(t.autograd.grad((y, x.sum()), x, (rows, t.ones(3, dtype=t.float64)), is_grads_batched=True, retain_graph=True))
+    found.append(
+        t.autograd.grad((y, x.sum()), x, (rows, t.ones(3, dtype=t.float64)), is_grads_batched=True, retain_graph=True)
+    )
     (g,) = t.autograd.grad(y, x, rows[:2], is_grads_batched=True, create_graph=True)
     found.append(t.autograd.grad(g.sum(), x))
     return found

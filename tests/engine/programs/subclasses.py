@@ -172,7 +172,20 @@ def override_methods(t: Any) -> Any:
 
     x = t.ones(2, 3).as_subclass(Logged)
     y = x.sum()
-    found = [y.item(), x.size(), x.size(0), x.dim(), x.numel(), x.tolist(), len(x), bool(y > 1), float(y), x.stride(), x.is_contiguous(), x.data_ptr() > 0]
+    found = [
+        y.item(),
+        x.size(),
+        x.size(0),
+        x.dim(),
+        x.numel(),
+        x.tolist(),
+        len(x),
+        bool(y > 1),
+        float(y),
+        x.stride(),
+        x.is_contiguous(),
+        x.data_ptr() > 0,
+    ]
     z = t.ones(2, requires_grad=True).as_subclass(Logged)
     (z * 2).sum().backward()
     z.requires_grad_()

@@ -151,7 +151,9 @@ def _batched(
     seeds = _tensors(grad_outputs)
     sizes = {g._spec.shape[0] for g in seeds if isinstance(g, Tensor) and g._spec.ndim}
     if len(sizes) != 1:
-        raise RuntimeError(f"is_grads_batched needs grad_outputs with one common size of their first dim, got {sorted(sizes)}")
+        raise RuntimeError(
+            f"is_grads_batched needs grad_outputs with one common size of their first dim, got {sorted(sizes)}"
+        )
     count = sizes.pop()
     if not count:
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
