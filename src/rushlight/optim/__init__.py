@@ -12,6 +12,7 @@ _PLACES = {
     "Adam": "adam",
     "AdamW": "adam",
     "Adamax": "adamax",
+    "LBFGS": "lbfgs",
     "NAdam": "nadam",
     "Optimizer": "optimizer",
     "RAdam": "radam",
@@ -22,7 +23,7 @@ _PLACES = {
 _PAGES = ("lr_scheduler", "optimizer", "swa_utils")
 
 __all__ = [
-    "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",
+    "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "lr_scheduler",
 ]  # fmt: skip
 
 
