@@ -75,7 +75,8 @@ def checkpoint(
 ) -> Any:
     """`function(*args, **kwargs)`, of which only the arguments are kept for backward.
 
-    `use_reentrant=True` runs a backward inside of the backward, and sees only tensors among the positional arguments; with False each tensor that backward asks for is computed again when it is asked for.  CheckpointError where the second time differs.
+    `use_reentrant=True` runs a backward inside of the backward, and sees only tensors among the positional arguments; with False each
+    tensor that backward asks for is computed again when it is asked for.  CheckpointError where the second time differs.
     """
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check must be 'default' or 'none', got '{determinism_check}'")
