@@ -22,7 +22,9 @@ class Loads(Indices):
         condition, _ = self.x(guard)
         place = self.ix(ix)
         safe = self.scalar(f"select i1 {condition}, i64 {place}, i64 0", "i64", depth)
-        pointer = self.scalar(f"getelementptr {element_type(buffer.dtype)}, ptr {self.base(buffer)}, i64 {safe}", "ptr", depth)
+        pointer = self.scalar(
+            f"getelementptr {element_type(buffer.dtype)}, ptr {self.base(buffer)}, i64 {safe}", "ptr", depth
+        )
         return self.load_at(pointer, buffer.dtype, depth)
 
     def load_at(self, pointer: str, dtype: DType, depth: int) -> Value:
@@ -41,7 +43,7 @@ class Loads(Indices):
         else:
             n, m = width, str(mask)
             if dtype.kind == "c":
-                n, m = 2 * width, self.double_mask(mask, width)
+                n, m = 2 * width, self.double_mask(mask, width, depth)
             mangled = vector_name(n, mem_type(dtype))
             self.module.declarations[f"@ml.{mangled}"] = (
                 f"declare {vt} @llvm.masked.load.{mangled}.p0(ptr, i32 immarg, <{n} x i1>, {vt})"
@@ -91,7 +93,9 @@ class Loads(Indices):
         low, high = mask, mask
         if mask is not None:
             low = self.shuffled(mask, em.const("i1", False), [k // 2 if k % 2 == 0 else w for k in range(w)], depth)
-            high = self.shuffled(mask, em.const("i1", False), [(k + w - 1) // 2 if (k + w - 1) % 2 == 0 else w for k in range(w)], depth)
+            high = self.shuffled(
+                mask, em.const("i1", False), [(k + w - 1) // 2 if (k + w - 1) % 2 == 0 else w for k in range(w)], depth
+            )
         pointer = self.pointer(buffer, ix)
         after = self.scalar(f"getelementptr {element_type(dtype)}, ptr {pointer}, i64 {w - 1}", "ptr", depth)
         first = self.load_block(pointer, dtype, w, low, depth)
@@ -116,7 +120,10 @@ class Loads(Indices):
             if part:
                 pointers = [self.scalar(f"getelementptr {t}, ptr {p}, i64 1", "ptr", depth) for p in pointers]
             # Eight lanes at a time, joined in pairs: LLVM's cost of a chain of insertions grows with the square of the lanes.
-            held = [(self.insert_each(pointers[i : i + 8], t, dtype, depth), len(pointers[i : i + 8])) for i in range(0, len(pointers), 8)]
+            held = [
+                (self.insert_each(pointers[i : i + 8], t, dtype, depth), len(pointers[i : i + 8]))
+                for i in range(0, len(pointers), 8)
+            ]
             while len(held) > 1:
                 held = [self.join_lanes(held[i : i + 2], t, lines, em) for i in range(0, len(held), 2)]
             parts.append(em.val(held[0][0], t))
@@ -182,11 +189,11 @@ class Loads(Indices):
             return tuple(em.val(n, t) for n in parts)
         return self.write(depth, lambda: em.from_memory(parts[0], dtype))
 
-    def double_mask(self, mask: Val, width: int) -> str:
-        """A mask for interleaved pairs."""
+    def double_mask(self, mask: Val, width: int, depth: int | None = None) -> str:
+        """A mask for interleaved pairs, made where it is used: a load may stand outside of the innermost loop."""
         order = ", ".join(f"i32 {k // 2}" for k in range(2 * width))
         text = f"shufflevector <{width} x i1> {mask}, <{width} x i1> poison, <{2 * width} x i32> <{order}>"
-        return self.scalar(text, "i1", self.here())
+        return self.scalar(text, "i1", self.here() if depth is None else depth)
 
     def offset_pointers(self, pointers: str, type: str, width: int, depth: int) -> str:
         """Pointers to the imaginary parts."""
