@@ -218,6 +218,14 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
+@method
+def __array_wrap__(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    """What a NumPy function of a tensor returns: again a tensor, so `np.sin(x)` stays in the program's own type."""
+    if array.dtype == bool:
+        array = array.astype("uint8")  # PyTorch's old choice for NumPy's comparisons, kept
+    return SPACES["torch"]["from_numpy"](array)
+
+
 def _scalar(self: Tensor, kind: type) -> Any:
     if self._spec.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")

@@ -50,6 +50,28 @@ def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 Tensor.masked_scatter_ = _masked_scatter_  # type: ignore[attr-defined]
 
 
+def _fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Write one number on the main diagonal, in place; with `wrap` a tall matrix's diagonal starts again below each block.
+
+    RuntimeError for fewer than two dims, and for more than two of unequal sizes.
+    """
+    shape = self._spec.shape
+    if len(shape) < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if len(shape) > 2 and len(set(shape)) > 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    starts = range(0, shape[0], shape[1] + 1) if wrap and len(shape) == 2 else (0,)
+    for start in starts:
+        line: Any = self.narrow(0, start, shape[0] - start) if start else self  # type: ignore[attr-defined]
+        while line.ndim > 1:
+            line = line.diagonal(0, 0, -1)
+        line.fill_(fill_value)
+    return self
+
+
+Tensor.fill_diagonal_ = _fill_diagonal_  # type: ignore[attr-defined]
+
+
 @composite("index_reduce", method=True)
 def index_reduce(
     input: Tensor,

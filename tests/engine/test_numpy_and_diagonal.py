@@ -1,0 +1,35 @@
+"""NumPy functions of tensors, and `fill_diagonal_`."""
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+
+
+def test_numpy_functions_of_tensors_return_tensors() -> None:
+    x = torch.tensor([[1.0, -4.0], [0.0, 2.0]], dtype=torch.float64)
+    result = np.sin(x)
+    assert isinstance(result, torch.Tensor) and result.dtype == torch.float64
+    assert np.array_equal(result.numpy(), np.sin(x.numpy()))
+    assert isinstance(np.abs(torch.tensor(-1.0)), torch.Tensor)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (7, 2), (4, 1), (3, 3, 3), (0, 2), (2, 0)])
+@pytest.mark.parametrize("wrap", [False, True])
+def test_fill_diagonal(shape: tuple, wrap: bool) -> None:
+    expected = np.zeros(shape)
+    if 0 not in shape:
+        np.fill_diagonal(expected, 5.0, wrap=wrap)
+    x = torch.zeros(*shape)
+    assert x.fill_diagonal_(5.0, wrap=wrap) is x
+    assert np.array_equal(x.numpy(), expected)
+
+
+def test_fill_diagonal_of_strided_memory_and_its_errors() -> None:
+    x = torch.zeros(3, 9)[:, ::3]
+    x.fill_diagonal_(1.0)
+    assert np.array_equal(x.numpy(), np.eye(3))
+    with pytest.raises(RuntimeError):
+        torch.zeros(3).fill_diagonal_(1.0)
+    with pytest.raises(RuntimeError, match="equal length"):
+        torch.zeros(2, 2, 3).fill_diagonal_(1.0)
