@@ -90,7 +90,7 @@ def _integer(value: Any) -> int:
 
 def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int) -> Any:
     if value is None:
-        if argument.optional or (not argument.required and argument.default is None):
+        if argument.optional or argument.base == "any" or (not argument.required and argument.default is None):
             return None
         raise _fail(argument, value, name, place)
     base = argument.base

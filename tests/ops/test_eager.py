@@ -1,0 +1,147 @@
+"""The operator table through the engine: generated kernels against the reference, and every other form against the function.
+
+Whatever is declared is tested here: values on any strides, `meta`, method, in-place and `out=` forms, gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.ops.harness import Arr, Bound, gradients
+from tests.ops.test_operators import CASES, ENGINE, NAMES, bound_call, drawn, results
+
+import rushlight as torch
+from rushlight._engine.convert import numpy_of
+from rushlight._ops.samples import samples_of
+from rushlight._ops.table import OPERATORS, Operator
+from rushlight._surface.registry import function_of
+
+RUN = [(c, n) for c, n in zip(CASES, NAMES, strict=True) if c[0] not in ENGINE]
+each_call = pytest.mark.parametrize(("key", "i"), [c for c, _ in RUN], ids=[n for _, n in RUN])
+
+
+def tensor(x: Arr, strided: bool = False) -> Any:
+    """A tensor with the elements of `x`; with `strided`, every other element of a larger one."""
+    made = torch.from_numpy(np.array(x.array))
+    if not strided or not made.dim():
+        return made
+    wide = torch.zeros(*made.shape[:-1], 2 * made.shape[-1] + 1, dtype=made.dtype)
+    view = wide[..., 1::2]
+    view.copy_(made)
+    return view
+
+
+def arguments(
+    op: Operator, i: int, lower: bool = True, **how: Any
+) -> tuple[list[Any], dict[str, Any], list[Any], Bound]:
+    """Positional and keyword arguments of a sample as tensors; the tensors among them; the same for the reference."""
+    call = samples_of(op)[i]
+    rng = np.random.default_rng(7)
+    leaves: list[Any] = []
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, Arr):
+            leaves.append(tensor(value, **how))
+            return leaves[-1]
+        return [convert(v) for v in value] if isinstance(value, list) else value
+
+    args = [convert(drawn(a, rng, lower)) for a in call.args]
+    kwargs = {k: convert(drawn(v, rng, lower)) for k, v in call.kwargs.items()}
+    return args, kwargs, leaves, bound_call(op, call, lower)
+
+
+def listed(made: Any) -> list[Any]:
+    return list(made) if isinstance(made, (tuple, list)) else [made]
+
+
+def same(made: Any, expected: list[Arr], key: str, rtol: float = 2e-5) -> None:
+    found = listed(made)
+    assert len(found) >= 1
+    for mine, theirs in zip(found, expected, strict=False):  # residuals come last, and stay inside
+        assert mine.dtype is theirs.dtype and tuple(mine.shape) == theirs.array.shape
+        np.testing.assert_allclose(
+            numpy_of(mine, force=True), theirs.array, rtol=rtol, atol=1e-5, equal_nan=True, err_msg=key
+        )
+
+
+@each_call
+def test_kernels_compute_what_the_reference_defines(key: str, i: int) -> None:
+    op = OPERATORS[key]
+    for strided in (False, True) if key != "view" else (False,):  # it refuses what strides cannot express
+        args, kwargs, _, bound = arguments(op, i, strided=strided)
+        same(function_of(key)(*args, **kwargs), results(op, bound), key)
+
+
+@each_call
+def test_meta_knows_shapes_dtypes_and_strides(key: str, i: int) -> None:
+    op = OPERATORS[key]
+    args, kwargs, leaves, _ = arguments(op, i)
+    if not leaves:
+        pytest.skip("takes no tensors")
+    where = {id(x): x.to("meta") for x in leaves}
+
+    def moved(value: Any) -> Any:
+        return [moved(v) for v in value] if isinstance(value, list) else where.get(id(value), value)
+
+    real = listed(function_of(key)(*args, **kwargs))
+    meta = listed(function_of(key)(*map(moved, args), **{k: moved(v) for k, v in kwargs.items()}))
+    for r, m in zip(real, meta, strict=True):
+        assert m.is_meta and (m.dtype, m.shape, m.stride()) == (r.dtype, r.shape, r.stride())
+
+
+@each_call
+def test_method_inplace_and_out_agree_with_the_function(key: str, i: int) -> None:
+    op = OPERATORS[key]
+    args, kwargs, _, _ = arguments(op, i)
+    expected = listed(function_of(key)(*args, **kwargs))
+    first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    name = op.schema.name
+    if "torch" in op.spaces and op.method is True and first is not None and op.name == name:
+        for mine, theirs in zip(listed(getattr(first, name)(*args[1:], **kwargs)), expected, strict=True):
+            np.testing.assert_array_equal(numpy_of(mine, force=True), numpy_of(theirs, force=True))
+    alone = len(expected) == 1
+    if op.inplace and op.name == name and first is not None and alone:
+        fits = expected[0].shape == first.shape and expected[0].dtype is first.dtype
+        if fits and hasattr(first, name + "_"):
+            target = first.clone()
+            made = getattr(target, name + "_")(*args[1:], **kwargs)
+            assert made is target and target._version > 0
+            np.testing.assert_array_equal(numpy_of(target), numpy_of(expected[0], force=True))
+    if op.out and alone:
+        out = torch.empty_like(expected[0])
+        assert function_of(key)(*args, **kwargs, out=out) is out
+        np.testing.assert_array_equal(numpy_of(out), numpy_of(expected[0], force=True))
+
+
+@each_call
+def test_backward_through_kernels(key: str, i: int) -> None:
+    op = OPERATORS[key]
+    args, kwargs, leaves, bound = arguments(op, i, lower=False)
+    wrt = [k for k, x in enumerate(bound.tensors) if x.dtype.is_floating_point]
+    if not wrt or len(leaves) != len(bound.tensors):
+        pytest.skip("nothing to differentiate")
+    rng = np.random.default_rng(3)
+    reference = results(op, bound)
+    cts = [Arr(rng.standard_normal(r.array.shape), r.dtype) if r.dtype.is_floating_point else None for r in reference]
+    try:
+        wanted = gradients(op, bound, wrt, cts)
+    except NotImplementedError:
+        pytest.skip("declared not differentiable")
+    for k in wrt:
+        leaves[k].requires_grad_()
+    outs = listed(function_of(key)(*args, **kwargs))
+    pairs = [(o, tensor(c)) for o, c in zip(outs, cts, strict=False) if c is not None and o.requires_grad]
+    if not pairs:
+        pytest.skip("nothing to differentiate")
+    found = torch.autograd.grad(
+        [o for o, _ in pairs], [leaves[k] for k in wrt], [c for _, c in pairs], allow_unused=True
+    )
+    for mine, theirs in zip(found, wanted, strict=True):
+        if mine is None or theirs is None:
+            assert theirs is None or not np.any(theirs.array), key
+            continue
+        np.testing.assert_allclose(
+            numpy_of(mine, force=True), theirs.array, rtol=1e-7, atol=1e-9, equal_nan=True, err_msg=key
+        )
