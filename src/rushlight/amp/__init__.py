@@ -25,7 +25,7 @@ class autocast:
     NotImplementedError for one that is enabled on the CPU.  One that is enabled on CUDA warns and is disabled.
 
         >>> with torch.autocast("cpu", enabled=False):
-        ...     y = model(x)
+        ...     y = torch.ones(2) * 2
     """
 
     def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
@@ -58,9 +58,13 @@ class GradScaler:
 
     NotImplementedError for one that is enabled on the CPU.  One that is enabled on CUDA warns and is disabled.
 
+        >>> weight = torch.ones(1, requires_grad=True)
+        >>> optimizer = torch.optim.SGD([weight], lr=0.5)
         >>> scaler = torch.amp.GradScaler("cuda", enabled=False)
-        >>> scaler.scale(loss).backward()
+        >>> scaler.scale(weight * 2).backward()
         >>> scaler.step(optimizer)
+        >>> weight.detach()
+        tensor([0.])
     """
 
     def __init__(
