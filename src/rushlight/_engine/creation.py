@@ -108,10 +108,18 @@ def number_dtype_wide(value: Any) -> DType:
 
 def full(shape: tuple[int, ...], value: Any, spec: Spec) -> Tensor:
     """Every element equal to `value`."""
+    known = _FILLS.get((type(value), spec))
+    if known is not None:
+        storage = known(value)
+        return make(storage, spec, storage.ptr)
     if not value and type(value) is not float:
         return zeros_spec(spec)
     dtype = spec.dtype
-    return generate(lambda v: build.broadcast_to(build.convert(v, dtype), shape), spec, "full", (value,))
+    made = generate(lambda v: build.broadcast_to(build.convert(v, dtype), shape), spec, "full", (value,))
+    exe = _FILLS.get(("full", spec, (type(value),)))
+    if exe is not None and type(value) is not complex:
+        _FILLS[type(value), spec] = exe
+    return made
 
 
 # ***** from data *****
