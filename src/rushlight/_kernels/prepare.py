@@ -114,7 +114,11 @@ def _conv_rule(node: Node) -> Any:
         return node.prim.decompose
     if _is_spread(node):
         def transposed(x: Any, w: Any, **params: Any) -> Any:
-            return _spread_conv(x.node.inputs[0], w, x.node.params, out.shape, **params)
+            held = x.node.inputs[0]
+            if held.dtype not in HALF:
+                return _spread_conv(held, w, x.node.params, out.shape, **params)
+            held, taps = build.convert(held, FLOAT32), build.convert(w, FLOAT32)  # overlaps are added up before rounding
+            return build.convert(_spread_conv(held, taps, x.node.params, out.shape, **params), x.dtype)
 
         return transposed
     return _image_conv if numel(out.shape[2:]) >= 32 else node.prim.decompose
