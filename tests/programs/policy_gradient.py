@@ -19,7 +19,7 @@ def step(s, a):
 for ep in range(5):
     s = rs.randn(4)
     lps, rws, vals, ents = [], [], [], []
-    for t in range(15):
+    for _t in range(15):
         x = torch.from_numpy(s).float().unsqueeze(0)
         lg = pi(x)
         lp = lg.log_softmax(-1)
