@@ -20,6 +20,7 @@ from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, mak
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
@@ -354,16 +355,9 @@ def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:
         raise RuntimeError(f"result type {type_word(dtype)} can't be cast to the desired output type {type_word(out.dtype)}")
 
 
-_TYPE_WORDS = {
-    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
-    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
-}  # fmt: skip
-
-
 def type_word(dtype: DType) -> str:
     """The C++ name that PyTorch's messages use."""
-    return _TYPE_WORDS[dtype.name]
+    return CPP_NAME[dtype.name]
 
 
 def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
