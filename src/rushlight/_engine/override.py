@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
+from rushlight._engine.kinds import Kind, ask_kinds
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, subclass_hook
 
@@ -102,7 +103,7 @@ def has_override(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     _collect(args, found)
     if kwargs:
         _collect(kwargs.values(), found)
-    return found
+    return [value for value in found if not isinstance(value, Kind)]
 
 
 def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Any]:
@@ -119,10 +120,17 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
         finally:
             state.function_modes.append(mode)
             state.word = before
-    if state.overrides_off:
+    found: list[Any] = []
+    _collect(args, found)
+    if kwargs:
+        _collect(kwargs.values(), found)
+    if not found:
         return False, None
-    found = has_override(args, kwargs)
-    return (True, ask(function, found, args, kwargs)) if found else (False, None)
+    kinds = [v for v in found if isinstance(v, Kind)]
+    asked = [] if state.overrides_off else [v for v in found if not isinstance(v, Kind)]
+    if asked:
+        return True, ask(function, asked, args, kwargs)
+    return (True, ask_kinds(function, kinds, args, kwargs)) if kinds else (False, None)
 
 
 def as_arguments(relevant: Iterable[Any]) -> list[Any]:
@@ -152,11 +160,16 @@ def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, 
 
 def _note_class(cls: Any) -> None:
     """A class without a say is treated as plain: its tensors take the fast path.  For the others, properties ask too."""
-    if cls.__torch_function__ is disabled_torch_function:
+    if cls is Kind:
+        return
+    if not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
         return
     if not asking_classes:
         asking_classes.append(cls)
+    if issubclass(cls, Kind):
+        _ask_methods(cls)
+        return
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
     for name, value in list(Tensor.__dict__.items()):
         if name in cls.__dict__:
@@ -166,6 +179,28 @@ def _note_class(cls: Any) -> None:
                 setattr(cls, name, _asking(value))
         elif own and _is_plain_method(name, value):
             setattr(cls, name, _asking_method(value))
+
+
+def _ask_methods(cls: type[Kind]) -> None:
+    """A kind answers for the plain methods of Tensor too, and for the properties that are operators; its facts come from its spec."""
+    for name, value in list(Tensor.__dict__.items()):
+        if name in cls.__dict__ or any(name in each.__dict__ for each in cls.__mro__[1:] if each is not Tensor and issubclass(each, Tensor)):
+            continue
+        if isinstance(value, property):
+            if name in _TENSOR_PROPERTIES:
+                setattr(cls, name, _asking_kind(name, value))
+        elif _is_plain_method(name, value):
+            setattr(cls, name, _asking_method(value))
+
+
+def _asking_kind(name: str, plain: property) -> property:
+    """A property of a kind, asked for under its own name."""
+
+    def get(self: Any) -> Any:
+        return ask_kinds(get, [self], (self,), {})
+
+    get.__name__ = name
+    return property(get, plain.fset, plain.fdel, plain.__doc__)
 
 
 def _is_plain_method(name: str, value: Any) -> bool:

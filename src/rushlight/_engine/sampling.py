@@ -49,6 +49,7 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = function.__name__
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]
+    call.touches_memory = True  # type: ignore[attr-defined]
     return call
 
 
