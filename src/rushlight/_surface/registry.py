@@ -15,7 +15,7 @@ from rushlight._engine.call import OVERRIDE, Caller, InplaceCaller, make_binary,
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
-__all__ = ["SPACES", "Space", "composite", "function_of", "install_operators", "method_of"]
+__all__ = ["SPACES", "Space", "composite", "function_of", "install_operators", "method_of", "row_of"]
 
 
 class Space(MutableMapping[str, Any]):
@@ -187,7 +187,22 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = plain.__doc__
+    function.operator, function.inplace_flag = OPERATORS[name], True  # type: ignore[attr-defined]
     return function
+
+
+def row_of(value: Any) -> tuple[str, Operator] | None:
+    """Which row of the table a function or method is made from, and which of its forms it is: "function", "inplace" or "binary"."""
+    if isinstance(value, LazyMethod):
+        if value.argument not in OPERATORS:
+            return None
+        return "inplace" if value.make is inplace_of else "binary" if value.make is binary_of else "function", OPERATORS[value.argument]
+    for kind, made in (("function", _FUNCTIONS), ("function", _METHODS), ("inplace", _INPLACE), ("binary", _BINARY)):
+        for name, each in made.items():
+            if each is value:
+                return kind, OPERATORS[name]
+    row = getattr(value, "operator", None)
+    return ("function", row) if isinstance(row, Operator) else None
 
 
 def binary_of(name: str) -> Callable[[Any, Any], Any]:
