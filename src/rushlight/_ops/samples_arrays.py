@@ -287,3 +287,18 @@ give("tril_indices_core", Call(3, 4, 1, INT64))
 give("triu_indices_core", Call(3, 4, 1, INT64))
 give("cosine_window_core", Call(6, True, (0.5, 0.5), FLOAT64))
 give("bartlett_window_core", Call(6, False, FLOAT64))
+
+# ***** places *****
+
+_IMAGE, _GRID = Draw(1, 2, 3, 4), Draw(1, 2, 2, 2, low=-1.1, high=1.1)
+give(
+    "grid_sample",
+    *[Call(_IMAGE, _GRID, mode, padding, align_corners=align) for mode, padding, align in (
+        ("bilinear", "zeros", False), ("bilinear", "reflection", True), ("bicubic", "border", False), ("nearest", "reflection", False))],
+    Call(Draw(1, 1, 2, 3, 2), Draw(1, 2, 1, 2, 3, low=-1.1, high=1.1), align_corners=False),
+)  # fmt: skip
+give("grid_sampler", Call(_IMAGE, _GRID, 0, 1, True))
+give("grid_sampler_2d", Call(_IMAGE, _GRID, 2, 0, True))
+give("grid_sampler_3d", Call(Draw(1, 1, 2, 3, 2), Draw(1, 2, 1, 2, 3, low=-1.1, high=1.1), 0, 1, False))
+give("affine_grid", Call(Draw(2, 2, 3), (2, 3, 4, 5), False))
+give("affine_grid_generator", Call(Draw(2, 2, 3), (2, 3, 4, 5), True), Call(Draw(1, 3, 4), (1, 1, 2, 3, 1), False))

@@ -23,7 +23,6 @@ _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "normalization": ("batch_norm", "instance_norm"),
     "ctc": ("ctc_loss",),
     "bags": ("embedding_bag",),
-    "sampling": ("affine_grid", "grid_sample"),
     "encoding": ("one_hot",),
     "resizing": ("interpolate", "upsample", "upsample_bilinear", "upsample_nearest"),
     "unpooling": ("max_unpool1d", "max_unpool2d", "max_unpool3d"),

@@ -1,0 +1,265 @@
+"""Reading images at arbitrary places: `grid_sample`, and the grids of affine maps.
+
+Spatial axes are counted as grids do: x, the last dim of the image, first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._ops.bodies import CPP_NAME, refuse
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import INT64
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+NN = ("nn.functional",)
+MODES = ("bilinear", "nearest", "bicubic")
+PADDINGS = ("zeros", "border", "reflection")
+CHANGED = (
+    "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True if the old "
+    "behavior is desired. See the documentation of grid_sample for details."
+)
+
+
+class _Reader:
+    """One call: where the places of the grid lie in the image, counted in elements (0 is the centre of the first one)."""
+
+    def __init__(self, x: Any, grid: Any, padding: str, align: bool) -> None:
+        self.padding, self.align = padding, align
+        self.sizes = tuple(reversed(x.shape[2:]))
+        self.flat = build.reshape(x, (*x.shape[:2], numel(x.shape[2:])))
+        self.out = (*x.shape[:2], *grid.shape[1:-1])
+        count = numel(grid.shape[1:-1])
+        self.places = []
+        for axis, size in enumerate(self.sizes):
+            last = len(grid.shape) - 1
+            part = prim.slice(grid, starts=(0,) * last + (axis,), stops=(*grid.shape[:-1], axis + 1), steps=(1,) * (last + 1))
+            at = build.reshape(part, (grid.shape[0], count))
+            self.places.append((at + 1.0) / 2.0 * float(size - 1) if align else ((at + 1.0) * float(size) - 1.0) / 2.0)
+
+    def padded(self, place: Any, size: int) -> Any:
+        """Bring places outside of the image inside, as the padding says; on the border and beyond they do not move any more."""
+        if self.padding == "zeros":
+            return place
+        if self.padding == "reflection":
+            low, span = (0.0, size - 1.0) if self.align else (-0.5, float(size))
+            if span == 0:
+                return build.zeros_like(place)
+            away = prim.abs(place - low)
+            turns = prim.floor(away / span)
+            rest = prim.rem_trunc(away, build.full_like(away, span))
+            odd = build.ne(prim.rem_trunc(turns, build.full_like(away, 2.0)), 0.0)
+            place = build.select(odd, span - rest, rest) + low
+        top = float(size - 1)
+        return build.select(place > 0.0, build.select(place < top, place, top), 0.0)
+
+    def read(self, places: Sequence[Any]) -> Any:
+        """The values [N, C, points] at whole-numbered places, zero outside of the image and where a place is NaN."""
+        inside = index = None
+        for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
+            good = (place >= 0.0) & (place <= float(size - 1))
+            at = build.convert(build.select(good, place, 0.0), INT64)
+            inside = good if inside is None else inside & good
+            index = at if index is None else index * size + at
+        shape = (*self.flat.shape[:2], index.shape[1])  # type: ignore[union-attr]
+        index = prim.broadcast(build.select(inside, index, 0), shape=shape, dims=(0, 2))
+        return build.select(prim.broadcast(inside, shape=shape, dims=(0, 2)), prim.gather(self.flat, index, dim=2), 0.0)
+
+    def weighted(self, places: Sequence[Any], weight: Any) -> Any:
+        """Values times a weight of each point."""
+        values = self.read(places)
+        return values * prim.broadcast(weight, shape=values.shape, dims=(0, 2))
+
+    def nearest(self) -> Any:
+        """The value of the nearest element."""
+        return self.read([prim.round(self.padded(p, n)) for p, n in zip(self.places, self.sizes, strict=True)])
+
+    def linear(self) -> Any:
+        """The mean of the neighbours, weighted by nearness."""
+        places = [self.padded(p, n) for p, n in zip(self.places, self.sizes, strict=True)]
+        lows = [prim.floor(p) for p in places]
+        total = None
+        for corner in itertools.product((0, 1), repeat=len(places)):
+            weight = None
+            for step, place, low in zip(corner, places, lows, strict=True):
+                part = place - low if step else low + 1.0 - place
+                weight = part if weight is None else weight * part
+            value = self.weighted([low + float(step) for low, step in zip(lows, corner, strict=True)], weight)
+            total = value if total is None else total + value
+        return total
+
+    def cubic(self) -> Any:
+        """Cubic convolution over the sixteen nearest elements; padding applies to each of them."""
+        lows = [prim.floor(p) for p in self.places]
+        weights = [cubic_weights(p - low) for p, low in zip(self.places, lows, strict=True)]
+        total = None
+        for i, j in itertools.product(range(4), repeat=2):
+            taps = [self.padded(low + float(k - 1), n) for low, k, n in zip(lows, (i, j), self.sizes, strict=True)]
+            value = self.weighted(taps, weights[0][i] * weights[1][j])
+            total = value if total is None else total + value
+        return total
+
+
+def cubic_weights(t: Any, a: float = -0.75) -> tuple[Any, Any, Any, Any]:
+    """The weights of four neighbours at a distance of 1 + t, t, 1 - t, 2 - t: Keys' cubic convolution (1981) with this slope."""
+
+    def near(x: Any) -> Any:
+        return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
+
+    def far(x: Any) -> Any:
+        return ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+
+    return far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)
+
+
+def _check(x: Any, grid: Any, mode: str) -> None:
+    n = len(x.shape) - 2
+    sizes = f"but got input with sizes {list(x.shape)} and grid with sizes {list(grid.shape)}"
+    if x.dtype is not grid.dtype:
+        raise RuntimeError(f"grid_sampler(): expected scalar type {CPP_NAME[x.dtype.name]} but found {CPP_NAME[grid.dtype.name]}")
+    if x.shape[:1] != grid.shape[:1]:
+        raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, {sizes}")
+    if n < 1 or grid.shape[-1] != n:
+        raise RuntimeError(
+            f"grid_sampler(): expected grid to have size {n} in last dimension, but got grid with sizes {list(grid.shape)}"
+        )
+    if n not in (2, 3) or len(grid.shape) != n + 2:
+        raise RuntimeError(f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, {sizes}")
+    for dim, size in enumerate(x.shape[2:], 2):
+        if size == 0:
+            raise RuntimeError(
+                f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes {list(x.shape)} with dimension {dim} "
+                "being empty"
+            )
+    if mode == "bicubic" and n == 3:
+        raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
+
+
+def _sampled(x: Any, grid: Any, mode: str, padding: str, align: bool) -> Any:
+    refuse(x, "grid_sampler_2d_cpu_kernel_impl", "buic")
+    _check(x, grid, mode)
+    reader = _Reader(x, grid, padding, align)
+    values = {"bilinear": reader.linear, "nearest": reader.nearest, "bicubic": reader.cubic}[mode]()
+    return build.reshape(values, reader.out)
+
+
+def _node(input: Any, **_: Any) -> str:
+    return f"GridSampler{len(input.shape) - 2}DBackward0"
+
+
+SAMPLER: dict[str, Any] = {"promote": "opmath", "like": "contiguous", "method": False, "node": _node}
+
+
+@operator("grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool? align_corners=None) -> Tensor",
+          spaces=NN, **SAMPLER)  # fmt: skip
+def grid_sample(x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool | None) -> Any:
+    """Read `input` (N, C, H, W) or (N, C, D, H, W) at the places of `grid` (N, *, 2 or 3), coordinates x, y(, z) in [-1, 1].
+
+    `mode` is "bilinear", "nearest" or (4-D) "bicubic"; places outside give what `padding_mode` says: "zeros", "border" or
+    "reflection".  With `align_corners` -1 and 1 are the centres of the first and the last element, else their outer edges.
+
+        >>> image, grid = torch.ones(1, 1, 4, 4), torch.zeros(1, 2, 3, 2)
+        >>> torch.nn.functional.grid_sample(image, grid, align_corners=False).shape
+        torch.Size([1, 1, 2, 3])
+    """
+    for name, value, known in (("mode", mode, MODES), ("padding_mode", padding_mode, PADDINGS)):
+        if value not in known:
+            raise ValueError(
+                f"nn.functional.grid_sample(): expected {name} to be '{known[0]}', '{known[1]}' or '{known[2]}', but got: '{value}'"
+            )
+    if align_corners is None:
+        warnings.warn(CHANGED, stacklevel=2)
+    return _sampled(x, grid, mode, padding_mode, bool(align_corners))
+
+
+def _declare_sampler(name: str, dims: tuple[int, ...]) -> None:
+    def body(x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+        if interpolation_mode not in range(3) or padding_mode not in range(3):
+            raise RuntimeError(
+                f"{name}(): expected interpolation_mode and padding_mode in 0, 1, 2, but got {interpolation_mode} and {padding_mode}"
+            )
+        if len(x.shape) not in dims:
+            raise RuntimeError(f"{name}(): expected {' or '.join(f'{d}D' for d in dims)} input, but got sizes {list(x.shape)}")
+        return _sampled(x, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
+
+    operator(
+        f"{name}(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
+        doc="`nn.functional.grid_sample` with numbers for its modes: 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection.",
+        **SAMPLER,
+    )(body)
+
+
+_declare_sampler("grid_sampler", (4, 5))
+_declare_sampler("grid_sampler_2d", (4,))
+_declare_sampler("grid_sampler_3d", (5,))
+
+
+# ***** grids *****
+
+
+def _line(n: int, shape: tuple[int, ...], dim: int, align: bool, dtype: Any) -> Any:
+    """n coordinates from -1 to 1 along a dim: centres of the outermost elements, or (not `align`) their outer edges."""
+    if n <= 1:
+        return build.full(shape, 0.0, dtype)
+    at = build.convert(prim.iota(shape=shape, dim=dim, dtype=INT64), dtype)
+    step = 2.0 / (n - 1)
+    line = build.select(at < float(n // 2), at * step - 1.0, 1.0 - (float(n - 1) - at) * step)
+    return line if align else line * ((n - 1) / n)
+
+
+def _affine(theta: Any, size: Sequence[int], align: bool) -> Any:
+    space = tuple(size[2:])
+    n = len(space)
+    if theta.shape != (size[0], n, n + 1):
+        raise RuntimeError(f"Expected a batch of {n}D affine matrices of shape {[size[0], n, n + 1]} for size {list(size)}, got {list(theta.shape)}.")
+    shape = (size[0], *space, n)
+
+    def column(k: int) -> Any:
+        part = prim.slice(theta, starts=(0, 0, k), stops=(size[0], n, k + 1), steps=(1, 1, 1))
+        return prim.broadcast(build.reshape(part, (size[0], n)), shape=shape, dims=(0, n + 1))
+
+    total = column(n)
+    for axis in range(n):
+        dim = n - axis  # x lies along the last spatial dim
+        total = total + column(axis) * _line(space[dim - 1], shape, dim, align, theta.dtype)
+    return total
+
+
+@operator("affine_grid_generator(Tensor theta, int[] size, bool align_corners) -> Tensor", promote="opmath", like="contiguous", method=False)
+def affine_grid_generator(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
+    """The grid for `grid_sampler` of affine maps `theta` (N, 2, 3) or (N, 3, 4); `size` is the result's."""
+    if len(size) not in (4, 5):
+        raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
+    return _affine(theta, size, align_corners)
+
+
+@operator("affine_grid(Tensor theta, int[] size, bool? align_corners=None) -> Tensor", promote="opmath", like="contiguous", method=False,
+          spaces=NN, node="AffineGridGeneratorBackward0")  # fmt: skip
+def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None) -> Any:
+    """The grid for `grid_sample` that belongs to affine maps `theta` (N, 2, 3) or (N, 3, 4); `size` is the result's.
+
+    >>> torch.nn.functional.affine_grid(torch.eye(2, 3).unsqueeze(0), (1, 1, 4, 5), align_corners=False).shape
+    torch.Size([1, 4, 5, 2])
+    """
+    if not theta.dtype.is_floating_point:
+        raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
+    n = len(size) - 2
+    if n not in (2, 3):
+        raise NotImplementedError(
+            f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size {list(size)}."
+        )
+    if len(theta.shape) != 3 or tuple(theta.shape[-2:]) != (n, n + 1):
+        raise ValueError(
+            f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {list(size)}. Got {tuple(theta.shape)}."
+        )
+    if min(size) <= 0:
+        raise ValueError(f"Expected non-zero, positive output size. Got {list(size)}")
+    if align_corners is None:
+        warnings.warn(CHANGED, stacklevel=2)
+    return _affine(theta, size, bool(align_corners))
