@@ -12,6 +12,7 @@ from rushlight._engine.memory import empty_spec, read_element, reader_of
 from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.view import link_view
+from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, DType
@@ -98,6 +99,7 @@ def detach(x: Tensor) -> Tensor:
     return out
 
 
+@forms("(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor")
 def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     """Write `source`, broadcast and cast, into `x`."""
     if not isinstance(source, (Tensor, bool, int, float, complex)):
@@ -137,6 +139,11 @@ def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
     raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to().")
 
 
+@forms(
+    "(x: Tensor, dtype: dtype, non_blocking: bool = False, copy: bool = False, *, memory_format: memory_format | None = None) -> Tensor",
+    "(x: Tensor, device: DeviceLike = None, dtype: dtype | None = None, non_blocking: bool = False, copy: bool = False, *, memory_format: memory_format | None = None) -> Tensor",
+    "(x: Tensor, other: Tensor, non_blocking: bool = False, copy: bool = False, *, memory_format: memory_format | None = None) -> Tensor",
+)
 def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`; itself where nothing changes and `copy` is false."""
     dtype, device, _, copy, memory_format = parse_to(*args, **kwargs)
@@ -196,6 +203,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
 _ITEMS = new_plan_table()
 
 
+@forms("(x: Tensor) -> Number")
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
     reader = _ITEMS.get(x._spec)
@@ -219,6 +227,7 @@ def tolist(x: Tensor) -> Any:
     return elements_of(x).tolist()
 
 
+@forms("(x: Tensor, *, force: bool = False) -> ndarray")
 def numpy_of(x: Tensor, *, force: bool = False) -> Any:
     """A NumPy array that shares the tensor's memory."""
     if x._rg:

@@ -22,6 +22,7 @@ from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
+from rushlight._ops.forms import forms
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, UINT64, DType
 from rushlight._types.layout import dense_strides, is_contiguous, overlaps_itself
@@ -219,6 +220,7 @@ LARGEST = {
 
 
 @method
+@forms("(self: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor")
 def uniform_(
     self: Tensor, from_: Any = 0.0, to: Any = 1.0, *, generator: Generator | None = None, **kwargs: Any
 ) -> Tensor:
@@ -516,6 +518,11 @@ LOWEST = -(2**63)
 
 
 @method
+@forms(
+    "(self: Tensor, *, generator: Generator | None = None) -> Tensor",
+    "(self: Tensor, to: int, *, generator: Generator | None = None) -> Tensor",
+    "(self: Tensor, from_: int, to: int | None, *, generator: Generator | None = None) -> Tensor",
+)
 def random_(
     self: Tensor, from_: Any = _MISSING, to: Any = _MISSING, *, generator: Generator | None = None, **kwargs: Any
 ) -> Tensor:

@@ -30,6 +30,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "Generator": ("rushlight._engine.random", "Generator"),
     "DeviceLike": ("rushlight._typing", "DeviceLike"),
     "Index": ("rushlight._typing", "Index"),
+    "Number": ("rushlight._typing", "Number"),
     "Scalar": ("rushlight._typing", "Scalar"),
     "ndarray": ("numpy", "ndarray"),
     "RemovableHandle": ("rushlight._base.handles", "RemovableHandle"),

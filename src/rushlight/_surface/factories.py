@@ -11,6 +11,7 @@ from rushlight._engine.creation import as_shape, finish, generate, like_strides,
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._prims import build, prim
 from rushlight._surface.registry import composite
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, DType
@@ -56,6 +57,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
 
     known = new_plan_table()  # sizes -> spec of the default dtype
 
+    @forms("(*size: int, **options: Factory) -> Tensor", "(size: Sequence[int], *, **options: Factory) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
         if not kwargs and not STATE.word & INFERENCE:
             try:
@@ -130,6 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 @composite("full")
+@forms("(size: int | Sequence[int], fill_value: Scalar | Tensor, *, **options: Factory) -> Tensor")
 def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     """A tensor of this size, filled with one number, whose type gives the dtype."""
     dtype, device, requires_grad, out = _options(kwargs, "full")
@@ -140,6 +143,10 @@ def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
 
 
 def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
+    @forms(
+        "(self: Tensor, *size: int, **options: Like) -> Tensor",
+        "(self: Tensor, size: Sequence[int], *, **options: Like) -> Tensor",
+    )
     def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
                pin_memory: bool = False, **kwargs: Any) -> Tensor:
         shape = _size(size, kwargs)
@@ -171,6 +178,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 
 
 @composite("empty_strided")
+@forms("(size: Sequence[int], stride: Sequence[int], *, **options: Like) -> Tensor")
 def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
     """Uninitialised memory with these strides."""
     dtype, device, requires_grad, _ = _options(kwargs, "empty_strided")
@@ -202,6 +210,10 @@ def _range_dtype(values: Sequence[Any]) -> DType:
 
 
 @composite("arange")
+@forms(
+    "(end: Scalar, *, **options: Factory) -> Tensor",
+    "(start: Scalar, end: Scalar, step: Scalar = 1, *, **options: Factory) -> Tensor",
+)
 def arange(*args: Any, **kwargs: Any) -> Tensor:
     """`arange(end)`, `arange(start, end, step=1)`: values start + i * step below end."""
     dtype, device, requires_grad, out = _options(kwargs, "arange")
@@ -250,6 +262,7 @@ def _ramp(spec: Spec, start: Any, step: Any) -> Tensor:
 
 
 @composite("linspace")
+@forms("(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, *, **options: Factory) -> Tensor")
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """`steps` values evenly from start to end, both included; the second half is counted from the end, as PyTorch does."""
     dtype, device, requires_grad, out = _options(kwargs, "linspace")
@@ -288,6 +301,9 @@ def _spaced(spec: Spec, start: Any, end: Any, steps: int) -> Tensor:
 
 
 @composite("logspace")
+@forms(
+    "(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, base: float = 10.0, *, **options: Factory) -> Tensor",
+)
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """`base ** linspace(start, end, steps)`."""
     dtype, device, requires_grad, out = _options(kwargs, "logspace")
@@ -299,6 +315,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any
 
 
 @composite("range")
+@forms(
+    "(end: Scalar, *, **options: Factory) -> Tensor",
+    "(start: Scalar, end: Scalar, step: Scalar = 1, *, **options: Factory) -> Tensor",
+)
 def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Tensor:
     """Deprecated form of `arange` that includes the end."""
     if end is None:
@@ -309,6 +329,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
 
 
 @composite("eye")
+@forms("(n: int, m: int | None = None, *, **options: Factory) -> Tensor")
 def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
     dtype, device, requires_grad, out = _options(kwargs, "eye")
@@ -340,6 +361,7 @@ _triangle("triu_indices", lambda i, j, k: j - i >= k)
 
 
 @composite("scalar_tensor")
+@forms("(value: Scalar, *, **options: Like) -> Tensor")
 def scalar_tensor(value: Any, **kwargs: Any) -> Tensor:
     """A 0-dim tensor of the default dtype."""
     dtype, device, requires_grad, _ = _options(kwargs, "scalar_tensor")

@@ -14,7 +14,8 @@ from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.view import as_strided, view_dtype
-from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._ops.forms import forms
+from rushlight._surface.registry import SPACES, composite, function_of, row_named
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
@@ -40,6 +41,7 @@ def both(function: Any) -> Any:
 
 
 @method
+@forms("(self: Tensor) -> Size", "(self: Tensor, dim: int) -> int")
 def size(self: Tensor, dim: int | None = None) -> Any:
     """The shape, or one of its sizes."""
     shape = self._spec.shape
@@ -53,6 +55,7 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 
 
 @method
+@forms("(self: Tensor) -> tuple[int, ...]", "(self: Tensor, dim: int) -> int")
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps between neighbours in each dim, in elements."""
     if dim is None:
@@ -213,6 +216,7 @@ Tensor.numpy = convert.numpy_of  # type: ignore[attr-defined]
 
 
 @method
+@forms("(self: Tensor, dtype: Any = None, copy: bool | None = None) -> ndarray")
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     array = convert.numpy_of(self)
     return array if dtype is None else array.astype(dtype, copy=False)
@@ -289,6 +293,7 @@ def __contains__(self: Tensor, item: Any) -> bool:
 
 
 @method
+@forms("(self: Tensor, index: Index) -> Tensor")
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
         handled, made = _override(Tensor.__getitem__, self, index)  # type: ignore[attr-defined, misc]
@@ -298,6 +303,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 
 
 @method
+@forms("(self: Tensor, index: Index, value: Tensor | Scalar | Sequence[Any]) -> None")
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
     if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
         handled, _ = _override(Tensor.__setitem__, self, index, value)  # type: ignore[attr-defined, index]
@@ -312,12 +318,14 @@ def __delitem__(self: Tensor, index: Any) -> None:
 
 
 @both
+@forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes a whole dim."""
     return indexing.index_put_(input, indices, values, accumulate)
 
 
 @both
+@forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put_` on a copy: `input` stays as it is."""
     return indexing.index_put(input, indices, values, accumulate)
@@ -420,11 +428,20 @@ def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
 
 
 @method
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """On another device, in the words of the array API standard; there are no streams to choose from."""
+    if stream is not None:
+        raise ValueError(f"to_device: expected no stream, found {stream!r}")
+    return convert.to(self, Device(device) if isinstance(device, str) else device)
+
+
+@method
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """Raises: rushlight has no GPU yet."""
     return convert.to(self, Device("cuda") if device is None else device)
 
 
+@forms("(self: Tensor) -> str", "(self: Tensor, dtype: dtype | str | type, non_blocking: bool = False) -> Tensor")
 def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Without an argument the type's name (`torch.FloatTensor`), else a cast."""
     if dtype is None:
@@ -457,6 +474,10 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @method
+@forms(
+    "(self: Tensor, *sizes: int, memory_format: memory_format | None = None) -> Tensor",
+    "(self: Tensor, sizes: Sequence[int], *, memory_format: memory_format | None = None) -> Tensor",
+)
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Change the shape in place; new elements are undefined."""
     return convert.resize_(self, creation.as_shape(sizes))
@@ -496,6 +517,11 @@ Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-define
 
 
 @method
+@forms(
+    "(self: Tensor, *size: int) -> Tensor",
+    "(self: Tensor, size: Sequence[int]) -> Tensor",
+    "(self: Tensor, dtype: dtype) -> Tensor",
+)
 def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape, or the same bytes as another dtype (`x.view(torch.int32)`)."""
     dtype = size[0] if size else kwargs.get("dtype")
@@ -521,6 +547,7 @@ def _restride(name: str) -> None:
         return self
 
     change.__name__ = name + "_"
+    change.operator = row_named(name)  # type: ignore[attr-defined]
     change.__doc__ = f"`{name}` in place: shape and strides of this tensor change, its memory does not."
     setattr(Tensor, name + "_", change)
 
@@ -541,6 +568,9 @@ def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None
 
 
 @method
+@forms(
+    "(self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None) -> None",
+)
 def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
     """Add the gradient of this tensor with respect to the graph's leaves to their `.grad`."""
     api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
@@ -580,6 +610,7 @@ def retain_grad(self: Tensor) -> None:
 
 
 @method
+@forms("(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle")
 def register_hook(self: Tensor, hook: Any) -> Any:
     """`hook(grad)` runs when this tensor's gradient is ready and may replace it."""
     if not self._rg:
@@ -602,6 +633,7 @@ def register_hook(self: Tensor, hook: Any) -> Any:
 
 
 @method
+@forms("(self: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle")
 def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> Any:
     """`hook(tensor)` runs after the gradient was added to this leaf's `.grad`."""
     if not self._rg:
@@ -648,6 +680,7 @@ def result_type(a: Any, b: Any) -> DType:
 
 
 @composite("broadcast_shapes", overridable=False)
+@forms("(*shapes: int | Sequence[int]) -> Size")
 def broadcast_shapes(*shapes: Sequence[int]) -> Size:
     """The common shape."""
     from rushlight._types.layout import broadcast_shapes as common

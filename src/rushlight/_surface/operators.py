@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import LazyMethod, binary_of, function_of, inplace_of, method_of
 
 __all__ = ["install_python_operators"]
@@ -34,21 +35,32 @@ def install_python_operators() -> None:
         for special, name in table.items():
             setattr(Tensor, special, LazyMethod(special, make, name))
     Tensor.__invert__ = _invert  # type: ignore[attr-defined, operator]
-    Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined, operator]
-    Tensor.__hash__ = lambda self: id(self)  # type: ignore[method-assign, assignment]
+    Tensor.__pos__ = _same  # type: ignore[attr-defined, operator]
+    Tensor.__hash__ = _identity  # type: ignore[method-assign, assignment]
     Tensor.__rtruediv__ = Tensor.__rdiv__ = _divide_number  # type: ignore[attr-defined]
 
 
-def _divide_number(self: Tensor, other: Any) -> Any:
+def _same(self: Tensor) -> Tensor:
+    """`+x`."""
+    return self
+
+
+def _identity(self: Tensor) -> int:
+    """Tensors are keys by identity: equality is element by element."""
+    return id(self)
+
+
+@forms("(self: Tensor, other: Scalar) -> Tensor")
+def _divide_number(self: Tensor, other: Any) -> Tensor:
     """`2 / x`: PyTorch multiplies by the reciprocal."""
-    return binary_of("mul")(function_of("reciprocal")(self), other)
+    return binary_of("mul")(function_of("reciprocal")(self), other)  # type: ignore[no-any-return]
 
 
-def _invert(self: Tensor) -> Any:
+def _invert(self: Tensor) -> Tensor:
     """`~x`."""
     if self._spec.dtype.kind in "fc":
         raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
-    return method_of("bitwise_not")(self)
+    return method_of("bitwise_not")(self)  # type: ignore[no-any-return]
 
 
 def _reversed(name: str) -> Any:

@@ -25,6 +25,7 @@ from rushlight._engine.sampling import (
 )
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
@@ -102,6 +103,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
             method(made, generator=generator)
         return made if not requires_grad and not state.word & INFERENCE else finish(made, requires_grad)
 
+    @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
         if kwargs or not size or state.word & (INFERENCE | FUNCTION_MODE):
             return full(*size, **kwargs)
@@ -208,6 +210,10 @@ _RANDINTS = new_plan_table()
 
 
 @composite("randint", overridable=False)
+@forms(
+    "(high: int, size: Sequence[int], *, **options: Random) -> Tensor",
+    "(low: int, high: int, size: Sequence[int], *, **options: Random) -> Tensor",
+)
 def randint(*args: Any, **kwargs: Any) -> Tensor:
     """Integers from [low, high): `randint(low=0, high, size, *, generator=None, out=None, dtype=torch.int64, ...)`.
 
@@ -261,6 +267,10 @@ def _randint(
 
 @composite("randint_like", overridable=False)
 @overridable
+@forms(
+    "(input: Tensor, high: int, *, memory_format: memory_format | None = None, **options: Like) -> Tensor",
+    "(input: Tensor, low: int, high: int, *, memory_format: memory_format | None = None, **options: Like) -> Tensor",
+)
 def randint_like(
     input: Tensor, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
     memory_format: Any = None, generator: Generator | None = None, **kwargs: Any,
@@ -278,6 +288,7 @@ _RANDPERMS = new_plan_table()
 
 
 @composite("randperm", overridable=False)
+@forms("(n: int, *, **options: Random) -> Tensor")
 def randperm(n: Any, **kwargs: Any) -> Tensor:
     """A random permutation of 0 .. n-1: `randperm(n, *, generator=None, out=None, dtype=torch.int64, ...)`.
 
@@ -335,6 +346,11 @@ def _check_fits(n: int, dtype: DType) -> None:
 
 @composite("normal", overridable=False)
 @overridable
+@forms(
+    "(mean: Tensor, std: Tensor | float = 1, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor",
+    "(mean: float, std: Tensor, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor",
+    "(mean: float, std: float, size: Sequence[int], *, **options: Random) -> Tensor",
+)
 def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: DType | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,

@@ -15,7 +15,7 @@ from rushlight._engine.call import OVERRIDE, Caller, InplaceCaller, make_binary,
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
-__all__ = ["SPACES", "Space", "composite", "function_of", "install_operators", "method_of", "row_of"]
+__all__ = ["SPACES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
 
 
 class Space(MutableMapping[str, Any]):
@@ -201,8 +201,13 @@ def row_of(value: Any) -> tuple[str, Operator] | None:
         for name, each in made.items():
             if each is value:
                 return kind, OPERATORS[name]
-    row = getattr(value, "operator", None)
+    row = getattr(value, "operator", None) or getattr(getattr(value, "__wrapped__", None), "operator", None)
     return ("function", row) if isinstance(row, Operator) else None
+
+
+def row_named(name: str) -> Operator | None:
+    """The row that has this public name, its own or another."""
+    return next((op for op in OPERATORS.values() if name == op.public or name in op.aliases), None)
 
 
 def binary_of(name: str) -> Callable[[Any, Any], Any]:

@@ -24,10 +24,10 @@ _BY_NAME = {
     "dtype": "dtype | None", "device": "DeviceLike", "layout": "layout | None", "memory_format": "memory_format | None", "generator": "Generator | None",
     "requires_grad": "bool", "pin_memory": "bool", "keepdim": "bool",
 }  # fmt: skip
-FACTORY = (
-    "out: Tensor | None = None, dtype: dtype | None = None, layout: layout | None = None, device: DeviceLike = None, "
-    "pin_memory: bool = False, requires_grad: bool = False"
-)
+# What `**options: Factory` and its kin stand for in a form: the keywords that functions which make tensors have in common.
+_LIKE = "dtype: dtype | None = None, layout: layout | None = None, device: DeviceLike = None, pin_memory: bool = False, requires_grad: bool = False"
+_FACTORY = f"out: Tensor | None = None, {_LIKE}"
+_OPTIONS = {"Like": _LIKE, "Factory": _FACTORY, "Random": f"generator: Generator | None = None, {_FACTORY}"}
 
 
 class Parameter:
@@ -64,10 +64,11 @@ class Form:
     def as_method(self, names: Names, name: str) -> Form:
         """The form without its first parameter, which is the tensor itself; what ends in `_` returns that tensor."""
         rest = self.parameters[1:] if self.parameters and not self.parameters[0].star else self.parameters
+        rest = rest[1:] if rest and rest[0].name == "/" else rest
         result = self.result
         if name.endswith("_") and not name.endswith("__") and result == names.word("Tensor"):
             result = names.word("Self")
-        return Form([Parameter("self", ""), *[p for p in rest if p.name != "self"]], result)
+        return Form([Parameter("self", ""), *[p for p in rest if p.name not in ("self", "out")]], result)  # methods take no `out=`
 
 
 # ***** from the operator table *****
@@ -176,7 +177,9 @@ def _known(name: str, names: Names, result: str) -> str:
 
 def _parsed(text: str, context: str, names: Names) -> Form:
     """A form in Python's notation."""
-    tree = ast.parse(f"def form{text.replace('**options: Factory', FACTORY)}: ...").body[0]
+    for word, options in _OPTIONS.items():
+        text = text.replace(f"**options: {word}", options)
+    tree = ast.parse(f"def form{text}: ...").body[0]
     assert isinstance(tree, ast.FunctionDef)
 
     def one(argument: ast.arg, default: Any = None, keyword_only: bool = False, star: str = "") -> Parameter:
@@ -187,6 +190,8 @@ def _parsed(text: str, context: str, names: Names) -> Form:
     plain = [*a.posonlyargs, *a.args]
     defaults = [*[None] * (len(plain) - len(a.defaults)), *a.defaults]
     made = [one(p, d) for p, d in zip(plain, defaults, strict=True)]
+    if a.posonlyargs:
+        made.insert(len(a.posonlyargs), Parameter("/", ""))
     if a.vararg is not None:
         made.append(one(a.vararg, star="*"))
     made += [one(p, d, True) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]

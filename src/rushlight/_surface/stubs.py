@@ -44,6 +44,7 @@ from numpy import ndarray as _ndarray
 from rushlight._engine.tensor import Tensor as _Tensor
 from rushlight._types.device import Device as _Device
 
+Number: _TypeAlias = _Union[_int, _float, _bool]
 Scalar: _TypeAlias = _Union[_int, _float, _bool, _complex]
 DeviceLike: _TypeAlias = _Union[_Device, _str, _int, None]
 Index: _TypeAlias = _Union[_SupportsIndex, None, slice, _EllipsisType, _Tensor, _ndarray, _Sequence[_Any]]
@@ -147,7 +148,10 @@ def function_forms(value: Any, names: Names) -> list[Form]:
     row = row_of(value)
     if row is None or row_is_wrapped(value):
         return python_forms(value, names)
-    return operator_forms(row[1], names, inplace=row[0] == "inplace", inplace_flag=getattr(value, "inplace_flag", False))
+    flags = vars(inspect.unwrap(value)) if inspect.isfunction(value) else {}
+    return operator_forms(
+        row[1], names, inplace=row[0] == "inplace", inplace_flag=flags.get("inplace_flag", False), out=flags.get("takes_out")
+    )
 
 
 def row_is_wrapped(value: Any) -> bool:

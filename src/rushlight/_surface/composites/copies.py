@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine import convert
@@ -10,7 +10,8 @@ from rushlight._engine.autograd.node import Node
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make
 from rushlight._engine.view import link_view
-from rushlight._surface.registry import composite, function_of
+from rushlight._ops.forms import forms
+from rushlight._surface.registry import composite, function_of, row_named
 from rushlight._types.spec import Spec
 
 __all__: list[str] = []
@@ -31,6 +32,7 @@ def _copy_of(name: str, make_view: Callable[..., Any]) -> None:
         return convert.call("clone_contiguous", found) if out is None else _into(out, found)
 
     function.__doc__ = f"`{name.removesuffix('_copy')}` as a copy."
+    function.operator, function.takes_out = row_named(name.removesuffix("_copy")), True  # type: ignore[attr-defined]
     composite(name, method=name == "narrow_copy")(function)
 
 
@@ -56,24 +58,29 @@ _copy_of("view_as_complex_copy", lambda input: view_as_complex(input))
 
 
 @composite("unsafe_chunk", method=True)
-def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk`."""
     return function_of("chunk")(input, chunks, dim)
 
 
 @composite("unsafe_split", method=True)
-def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> Any:
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`split`."""
     return function_of("split")(input, split_size, dim)
 
 
 @composite("unsafe_split_with_sizes", method=True)
-def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> Any:
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """`split_with_sizes`."""
     return function_of("split_with_sizes")(input, split_sizes, dim)
 
 
 @composite("tensor_split", method=True)
+@forms(
+    "(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]",
+    "(input: Tensor, *, sections: int, dim: int = 0) -> tuple[Tensor, ...]",
+    "(input: Tensor, *, indices: Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]",
+)
 def tensor_split(
     input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, sections: Any = None, indices: Any = None
 ) -> Any:

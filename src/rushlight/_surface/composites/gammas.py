@@ -10,6 +10,7 @@ from rushlight._base.lazy import numpy as np
 from rushlight._engine.call import result_type_of
 from rushlight._engine.hosted import hosted
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.promotion import default_dtype, number_dtype, result_type
@@ -107,6 +108,7 @@ def _incomplete(name: str, upper: bool) -> None:
         slope = T["exp"]((a - 1.0) * T["log"](x) - x - T["lgamma"](a))
         return [None, -(grads[0] * slope) if upper else grads[0] * slope]
 
+    @forms("(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor")
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
         for place, (word, v) in enumerate((("input", input), ("other", other)), 1):
             if not isinstance(v, Tensor):
@@ -145,6 +147,7 @@ def _recurrence(x: Any, n: Any, first: Callable[[Any], Any], step: Callable[[Any
 
 
 def _polynomial(name: str, first: Callable[[Any], Any], step: Callable[[Any, Any, Any, int], Any], doc: str) -> None:
+    @forms("(input: Tensor | Scalar, n: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor")
     def function(input: Any, n: Any, *, out: Any = None) -> Any:
         if not isinstance(input, Tensor) and not isinstance(n, Tensor):
             raise TypeError(
@@ -186,6 +189,7 @@ _polynomial(
 
 
 @composite("frexp", method=True)
+@forms("(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.frexp")
 def frexp(input: Tensor, *, out: Any = None) -> Any:
     """(mantissa, exponent) with input = mantissa * 2^exponent and 0.5 <= |mantissa| < 1."""
     if not input._spec.dtype.is_floating_point:

@@ -7,6 +7,7 @@ from typing import Any
 from rushlight._engine import convert
 from rushlight._engine.creation import as_shape
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import broadcast_shapes
@@ -149,18 +150,21 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @composite("atleast_1d")
+@forms("(tensor: Tensor, /) -> Tensor", "(*tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_1d(*tensors: Any) -> Any:
     """0-dim tensors get one dim."""
     return _at_least(tensors, lambda t: t.reshape(1) if t._spec.ndim == 0 else t)
 
 
 @composite("atleast_2d")
+@forms("(tensor: Tensor, /) -> Tensor", "(*tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_2d(*tensors: Any) -> Any:
     """Fewer than two dims become two."""
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t)
 
 
 @composite("atleast_3d")
+@forms("(tensor: Tensor, /) -> Tensor", "(*tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_3d(*tensors: Any) -> Any:
     """Fewer than three dims become three."""
     def grow(t: Any) -> Any:
@@ -214,6 +218,8 @@ def _window(name: str, coefficients: Any) -> None:
             made = convert.call("cosine_window_core", window_length, periodic, coefficients(*args, **kwargs), kind)
         return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
 
+    extra = "alpha: float = 0.54, beta: float = 0.46, " if name == "hamming_window" else ""
+    forms(f"(window_length: int, periodic: bool = True, {extra}*, **options: Like) -> Tensor")(function)
     function.__doc__ = f"The {name.removesuffix('_window')} window of this length; periodic for spectral analysis."
     composite(name)(function)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight._engine import convert, dynamic
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64
 from rushlight._types.layout import broadcast_shapes, numel, wrap_dim
@@ -459,6 +460,12 @@ def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> A
 
 
 @composite("unique", method=True)
+@forms(
+    "(input: Tensor, sorted: bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
+    "(input: Tensor, sorted: bool = True, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",
+    "(input: Tensor, sorted: bool = True, return_inverse: Literal[False] = False, *, return_counts: Literal[True], dim: int | None = None) -> tuple[Tensor, Tensor]",
+    "(input: Tensor, sorted: bool = True, *, return_inverse: Literal[True], return_counts: Literal[True], dim: int | None = None) -> tuple[Tensor, Tensor, Tensor]",
+)
 def unique(
     input: Tensor,
     sorted: bool = True,
@@ -476,6 +483,12 @@ def unique(
 
 
 @composite("unique_consecutive", method=True)
+@forms(
+    "(input: Tensor, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
+    "(input: Tensor, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",
+    "(input: Tensor, return_inverse: Literal[False] = False, *, return_counts: Literal[True], dim: int | None = None) -> tuple[Tensor, Tensor]",
+    "(input: Tensor, *, return_inverse: Literal[True], return_counts: Literal[True], dim: int | None = None) -> tuple[Tensor, Tensor, Tensor]",
+)
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:

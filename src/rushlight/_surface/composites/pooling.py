@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite, function_of
 
 __all__: list[str] = []
@@ -13,6 +14,10 @@ __all__: list[str] = []
 def _max_pool(n: int) -> None:
     with_indices, values = f"max_pool{n}d_with_indices", f"max_pool{n}d_values"
 
+    @forms(
+        "(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor",
+        "(input: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]",
+    )
     def function(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
                  return_indices: bool = False) -> Any:  # fmt: skip
         if isinstance(stride, (list, tuple)) and not stride:
@@ -25,6 +30,10 @@ def _max_pool(n: int) -> None:
 
 
 def _adaptive_max_pool(n: int) -> None:
+    @forms(
+        "(input: Tensor, output_size: int | Sequence[int | None], return_indices: Literal[False] = False) -> Tensor",
+        "(input: Tensor, output_size: int | Sequence[int | None], return_indices: Literal[True]) -> tuple[Tensor, Tensor]",
+    )
     def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         found = function_of(f"adaptive_max_pool{n}d_with_indices")(input, output_size)
         return found if return_indices else found[0]
@@ -39,6 +48,7 @@ for _n in (1, 2, 3):
 
 
 @composite("adaptive_max_pool1d", spaces=("torch",))
+@forms("(input: Tensor, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]")
 def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
     """(values, indices), as `torch.adaptive_max_pool1d` returns them."""
     return function_of("adaptive_max_pool1d_with_indices")(input, output_size)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._engine import convert, dynamic
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
 
 __all__: list[str] = []
@@ -32,6 +33,11 @@ def _extreme(name: str) -> None:
         found = torch_call(name + "_all", input)
         return found if out is None else out.copy_(found)
 
+    forms(
+        "(input: Tensor, *, out: Tensor | None = None) -> Tensor",
+        "(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor",
+        f"(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.{name}",
+    )(function)
     function.__doc__ = (
         f"`{name}(input)`: the {whole[1:]}imum of all; `{name}(input, dim, keepdim=False)`: (values, indices) along a dim; `{name}(input, other)`: "
         "of two tensors, element by element."
@@ -51,6 +57,10 @@ _extreme("min")
 
 
 @composite("nonzero", method=True)
+@forms(
+    "(input: Tensor, *, out: Tensor | None = None, as_tuple: Literal[False] = False) -> Tensor",
+    "(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]",
+)
 def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
     """Coordinates of what is not zero: (count, ndim), or one tensor per dim with `as_tuple`."""
     if as_tuple:
@@ -79,6 +89,10 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
 
 
 @composite("where", method="_where_function")
+@forms(
+    "(condition: Tensor) -> tuple[Tensor, ...]",
+    "(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor",
+)
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """`input` where the condition holds, else `other`; with the condition alone, the coordinates where it holds."""
     if input is None and other is None:

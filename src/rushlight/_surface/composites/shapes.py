@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._engine import convert
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
 from rushlight._types.layout import infer_size, view_strides, wrap_dim
 
@@ -13,6 +14,7 @@ __all__: list[str] = []
 
 
 @composite("reshape", method=True)
+@forms("(input: Tensor, *shape: int) -> Tensor", "(input: Tensor, shape: Sequence[int]) -> Tensor")
 def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
     if "shape" in kwargs:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._engine import convert
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import composite, function_of
 
@@ -30,6 +31,13 @@ def _spread(name: str) -> None:
             kwargs["correction"] = int(unbiased)
         return function_of(name)(input, *args, **kwargs)
 
+    several = name.endswith("_mean")
+    result, out = ("tuple[Tensor, Tensor]", "") if several else ("Tensor", ", out: Tensor | None = None")
+    forms(
+        f"(input: Tensor, dim: int | Sequence[int] | None = None, *, correction: Scalar | None = 1, keepdim: bool = False{out}) -> {result}",
+        f"(input: Tensor, dim: int | Sequence[int] | None, unbiased: bool, keepdim: bool = False{', *' + out if out else ''}) -> {result}",
+        f"(input: Tensor, unbiased: bool) -> {result}",
+    )(function)
     function.__doc__ = OPERATORS[name].doc
     composite(name, method=name in ("var", "std"))(function)
 
@@ -40,6 +48,10 @@ for _name in ("var", "std", "var_mean", "std_mean"):
 
 
 @composite("median", method=True)
+@forms(
+    "(input: Tensor) -> Tensor",
+    "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.median",
+)
 def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of all, or (values, indices) along a dim."""
     extra = {} if out is None else {"out": out}
@@ -49,6 +61,7 @@ def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = 
 
 
 @composite("sum_to_size", spaces=(), method=True)
+@forms("(self: Tensor, *size: int) -> Tensor", "(self: Tensor, size: Sequence[int]) -> Tensor")
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over the dims that were broadcast from `size`."""
     from rushlight._engine.creation import as_shape
