@@ -13,6 +13,7 @@ from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, ma
 from rushlight._graph.core import Graph
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
+from rushlight._types.layout import numel, overlaps_itself
 from rushlight._types.spec import Spec
 
 __all__ = ["as_strided", "layout_of", "layout_plan", "link_view", "view_plan"]
@@ -196,17 +197,26 @@ def pairs_of(spec: Spec) -> Spec:
 
 
 def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
-    """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies."""
+    """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies.
+
+    The view may begin before the base (what lies outside of the base is dropped); elements of the base that share a place share its gradient.
+    """
     from rushlight._engine.autograd.engine import OPS
 
+    first = max(0, -offset)  # where the base begins in the memory that both span
     span = max(
-        [offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)]
-        + [1 + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True))]
+        [first + offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)]
+        + [first + 1 + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True))]
     )
     memory = OPS["zeros"]((span,), dtype=base.dtype, device=base.device)
-    dense = OPS["as_strided_index"](shape, strides, offset)
+    dense = OPS["as_strided_index"](shape, strides, first + offset)
     memory = OPS["index_put"](memory, (dense,), OPS["reshape"](grad, (-1,)), True)
-    return as_strided(memory, base.shape, base.strides, 0)
+    if overlaps_itself(base.shape, base.strides):
+        places = OPS["as_strided_index"](base.shape, base.strides, first)
+        ones = OPS["zeros"]((numel(base.shape),), dtype=base.dtype, device=base.device) + 1
+        count = OPS["index_put"](OPS["zeros"]((span,), dtype=base.dtype, device=base.device), (places,), ones, True)
+        memory = memory / count
+    return as_strided(memory, base.shape, base.strides, first)
 
 
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:

@@ -469,6 +469,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
           spaces=("special",), method=False, node="SpecialXlog1PyBackward0")  # fmt: skip
 def xlog1py(x: Any, y: Any) -> Any:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
+    refuse(y, "xlog1py_cpu", "c")
     return _x_times(*pair(x, y), lambda v: prim.log1p(v))
 
 

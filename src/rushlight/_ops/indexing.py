@@ -297,6 +297,22 @@ def _identity(dtype: Any, reduce: str) -> Any:
     return {"sum": 0, "mean": 0, "prod": 1, "amax": lowest(dtype), "amin": highest(dtype)}[reduce]
 
 
+@operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0")
+def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
+    """`input` with src at the given places, counted row by row."""
+    flat = prim.scatter(build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set")
+    return build.reshape(flat, x.shape)
+
+
+@as_strided_scatter_core.gradient
+def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
+    """PyTorch's choice, which is no slope: `input` gets the gradient of the places that src covers, and nothing elsewhere."""
+    flat = build.reshape(ct, (numel(ct.shape),))
+    covered = prim.gather(flat, places, dim=0)
+    kept = prim.scatter(build.zeros_like(flat), places, covered, dim=0, reduce="set")
+    return build.reshape(kept, x.shape), None, build.reshape(covered, src.shape)
+
+
 @operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out=True,
           inplace=True, inplace_spaces=())  # fmt: skip
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
@@ -368,7 +384,7 @@ def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int
         zero = build.eq(value, 0.0)
         others = build.select(zero, zeros - 1, zeros)
         kept = rest / build.select(zero, 1.0, value)
-        return build.select(build.eq(others, 0), grad * kept, 0.0)
+        return build.select(build.eq(others, 0), grad * build.conj(kept), 0.0)
 
     at = [prim.gather(v, places, dim=dim) for v in (zeros, rest, grad)]
     return slope(x, zeros, rest, grad) if include_self else grad, slope(source, *at)

@@ -10,7 +10,7 @@ import math
 import warnings
 from typing import Any
 
-from rushlight._ops.bodies import along, dims_of, is_weak, pair, reduce_dims, spread, wrap
+from rushlight._ops.bodies import along, dims_of, is_weak, pair, reduce_dims, refuse, spread, wrap
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -198,6 +198,7 @@ def nll_loss(
 ) -> Any:
     """Minus the log probability of the target's class; classes lie along dim 1 (dim 0 of a single sample)."""
     reduction = reduction_of(size_average, reduce, reduction)
+    refuse(x, "nll_loss_out_frame", "c")
     dim = _classes(x, target, weight, "nll_loss")
     classes, counts = _targets(x, target, dim, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
@@ -257,6 +258,7 @@ def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_in
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     reduction = reduction_of(size_average, reduce, reduction)
+    refuse(x, "log_softmax_lastdim_kernel_impl", "c")
     if _is_soft(x, target):
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
     dim = _classes(x, target, weight, "cross_entropy")

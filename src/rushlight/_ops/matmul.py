@@ -295,9 +295,9 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
 @linear.gradient
 def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
     if len(weight.shape) == 1:
-        spread = prim.broadcast(weight, shape=x.shape, dims=(len(x.shape) - 1,))
+        spread = build.conj(prim.broadcast(weight, shape=x.shape, dims=(len(x.shape) - 1,)))
         wider = build.broadcast_to(build.expand_dims(wide(ct), (len(ct.shape),)), x.shape)
-        to_weight = build.sum_to(wider * wide(x), weight.shape)
+        to_weight = build.sum_to(wider * build.conj(wide(x)), weight.shape)
         to_bias = None if bias is None else build.sum_to(wide(ct), bias.shape)
         return narrow(wider * wide(spread), x.dtype), narrow(to_weight, weight.dtype), to_bias
     rows = numel(x.shape[:-1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import HALF, as_float, epsilon, given_dtype, narrow, onto, reduce_dims, spread, wide
+from rushlight._ops.bodies import HALF, as_float, epsilon, given_dtype, narrow, onto, reduce_dims, refuse, spread, wide
 from rushlight._ops.reduce import count_of, vector_norm_body
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -69,6 +69,7 @@ def _like_rows(parameter: Any, x: Any) -> Any:
           promote="opmath", spaces=("torch", "nn.functional"), method=False, node="NativeLayerNormBackward0")  # fmt: skip
 def layer_norm(x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Each trailing block of `normalized_shape` with mean 0 and variance 1, times weight, plus bias."""
+    refuse(x, "LayerNormKernelImpl", "c")
     dims = _trailing("layer_norm", x, normalized_shape, weight, bias)
     apart, middle, _, scale = _statistics(x, dims, eps)
     y = apart * spread(scale, x.shape, dims)
@@ -154,6 +155,7 @@ def _affine_shapes(x: Any, *parameters: Any) -> None:
           spaces=("torch", "nn.functional"), method=False, node="NativeGroupNormBackward0")  # fmt: skip
 def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float) -> Any:
     """Each group of channels of each sample with mean 0 and variance 1, then weight and bias for each channel."""
+    refuse(x, "GroupNormKernelImpl", "c")
     split, dims = _grouped(x, num_groups)
     _affine_shapes(x, weight, bias)
     apart, middle, _, scale = _statistics(split, dims, eps)
@@ -208,6 +210,7 @@ def batch_norm_train(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
     Returns also the mean and the unbiased variance of each channel, for the running statistics; they carry no gradient.
     """
+    refuse(x, "batch_norm", "c")
     _channel_check(x, weight=weight, bias=bias)
     dims = _per_channel(x)
     count = count_of(x, dims)
@@ -236,6 +239,7 @@ def batch_norm_eval(x: Any, running_mean: Any, running_var: Any, weight: Any, bi
     """Each channel (dim 1) normalised by given statistics, then weight and bias."""
     if x.shape == (0,):
         return x
+    refuse(x, "batch_norm", "c")
     _channel_check(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     scale = prim.rsqrt(build.convert(running_var, x.dtype) + eps)
     if weight is not None:
@@ -261,6 +265,7 @@ def instance_norm_core(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
     Returns also the mean and unbiased variance of each channel, averaged over the batch; they carry no gradient.
     """
+    refuse(x, "batch_norm", "c")
     dims = tuple(range(2, len(x.shape)))
     count = count_of(x, dims)
     apart, middle, variance, scale = _statistics(x, dims, eps)

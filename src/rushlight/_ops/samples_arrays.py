@@ -214,6 +214,7 @@ give("scatter", Call(Draw(3, 4), 0, PLACES, Draw(2, 4)), Call(Draw(3, 4), 0, PLA
 give("scatter_add", Call(Draw(3, 4), 0, index(5, 4, below=3), Draw(5, 4)))
 give("scatter_reduce", *[Call(Draw(3, 4), 0, index(5, 4, below=3), Draw(5, 4, low=0.3, high=2), how, include_self=own)
                          for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)])  # fmt: skip
+give("as_strided_scatter_core", Call(X, Draw(4, dtype=INT64, values=[1, 2, 5, 6]), Draw(2, 2)))
 give("index_add", Call(X, 0, index(5, below=3), Draw(5, 4)), Call(X, 1, index(2, below=4), Draw(3, 2), alpha=0.5))
 give("index_copy", Call(X, 0, Draw(2, dtype=INT64, values=[2, 0]), Draw(2, 4)))
 give("index_fill", Call(X, 1, index(2, below=4), 3.0), Call(X, 0, index(2, below=3), Draw()))
@@ -302,3 +303,9 @@ give("grid_sampler_2d", Call(_IMAGE, _GRID, 2, 0, True))
 give("grid_sampler_3d", Call(Draw(1, 1, 2, 3, 2), Draw(1, 2, 1, 2, 3, low=-1.1, high=1.1), 0, 1, False))
 give("affine_grid", Call(Draw(2, 2, 3), (2, 3, 4, 5), False))
 give("affine_grid_generator", Call(Draw(2, 2, 3), (2, 3, 4, 5), True), Call(Draw(1, 3, 4), (1, 1, 2, 3, 1), False))
+for _n in (2, 3):
+    give(
+        f"fractional_max_pool{_n}d_core",
+        Call(Draw(1, 2, *(5, 6, 4)[-_n:]), 2, (3, 2, 2)[-_n:], Draw(1, 2, _n, low=0.05, high=0.95)),
+        Call(Draw(2, *(4, 4, 5)[-_n:]), (1, 2, 3)[-_n:], 2, Draw(1, 2, _n, low=0.05, high=0.95)),
+    )

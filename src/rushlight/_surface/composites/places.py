@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine import convert, dynamic
-from rushlight._engine.call import result_type_of
 from rushlight._engine.modes import no_grad
+from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, INT32, INT64
@@ -134,14 +135,17 @@ def as_strided_scatter(
             "expected src to have a size equal to the slice of self. "
             f"src size = {list(src._spec.shape)}, slice size = {list(places._spec.shape)}"
         )
-    flat = convert.call("index_put_core", input.reshape(-1), (0,), [places.reshape(-1)], src.reshape(-1), False)  # type: ignore[attr-defined]
-    return flat.reshape(input._spec.shape)  # type: ignore[no-any-return]
+    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src)  # type: ignore[no-any-return]
 
 
 # ***** order statistics *****
 
 
 @composite("nanmedian", method=True)
+@forms(
+    "(input: Tensor) -> Tensor",
+    "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.nanmedian",
+)
 def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """`median` of the elements that are not NaN (NaN where there are none)."""
     if dim is None:
@@ -149,13 +153,13 @@ def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any
             return T["full"]((), float("nan"), dtype=input.dtype)
         return into(out, _nanmedian_along(input.reshape(-1), 0, False)[0])  # type: ignore[attr-defined]
     values, indices = _nanmedian_along(input, dim, keepdim)
-    if out is not None:
-        values, indices = into(out[0], values), into(out[1], indices)
-    return _named("nanmedian", values, indices)
+    return _named("nanmedian", (values, indices), out)
 
 
-def _named(name: str, values: Any, indices: Any) -> Any:
-    return result_type_of(name, ("values", "indices"))(values, indices)
+def _named(name: str, found: tuple[Any, Any], out: Any, fields: tuple[str, str] = ("values", "indices")) -> Any:
+    if out is None:
+        return result_type_of(name, fields)(found)
+    return result_type_of(name + OUT, fields)([into(o, v) for o, v in zip(out, found, strict=True)])
 
 
 def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
@@ -177,6 +181,9 @@ def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
 
 
 @composite("mode", method=True)
+@forms(
+    "(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.mode",
+)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """The most frequent value along dim (the least of several), and a place where it stands."""
     lines = input if input._spec.ndim else input.reshape(1)  # type: ignore[attr-defined]
@@ -197,9 +204,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None
     values, indices = (v.movedim(-1, at) if keepdim else v.squeeze(-1) for v in (values, indices))
     if not input._spec.ndim:
         values, indices = values.reshape(()), indices.reshape(())
-    if out is not None:
-        values, indices = into(out[0], values), into(out[1], indices)
-    return _named("mode", values, indices)
+    return _named("mode", (values, indices), out)
 
 
 # ***** slopes of sampled functions *****
@@ -266,6 +271,9 @@ def _second_order(y0: Any, y1: Any, y2: Any, a: Any, b: Any) -> Any:
 
 
 @composite("histogram", method=True)
+@forms(
+    "(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False, out: tuple[Tensor, Tensor] | None = None) -> return_types.histogram",
+)
 def histogram(
     input: Tensor,
     bins: Any = 100,
@@ -293,9 +301,7 @@ def histogram(
     found = T["zeros"](count, dtype=input.dtype).scatter_add(0, place, share)
     if density:
         found = found / found.sum() / function_of("diff")(edges, 1, 0)
-    if out is not None:
-        found, edges = into(out[0], found), into(out[1], edges)
-    return result_type_of("histogram", ("hist", "bin_edges"))(found, edges)
+    return _named("histogram", (found, edges), out, ("hist", "bin_edges"))
 
 
 def _range_of(x: Tensor, given: Any) -> tuple[float, float]:
@@ -326,6 +332,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any =
 
 
 @composite("empty_permuted")
+@forms("(size: Sequence[int], physical_layout: Sequence[int], *, **options: Like) -> Tensor")
 def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     """Fresh memory whose dims lie in the order `physical_layout`, from outermost to innermost."""
     size, order = tuple(size), tuple(physical_layout)
