@@ -51,8 +51,8 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "amp", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization", "signal",
-    "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
+    "_C", "amp", "array_api", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
+    "signal", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
 ))  # fmt: skip
 _FROM_PAGES = {
     "explain": "_engine.explain", "autocast": "amp", "GradScaler": "amp",
@@ -69,6 +69,17 @@ __all__ = [
     "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "layout", "memory_format", "nan", "newaxis", "no_grad", "pi",
     "promote_types", "set_grad_enabled", "strided",
 ]  # fmt: skip
+
+
+def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The functions of the Python array API standard over tensors: `rushlight.array_api`."""
+    namespace = import_module("rushlight.array_api")
+    if api_version is not None and api_version not in namespace.VERSIONS:
+        raise ValueError(f"__array_namespace__: expected api_version one of {namespace.VERSIONS}, found {api_version!r}")
+    return namespace
+
+
+Tensor.__array_namespace__ = _array_namespace  # type: ignore[attr-defined]
 
 
 def __getattr__(name: str) -> Any:
