@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
+from rushlight._engine.results import result_name, result_type_of, with_out
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
@@ -32,6 +32,7 @@ from rushlight._types.spec import Spec
 __all__ = ["Caller", "InplaceCaller", "make_binary", "make_function", "make_inplace", "make_unary"]
 
 _STATE = STATE
+_new_tuple = tuple.__new__
 # Set by `_engine.override`: handles calls in which a subclass or a mode takes over.
 OVERRIDE: list[Any] = [None]
 
@@ -47,7 +48,7 @@ class Caller:
         self.result: Any = None
         names = [r for r in op.schema.results if r]
         if len(names) > 1:
-            self.result = result_type_of(op.schema.name.removesuffix('_dim').removesuffix('_core'), tuple(names))
+            self.result = result_type_of(result_name(op), tuple(names))
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Bind, find or make the plan, and run it."""
@@ -56,7 +57,7 @@ class Caller:
 
     def wrap(self, made: Any) -> Any:
         """The plan's result in the type that users get."""
-        return self.result(*made) if self.result is not None else made
+        return _new_tuple(self.result, made) if self.result is not None else made
 
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
         """The plan for these arguments and what to call it with."""
@@ -157,21 +158,6 @@ def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec]) -> s
         else:
             given[argument.name] = item.value if isinstance(item, Literal) else item
     return op.node_name(given)
-
-
-_RESULTS: dict[tuple[str, tuple[str, ...]], Any] = {}
-
-
-def result_type_of(name: str, fields: tuple[str, ...]) -> Any:
-    """The named tuple of an operator with several results, as `torch.return_types.max`."""
-    key = (name.replace(".", "_"), fields)
-    if key not in _RESULTS:
-        cls = namedtuple(key[0], fields)  # type: ignore[misc]
-        cls.__module__ = "torch.return_types"
-        cls.__repr__ = lambda self: f"torch.return_types.{key[0]}(\n" + ",\n".join(  # type: ignore[method-assign]
-            f"{f}={v!r}" for f, v in zip(fields, self, strict=True)) + ")"  # type: ignore[call-overload]
-        _RESULTS[key] = cls
-    return _RESULTS[key]
 
 
 def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
@@ -330,7 +316,7 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
         raise TypeError(f"{caller.name}(): expected {len(results)} tensors for out, got {len(outs)}")
     for tensor, result in zip(outs, results, strict=True):
         write_out(caller.name, tensor, result)
-    return outs[0] if not isinstance(out, (tuple, list)) else (caller.result(*outs) if caller.result is not None else tuple(outs))
+    return outs[0] if not isinstance(out, (tuple, list)) else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
 
 
 def write_out(name: str, out: Tensor, result: Tensor) -> None:

@@ -36,7 +36,7 @@ def _kinds(op: Operator) -> list[int]:
 def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[..., Any], wrap: Any) -> Callable[..., Any]:
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
-    `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` makes the result what users get, or is None.
+    `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None.
     """
     table = new_plan_table()
     state = STATE
@@ -115,7 +115,7 @@ def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[...,
             made = plan(*[args[i] for i in picks], *[kwargs[n] for n in names])
         else:
             made = plan(*[args[i] for i in picks])
-        return wrap(*made) if wrap is not None else made
+        return tuple.__new__(wrap, made) if wrap is not None else made
 
     def missed(key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if key is None or state.word & FUNCTION_MODE or "out" in kwargs or (len(args) > count and not last_static):
@@ -128,7 +128,7 @@ def make_dispatch(op: Operator, prepare: Callable[..., Any], slow: Callable[...,
             names = [p for p in picks if type(p) is str]
             table[key] = (plan, places, names) if places + names == picks else (plan, picks, None)
         made = plan(*inputs)
-        return wrap(*made) if wrap is not None else made
+        return tuple.__new__(wrap, made) if wrap is not None else made
 
     return call
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
-from rushlight._engine.call import result_type_of
 from rushlight._engine.hosted import hosted
+from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.tensor import Tensor
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
@@ -62,9 +62,9 @@ def _run(name: str, function: Any, why: str) -> Any:
 
 
 def _results(name: str, fields: tuple[str, ...], values: Any, out: Any) -> Any:
-    if out is not None:
-        values = [into(o, v) for o, v in zip(out, values, strict=True)]
-    return result_type_of(name, fields)(*values)
+    if out is None:
+        return result_type_of(name, fields)(values)
+    return result_type_of(name + OUT, fields)([into(o, v) for o, v in zip(out, values, strict=True)])
 
 
 def _eye(x: Any, size: int) -> Any:

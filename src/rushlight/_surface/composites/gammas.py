@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
-from rushlight._engine.call import result_type_of
 from rushlight._engine.hosted import hosted
+from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
@@ -201,4 +201,4 @@ def frexp(input: Tensor, *, out: Any = None) -> Any:
     found = hosted("FrexpBackward0", lambda a: tuple(np.frexp(a)), [input], gradient)
     if out is not None:
         found = [into(o, v) for o, v in zip(out, found, strict=True)]
-    return result_type_of("frexp", ("mantissa", "exponent"))(*found)
+    return result_type_of("frexp" + (OUT if out is not None else ""), ("mantissa", "exponent"))(found)

@@ -1,0 +1,86 @@
+"""The named tuples that functions with several results return, as `torch.return_types`.
+
+>>> import rushlight as torch
+>>> found = torch.max(torch.tensor([[1.0, 5.0], [7.0, 2.0]]), dim=1)
+>>> type(found) is torch.return_types.max, found.indices.tolist()
+(True, [1, 0])
+
+One name for each operator of the table whose results have names, and one for each composite below; with `_out` where results were written to
+`out=`.  A name is there when its function is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.results import OUT, result_name, result_type_of
+from rushlight._ops.table import OPERATORS
+from rushlight._surface.registry import SPACES
+
+# Composites: their fields.  `linalg_svd` is `linalg.svd`.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "frexp": ("mantissa", "exponent"),
+    "geqrf": ("a", "tau"),
+    "histogram": ("hist", "bin_edges"),
+    "histogramdd": ("hist", "bin_edges"),
+    "linalg_cholesky_ex": ("L", "info"),
+    "linalg_eig": ("eigenvalues", "eigenvectors"),
+    "linalg_eigh": ("eigenvalues", "eigenvectors"),
+    "linalg_inv_ex": ("inverse", "info"),
+    "linalg_ldl_factor": ("LD", "pivots"),
+    "linalg_ldl_factor_ex": ("LD", "pivots", "info"),
+    "linalg_lstsq": ("solution", "residuals", "rank", "singular_values"),
+    "linalg_lu": ("P", "L", "U"),
+    "linalg_lu_factor": ("LU", "pivots"),
+    "linalg_lu_factor_ex": ("LU", "pivots", "info"),
+    "linalg_qr": ("Q", "R"),
+    "linalg_slogdet": ("sign", "logabsdet"),
+    "linalg_solve_ex": ("result", "info"),
+    "linalg_svd": ("U", "S", "Vh"),
+    "lu_unpack": ("P", "L", "U"),
+    "mode": ("values", "indices"),
+    "nanmedian": ("values", "indices"),
+    "qr": ("Q", "R"),
+    "slogdet": ("sign", "logabsdet"),
+    "svd": ("U", "S", "V"),
+    "triangular_solve": ("solution", "cloned_coefficient"),
+}
+_NO_OUT = frozenset(("histogramdd",))
+
+
+def _fields() -> dict[str, tuple[str, ...]]:
+    """Name -> fields, of all functions that are there."""
+    torch, linalg = SPACES["torch"], SPACES["linalg"]
+
+    def exists(name: str) -> bool:
+        return name.removeprefix("linalg_") in linalg if name.startswith("linalg_") else name in torch
+
+    found = {name: fields for name, fields in _FIELDS.items() if exists(name)}
+    for op in OPERATORS.values():
+        if "(Tensor " in op.signature.rpartition("->")[2] and len(op.schema.results) > 1 and exists(result_name(op)):
+            found[result_name(op)] = tuple(op.schema.results)
+    return found
+
+
+def _all() -> list[str]:
+    fields = _fields()
+    return sorted([*fields, *[name + OUT for name in fields if name not in _NO_OUT]])
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name == "all_return_types":
+        value = [result_type_of(each, _fields()[each.removesuffix(OUT)]) for each in _all()]
+    elif name == "__all__":
+        value = ["all_return_types", *_all()]
+    else:
+        fields = _fields().get(name.removesuffix(OUT))
+        if fields is None or name.endswith(OUT) and name.removesuffix(OUT) in _NO_OUT:
+            raise AttributeError(f"rushlight.return_types has no {name!r}")
+        value = result_type_of(name, fields)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return ["all_return_types", *_all()]
