@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prepared"]
 
+_MATRICES = (("lapack",), ("permutation",))
 FEW = 256  # the most elements that are looked for one by one rather than by sorting all
 
 
@@ -53,6 +54,9 @@ def _rule(node: Node) -> Any:
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
     if name == "conv":
         return _conv_rule(node)
+    if node.prim.lower[1:] in _MATRICES:  # only QR is made of others, and all have rules for matrices without elements
+        whole = name != "qr" and all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1]))
+        return None if whole else node.prim.decompose
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
 
 

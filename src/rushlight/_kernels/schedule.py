@@ -26,7 +26,7 @@ __all__ = ["Copy", "Extern", "Schedule", "Special"]
 _JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that lie this far apart (else 8)
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
-STRIDED = frozenset({"dot"})  # library calls that take operands with strides; others get them row-major
+STRIDED = frozenset({"dot"})  # library calls that take operands with strides; others get them row-major (LAPACK: any, results too)
 MAX_STORES = 5  # outputs that one call can allocate
 
 
@@ -400,12 +400,13 @@ class Schedule:
         return value
 
     def _extern(self, node: Node, wanted: dict[int, list[int]]) -> None:
-        inputs = [self.as_source(x, node.prim.name not in STRIDED) for x in node.inputs]
+        lapack = node.prim.lower[1] == "lapack"
+        inputs = [self.as_source(x, node.prim.name not in STRIDED and not lapack) for x in node.inputs]
         outputs = []
         number = len(self.groups)
         for value in node.outputs:
             home = self._home(value, wanted)
-            if home is not None and home.strides != contiguous_strides(value.shape):
+            if home is not None and home.strides != contiguous_strides(value.shape) and not lapack:
                 home = None
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         self.groups.append(Extern(node, inputs, outputs))

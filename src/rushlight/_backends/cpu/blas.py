@@ -41,14 +41,15 @@ _SYSTEM = {
 class Blas:
     """A BLAS library: `path` (None: plain loops), `wide` (64-bit integers), `symbols` (addresses under our names)."""
 
-    __slots__ = ("_gate", "_library", "path", "symbols", "wide")
+    __slots__ = ("_gate", "_library", "_spelling", "path", "symbols", "wide")
 
     def __init__(self, library: Any, path: str | None) -> None:
         self._library, self.path, self.wide = library, path, False
+        self._spelling = ("", "")
         self.symbols: dict[str, int] = {}
         for prefix, suffix, wide in _SPELLINGS if library is not None else ():
             if hasattr(library, f"{prefix}cblas_sgemm{suffix}"):
-                self.wide = wide
+                self.wide, self._spelling = wide, (prefix, suffix)
                 self._collect(prefix, suffix)
                 break
         else:
@@ -71,6 +72,19 @@ class Blas:
         self.symbols["rl_blas_gate"] = ctypes.addressof(self._gate)
         if hasattr(os, "register_at_fork"):  # another thread may have been inside when the process was copied
             os.register_at_fork(after_in_child=lambda: ctypes.memset(self._gate, 0, ctypes.sizeof(self._gate)))
+
+    def routine(self, name: str) -> int:
+        """The address of a Fortran routine (`dpotrf`); RuntimeError where the library lacks it."""
+        import ctypes
+
+        prefix, suffix = self._spelling
+        function = None if self.path is None else getattr(self._library, f"{prefix}{name}_{suffix}", None)
+        if function is None:
+            raise RuntimeError(
+                f"linear algebra needs LAPACK's {name}: {self.path or 'no BLAS library was found'} "
+                "(RUSHLIGHT_BLAS_LIBRARY names another library)"
+            )
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
 
     @property
     def gated(self) -> bool:

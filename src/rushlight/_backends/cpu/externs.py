@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
@@ -88,4 +89,6 @@ def _allocate(step: ExternStep) -> Call:
     return run, None, []
 
 
-_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {"dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate}
+_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
+    "dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, **dict.fromkeys(LAPACK, lapack_call),
+}  # fmt: skip

@@ -1,0 +1,172 @@
+"""Orthogonal factors: reflections, and QR made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.errors import NotDifferentiableError
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import build
+from rushlight._prims.factor import batch_same, of_nothing
+from rushlight._prims.families import require
+from rushlight._prims.matrices import (
+    columns,
+    diagonal,
+    embed,
+    eye,
+    lead_dims,
+    mH,
+    rows,
+    scale_rows,
+    solve,
+    times,
+    tril,
+    triu,
+)  # fmt: skip
+from rushlight._prims.record import Aval, Primitive, not_differentiable, prim
+from rushlight._prims.samples import Samples, floats
+from rushlight._types.layout import numel
+
+__all__ = ["reflect"]
+
+# ***** reflections *****
+
+
+def _geqrf_spec(a: Any) -> list[Aval]:
+    require("geqrf", a, "fc")
+    return [(a.shape, a.dtype), ((*lead_dims("geqrf", a), min(a.shape[-2:])), a.dtype)]
+
+
+def _geqrf(a: Any) -> tuple[Any, Any]:
+    if not a.size:
+        return a.copy(), np.zeros((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
+    turned, tau = np.linalg.qr(a, "raw")
+    return np.ascontiguousarray(np.swapaxes(turned, -1, -2)), tau
+
+
+def _geqrf_samples() -> Samples:
+    for dtype in ("float64", "float32", "complex128", "complex64"):
+        yield [floats((3, 3), dtype=dtype)], {}
+    yield [floats((2, 4, 3), 1)], {}
+    yield [floats((2, 5), 2, dtype="complex128")], {}
+    yield [floats((0, 3))], {}
+
+
+_PACKED = "its result is the form in which LAPACK keeps Q; see linalg.qr"
+Primitive(
+    "geqrf", "(a, tau): R on and above the diagonal, below it the vectors of the reflections I - tau v v^H whose product is Q.", family="heavy",
+    spec=_geqrf_spec, reference=_geqrf, lower=("extern", "lapack"), multiple=True, samples=_geqrf_samples,
+    vjp=not_differentiable(_PACKED), jvp=not_differentiable(_PACKED), batch=batch_same("geqrf"), decompose=of_nothing("geqrf"),
+)  # fmt: skip
+
+
+def reflect(a: Any, tau: Any, x: Any, adjoint: bool = False) -> Any:
+    """Q x (or Q^H x), where Q is the product of the reflections kept in the columns of `a` below the diagonal.
+
+    All of them at once: Q = I - V T V^H with a triangular T whose inverse is known (Joffrain, Low, Quintana-Orti, van de Geijn, van Zee,
+    "Accumulating Householder transformations, revisited", 2006); multiplied by diag(tau) it has ones on its diagonal, so a tau of 0 does no harm.
+    """
+    k = tau.shape[-1]
+    if k == 0 or not numel(x.shape):
+        return x
+    v = tril(columns(a, 0, k), -1)
+    v = v + eye(v, *v.shape[-2:])
+    system = scale_rows(tau, triu(times(mH(v), v), 1))
+    inner = times(mH(v), x)
+    if adjoint:  # T^H = diag(tau^H) (I + system)^-H
+        inner = scale_rows(build.conj(tau), solve(system, inner, upper=True, unit=True, adjoint=True))
+    else:
+        inner = solve(system, scale_rows(tau, inner), upper=True, unit=True)
+    return x - times(v, inner)
+
+
+# ***** QR *****
+
+
+def _qr_spec(a: Any, full: bool) -> list[Aval]:
+    require("qr", a, "fc")
+    lead, (m, n) = lead_dims("qr", a), a.shape[-2:]
+    k = m if full else min(m, n)
+    return [((*lead, m, k), a.dtype), ((*lead, k, n), a.dtype)]
+
+
+def _qr_decompose(a: Any, full: bool) -> tuple[Any, Any]:
+    (_, k), (_, _) = (shape[-2:] for shape, _ in _qr_spec(a, full))
+    packed, tau = prim.geqrf(a)
+    return reflect(packed, tau, eye(a, a.shape[-2], k)), triu(rows(packed, 0, k))
+
+
+def _qr(a: Any, full: bool) -> tuple[Any, Any]:
+    if a.size:
+        return tuple(np.linalg.qr(a, "complete" if full else "reduced"))
+    m, n = a.shape[-2:]
+    k = m if full else min(m, n)
+    return np.broadcast_to(np.eye(m, k, dtype=a.dtype), (*a.shape[:-2], m, k)).copy(), np.zeros((*a.shape[:-2], k, n), a.dtype)
+
+
+def _refuse_full(full: bool, a: Any) -> None:
+    m, n = a.shape[-2:]
+    if full and m > n > 0:
+        raise NotDifferentiableError(
+            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols (the columns of Q beyond those of A are a choice)"
+        )
+
+
+def _tall_vjp(to_q: Any, to_r: Any, Q: Any, R: Any) -> Any:
+    """Walter, Lehmann, "Algorithmic differentiation of linear algebra functions" (2010), for complex numbers too."""
+    found = to_q
+    inner = build.add_any(None if to_r is None else times(R, mH(to_r)), None if to_q is None else -times(mH(to_q), Q))
+    below, middle = tril(inner, -1), diagonal(inner)
+    middle = build.complex_(prim.real(middle)) if inner.dtype.is_complex else middle
+    found = build.add_any(found, times(Q, below + mH(below) + embed(middle)))
+    return solve(R, found, upper=True, adjoint=True, left=False)
+
+
+def _qr_vjp(ct: Any, out: Any, a: Any, full: bool) -> tuple[Any]:
+    _refuse_full(full, a)
+    (to_q, to_r), (Q, R), (m, n) = ct, out, a.shape[-2:]
+    if (to_q is None and to_r is None) or not numel(a.shape):
+        return (None,)
+    if m >= n:
+        return (_tall_vjp(to_q, to_r, Q, R),)
+    if to_r is None:
+        to_r = build.zeros_like(R)
+    rest = columns(to_r, m, n)
+    to_q = build.add_any(to_q, times(columns(a, m, n), mH(rest)))
+    first = _tall_vjp(to_q, columns(to_r, 0, m), Q, columns(R, 0, m))
+    return (prim.cat(first, times(Q, rest), dim=len(a.shape) - 1),)
+
+
+def _qr_jvp(tangents: Any, out: Any, a: Any, full: bool) -> Any:
+    _refuse_full(full, a)
+    (Q, R), (m, n), t = out, a.shape[-2:], tangents[0]
+    if not numel(a.shape):
+        return None, None
+    square, first = (R, t) if m >= n else (columns(R, 0, m), columns(t, 0, m))
+    sided = solve(square, first, upper=True, left=False)
+    inner = times(mH(Q), sided)
+    below = tril(inner, -1)
+    turn = below - mH(below)
+    if inner.dtype.is_complex:
+        part = prim.imag(diagonal(inner))
+        turn = turn + embed(prim.complex(build.zeros_like(part), part))
+    to_q = sided - times(Q, inner - turn)
+    to_r = times(inner - turn, square)
+    if m < n:
+        to_r = prim.cat(to_r, times(mH(to_q), columns(a, m, n)) + times(mH(Q), columns(t, m, n)), dim=len(a.shape) - 1)
+    return to_q, to_r
+
+
+def _qr_samples() -> Samples:
+    for dtype in ("float64", "float32", "complex128", "complex64"):
+        yield [floats((3, 3), dtype=dtype)], {"full": False}
+    yield [floats((2, 4, 3), 1)], {"full": False}
+    yield [floats((2, 4), 2, dtype="complex128")], {"full": True}
+    yield [floats((3, 5), 3)], {"full": False}
+    yield [floats((3, 0))], {"full": True}
+
+
+Primitive(
+    "qr", "(Q, R) with A = Q R, R upper triangular; `full` makes Q square.", family="heavy", spec=_qr_spec, reference=_qr,
+    lower=("extern", "lapack"), multiple=True, samples=_qr_samples, vjp=_qr_vjp, jvp=_qr_jvp, batch=batch_same("qr"), decompose=_qr_decompose,
+)  # fmt: skip

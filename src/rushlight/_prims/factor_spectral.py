@@ -1,0 +1,301 @@
+"""Eigenvalues and singular values.  Where `vectors` is False only the values are computed, and a derivative computes the vectors.
+
+Derivatives of vectors are those of one choice of their phase; what depends on the choice has no derivative (Magnus, "On differentiating
+eigenvalues and eigenvectors", 1985; Townsend, "Differentiating the singular value decomposition", 2016).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import build
+from rushlight._prims.factor import batch_same, each, of_nothing, positive
+from rushlight._prims.families import require
+from rushlight._prims.matrices import (
+    columns,
+    diagonal,
+    embed,
+    hermitian,
+    lead_dims,
+    mH,
+    off_diagonal,
+    reorder,
+    rows,
+    scale_columns,
+    scale_rows,
+    solve,
+    times,
+)  # fmt: skip
+from rushlight._prims.record import Aval, Primitive, prim
+from rushlight._prims.samples import Samples, floats
+from rushlight._types.dtype import INT32
+
+__all__: list[str] = []
+
+
+def _attempt(function: Any, x: Any, nothing: Any) -> tuple[Any, int]:
+    """What NumPy finds, and 0; or `nothing` (as NaN), and 1."""
+    try:
+        return function(x), 0
+    except np.linalg.LinAlgError:
+        return tuple(np.full_like(v, np.nan) for v in nothing), 1
+
+
+def _over(x: Any, function: Any, outs: list[Any]) -> tuple[Any, ...]:
+    """`function` of every matrix into arrays, and how it went."""
+    info = np.zeros(x.shape[:-2], "int32")
+    for place, matrix in each(x):
+        found, info[place] = _attempt(function, matrix, [out[place] for out in outs])
+        for out, value in zip(outs, found, strict=True):
+            out[place] = value
+    return (*outs, info)
+
+
+def _apart(s: Any) -> Any:
+    """s[j] - s[i] for every pair, 1 on the diagonal."""
+    n, shape = len(s.shape), (*s.shape, s.shape[-1])
+    gaps = prim.broadcast(s, shape=shape, dims=(*range(n - 1), n)) - prim.broadcast(s, shape=shape, dims=tuple(range(n)))
+    return gaps + embed(build.full(s.shape, 1, s.dtype))
+
+
+def _like(d: Any, x: Any) -> Any:
+    return build.complex_(d) if x.dtype.is_complex and not d.dtype.is_complex else d
+
+
+def _real(x: Any) -> Any:
+    return prim.real(x) if x.dtype.is_complex else x
+
+
+# ***** Hermitian matrices *****
+
+
+def _eigh_spec(a: Any, vectors: bool) -> list[Aval]:
+    require("eigh", a, "fc")
+    lead = tuple(lead_dims("eigh", a, square=True))
+    found: list[Aval] = [((*lead, a.shape[-1]), a.dtype.to_real())]
+    return [*found, (a.shape, a.dtype), (lead, INT32)] if vectors else [*found, (lead, INT32)]
+
+
+def _eigh(a: Any, vectors: bool) -> tuple[Any, ...]:
+    values = np.zeros(a.shape[:-1], a.real.dtype)
+    a = (a + np.conj(np.swapaxes(a, -1, -2))) / 2
+    if vectors:
+        return _over(a, lambda x: tuple(np.linalg.eigh(x)), [values, np.zeros_like(a)])
+    return _over(a, lambda x: (np.linalg.eigvalsh(x),), [values])
+
+
+def _eigh_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
+    to_values, to_vectors = ct[0], ct[1] if vectors else None
+    if to_values is None and to_vectors is None:
+        return (None,)
+    values, V = (out if vectors else prim.eigh(a, vectors=True))[:2]
+    inner = None if to_values is None else _like(embed(to_values), a)
+    if to_vectors is not None:
+        inner = build.add_any(inner, off_diagonal(times(mH(V), to_vectors)) / _like(_apart(values), a))
+    return (hermitian(times(V, inner, mH(V))),)
+
+
+def _eigh_jvp(tangents: Any, out: Any, a: Any, vectors: bool) -> Any:
+    values, V = (out if vectors else prim.eigh(a, vectors=True))[:2]
+    inner = times(mH(V), hermitian(tangents[0]), V)
+    moved = _real(diagonal(inner))
+    return (moved, times(V, off_diagonal(inner) / _like(_apart(values), a)), None) if vectors else (moved, None)
+
+
+def _eigh_samples() -> Samples:
+    for dtype in ("float64", "float32", "complex64"):
+        yield [positive((3, 3), dtype)], {"vectors": True}
+    yield [positive((3, 3), "complex128")], {"vectors": False}
+    yield [positive((2, 4, 4), seed=1)], {"vectors": True}
+    yield [floats((2, 0, 0))], {"vectors": True}
+
+
+Primitive(
+    "eigh", "(eigenvalues, rising; eigenvectors, info) of Hermitian matrices, of which kernels read the lower triangle.", family="heavy",
+    spec=_eigh_spec, reference=_eigh, lower=("extern", "lapack"), multiple=True, samples=_eigh_samples, vjp=_eigh_vjp, jvp=_eigh_jvp,
+    batch=batch_same("eigh"), decompose=of_nothing("eigh"),
+)  # fmt: skip
+
+# ***** any square matrices *****
+
+
+def _eig_spec(a: Any, vectors: bool) -> list[Aval]:
+    require("eig", a, "fc")
+    lead = tuple(lead_dims("eig", a, square=True))
+    found: list[Aval] = [((*lead, a.shape[-1]), a.dtype.to_complex())]
+    return [*found, (a.shape, a.dtype.to_complex()), (lead, INT32)] if vectors else [*found, (lead, INT32)]
+
+
+def _eig(a: Any, vectors: bool) -> tuple[Any, ...]:
+    dtype = "complex64" if a.dtype.name in ("float32", "complex64") else "complex128"
+    values = np.zeros(a.shape[:-1], dtype)
+    if vectors:
+        return _over(a, lambda x: tuple(np.linalg.eig(x)), [values, np.zeros(a.shape, dtype)])
+    return _over(a, lambda x: (np.linalg.eigvals(x),), [values])
+
+
+def _solved(a: Any, b: Any) -> Any:
+    """A^-1 B by LU."""
+    both, pivots, _ = prim.lu(a)
+    b = reorder(b, prim.permutation(pivots, size=a.shape[-1]))
+    return solve(both, solve(both, b, upper=False, unit=True), upper=True)
+
+
+def _eig_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
+    to_values, to_vectors = ct[0], ct[1] if vectors else None
+    if to_values is None and to_vectors is None:
+        return (None,)
+    values, V = (out if vectors else prim.eig(_like(a, out[0]), vectors=True))[:2]
+    inner = None if to_values is None else embed(to_values)
+    if to_vectors is not None:  # vectors stay of length 1
+        along = prim.real(diagonal(times(mH(V), to_vectors)))
+        turned = times(mH(V), to_vectors - scale_columns(V, along))
+        inner = build.add_any(inner, off_diagonal(turned) / build.conj(_apart(values)))
+    found = _solved(mH(V), times(inner, mH(V)))
+    return (found if a.dtype.is_complex else prim.real(found),)
+
+
+def _eig_jvp(tangents: Any, out: Any, a: Any, vectors: bool) -> Any:
+    values, V = (out if vectors else prim.eig(_like(a, out[0]), vectors=True))[:2]
+    inner = _solved(V, times(_like(tangents[0], V), V))
+    moved = diagonal(inner)
+    if not vectors:
+        return moved, None
+    turned = times(V, off_diagonal(inner) / _apart(values))
+    along = prim.real(diagonal(times(mH(V), turned)))
+    return moved, turned - scale_columns(V, along), None
+
+
+def _eig_samples() -> Samples:
+    steps = np.diag([3.0, 1.0, -2.0])
+    yield [floats((3, 3), 1, -0.3, 0.3) + steps], {"vectors": True}
+    yield [floats((2, 3, 3), 2, -0.3, 0.3) + steps], {"vectors": True}
+    yield [floats((3, 3), 3, -0.3, 0.3) + steps], {"vectors": False}
+    yield [np.array([[1.0, 2.0, 0.1], [-2.0, 1.5, 0.2], [0.3, 0.1, 5.0]], "float32")], {"vectors": True}
+    yield [(floats((3, 3), 4, -0.3, 0.3, "complex64") + steps).astype("complex64")], {"vectors": True}
+    yield [floats((0, 0))], {"vectors": True}
+
+
+Primitive(
+    "eig", "(eigenvalues; eigenvectors of length 1, info) of square matrices, complex.", family="heavy", spec=_eig_spec, reference=_eig,
+    lower=("extern", "lapack"), multiple=True, samples=_eig_samples, vjp=_eig_vjp, jvp=_eig_jvp, batch=batch_same("eig"),
+    decompose=of_nothing("eig"),
+)  # fmt: skip
+
+# ***** singular values *****
+
+
+def _svd_spec(a: Any, full: bool, vectors: bool) -> list[Aval]:
+    require("svd", a, "fc")
+    lead, (m, n) = tuple(lead_dims("svd", a)), a.shape[-2:]
+    k = min(m, n)
+    values: Aval = ((*lead, k), a.dtype.to_real())
+    if not vectors:
+        return [values, (lead, INT32)]
+    return [((*lead, m, m if full else k), a.dtype), values, ((*lead, n if full else k, n), a.dtype), (lead, INT32)]
+
+
+def _svd(a: Any, full: bool, vectors: bool) -> tuple[Any, ...]:
+    m, n = a.shape[-2:]
+    k, real = min(m, n), a.real.dtype
+    values = np.zeros((*a.shape[:-2], k), real)
+    if not vectors:
+        return _over(a, lambda x: (np.linalg.svd(x, compute_uv=False),), [values])
+    shapes = [(m, m if full else k), (n if full else k, n)]
+    left, right = (np.zeros((*a.shape[:-2], *shape), a.dtype) for shape in shapes)
+    return _over(a, lambda x: tuple(np.linalg.svd(x, full_matrices=full)), [left, values, right])
+
+
+def _thin(out: Any, a: Any, vectors: bool) -> tuple[Any, Any, Any]:
+    """U, S, V^H as far as there are singular values."""
+    if not vectors:
+        out = prim.svd(a, full=False, vectors=True)
+    k = out[1].shape[-1]
+    return columns(out[0], 0, k), out[1], rows(out[2], 0, k)
+
+
+def _turn(x: Any, gaps: Any) -> Any:
+    """(x - x^H) / gaps off the diagonal."""
+    return off_diagonal(x - mH(x)) / _like(gaps, x)
+
+
+def _phase(x: Any, s: Any) -> Any:
+    """i Im(diagonal of x) / 2 s, as a diagonal matrix."""
+    part = prim.imag(diagonal(x)) / (s * 2.0)
+    return embed(prim.complex(build.zeros_like(part), part))
+
+
+def _svd_vjp(ct: Any, out: Any, a: Any, full: bool, vectors: bool) -> tuple[Any]:
+    to_u, to_s, to_vh = ct[:3] if vectors else (None, ct[0], None)
+    if to_u is None and to_s is None and to_vh is None:
+        return (None,)
+    U, S, Vh = _thin(out, a, vectors)
+    (m, n), k = a.shape[-2:], S.shape[-1]
+    gaps = _apart(S * S)
+    inner = None if to_s is None else _like(embed(to_s), a)
+    rest = None
+    if to_u is not None:
+        to_u = columns(to_u, 0, k)
+        within = times(mH(U), to_u)
+        inner = build.add_any(inner, scale_columns(_turn(within, gaps), S))
+        if a.dtype.is_complex:
+            inner = inner + _phase(within, S)
+        if m > k:
+            rest = times(scale_columns(to_u - times(U, within), 1.0 / S), Vh)
+    if to_vh is not None:
+        to_v = mH(rows(to_vh, 0, k))
+        within = times(Vh, to_v)
+        inner = build.add_any(inner, scale_rows(S, _turn(within, gaps)))
+        if a.dtype.is_complex:
+            inner = inner - _phase(within, S)
+        if n > k:
+            outside = mH(to_v - times(mH(Vh), within))
+            rest = build.add_any(rest, times(U, scale_rows(1.0 / S, outside)))
+    return (build.add_any(times(U, inner, Vh), rest),)
+
+
+def _svd_jvp(tangents: Any, out: Any, a: Any, full: bool, vectors: bool) -> Any:
+    t = tangents[0]
+    U, S, Vh = _thin(out, a, vectors)
+    (m, n), k = a.shape[-2:], S.shape[-1]
+    V, inner = mH(Vh), times(mH(U), t, mH(Vh))
+    moved = _real(diagonal(inner))
+    if not vectors:
+        return moved, None
+    gaps, off = _like(_apart(S * S), a), off_diagonal(inner)
+    sided, other = scale_columns(off, S), scale_rows(S, off)
+    turn_u, turn_v = (sided + mH(sided)) / gaps, (other + mH(other)) / gaps
+    if a.dtype.is_complex:
+        turn_u, turn_v = turn_u + _phase(inner, S), turn_v - _phase(inner, S)
+    to_u, to_v = times(U, turn_u), times(V, turn_v)
+    if m > k:
+        outside = times(t, V)
+        to_u = to_u + scale_columns(outside - times(U, mH(U), outside), 1.0 / S)
+    if n > k:
+        outside = times(mH(t), U)
+        to_v = to_v + scale_columns(outside - times(V, Vh, outside), 1.0 / S)
+    if full and m > k:
+        to_u = prim.cat(to_u, build.full((*U.shape[:-1], m - k), 0, U.dtype), dim=len(U.shape) - 1)
+    if full and n > k:
+        to_v = prim.cat(to_v, build.full((*V.shape[:-1], n - k), 0, V.dtype), dim=len(V.shape) - 1)
+    return to_u, moved, mH(to_v), None
+
+
+def _svd_samples() -> Samples:
+    for dtype in ("float64", "float32", "complex64"):
+        yield [floats((3, 3), 1, dtype=dtype)], {"full": False, "vectors": True}
+    yield [floats((2, 4, 3), 2)], {"full": False, "vectors": True}
+    yield [floats((3, 5), 3)], {"full": False, "vectors": True}
+    yield [floats((3, 5), 4, dtype="complex64")], {"full": False, "vectors": True}
+    yield [floats((4, 2), 5, dtype="float32")], {"full": True, "vectors": True}
+    yield [floats((4, 3), 6)], {"full": False, "vectors": False}
+    yield [floats((2, 4), 7, dtype="complex128")], {"full": False, "vectors": False}
+    yield [floats((2, 0))], {"full": True, "vectors": True}
+
+
+Primitive(
+    "svd", "(U, S, V^H, info) with A = U diag(S) V^H, S falling; `full` makes U and V square.", family="heavy", spec=_svd_spec, reference=_svd,
+    lower=("extern", "lapack"), multiple=True, samples=_svd_samples, vjp=_svd_vjp, jvp=_svd_jvp, batch=batch_same("svd"),
+    decompose=of_nothing("svd", (0, 2)),
+)  # fmt: skip
