@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import rushlight
@@ -14,6 +15,9 @@ __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
     "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+
+_WITHOUT_PRODUCT = (rushlight.uint16, rushlight.uint32, rushlight.uint64)  # type: ignore[attr-defined]
 
 
 class EighResult(NamedTuple):
@@ -45,12 +49,21 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
+def _exactly(product: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor) -> Tensor:
+    """A product of unsigned integers that PyTorch has no product for: the same bits come from int64, as all is modulo a power of two."""
+    kind = x1.dtype
+    if kind not in _WITHOUT_PRODUCT:
+        return product(x1, x2)
+    whole = rushlight.int64  # type: ignore[attr-defined]
+    return product(x1.to(whole), x2.to(whole)).to(kind)
+
+
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Products of matrices; an array of one dim is a row on the left and a column on the right."""
     x1, x2 = operands("matmul", x1, x2)
     if not (x1.ndim and x2.ndim):
         raise ValueError(f"matmul: expected arrays with dims, found shapes {tuple(x1.shape)} and {tuple(x2.shape)}")
-    return rushlight.matmul(x1, x2)
+    return _exactly(rushlight.matmul, x1, x2)
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
@@ -63,10 +76,9 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Sums of products over `axes`: the last ones of `x1` with the first ones of `x2`, or two sequences of dims."""
     x1, x2 = operands("tensordot", x1, x2)
-    if isinstance(axes, int):
-        return rushlight.tensordot(x1, x2, axes)
-    first, second = ([axis] if isinstance(axis, int) else list(axis) for axis in axes)
-    return rushlight.tensordot(x1, x2, (first, second))
+    if not isinstance(axes, int):
+        axes = tuple([axis] if isinstance(axis, int) else list(axis) for axis in axes)
+    return _exactly(lambda a, b: rushlight.tensordot(a, b, axes), x1, x2)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
