@@ -41,7 +41,7 @@ MODULES = {module_name(path): path for path in FILES}
 def room_of(module: str) -> str:
     """The room of a module of ours: the first folder, or `public` for what users import."""
     first = module.split(".")[1] if "." in module else ""
-    users = not first.startswith("_") or first in ("__main__", "_C")  # `torch._C` is a name that programs do use
+    users = not first.startswith("_") or first.startswith("__") or first == "_C"  # `torch._C` is a name that programs do use
     return "public" if users else first
 
 

@@ -31,8 +31,9 @@ from rushlight._types.formats import Layout as layout
 from rushlight._types.formats import MemoryFormat as memory_format
 from rushlight._types.layout import Size
 from rushlight._types.promotion import can_cast, default_dtype, promote
+from rushlight.torch_version import TorchVersion as _TorchVersion
 
-__version__ = "0.1.0"
+__version__ = _TorchVersion("0.1.0")
 
 globals().update(FORMATS)
 globals().update(SPARSE_LAYOUTS)
@@ -53,6 +54,7 @@ _FUNCTIONS = _surface.SPACES["torch"]
 _PAGES = frozenset((
     "_C", "amp", "array_api", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
     "signal", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
+    "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
     "explain": "_engine.explain", "autocast": "amp", "GradScaler": "amp",

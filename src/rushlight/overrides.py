@@ -13,18 +13,25 @@ exp
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any
 
-from rushlight._engine.override import as_arguments, dispatch, has_override
+from rushlight._engine.override import DisableTorchFunctionSubclass, as_arguments, dispatch, has_override
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import SPACES, row_of
 
 __all__ = [
-    "BaseTorchFunctionMode", "TorchFunctionMode", "handle_torch_function", "has_torch_function", "has_torch_function_unary",
-    "has_torch_function_variadic", "is_tensor_like", "is_tensor_method_or_property", "resolve_name", "wrap_torch_function",
+    "BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_ignored_functions", "get_overridable_functions",
+    "get_testing_overrides", "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
+    "is_tensor_like", "is_tensor_method_or_property", "redispatch_function", "resolve_name", "wrap_torch_function",
 ]  # fmt: skip
+
+_SKIP = [False]  # set by `redispatch_function`: the next question is answered with no
 
 
 def is_tensor_like(inp: Any) -> bool:
@@ -34,6 +41,9 @@ def is_tensor_like(inp: Any) -> bool:
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether one of these arguments wants a say, or a function mode is on."""
+    if _SKIP[0]:
+        _SKIP[0] = False
+        return False
     return bool(STATE.word & FUNCTION_MODE) or not STATE.overrides_off and bool(has_override(tuple(relevant_args), {}))
 
 
@@ -117,3 +127,93 @@ class BaseTorchFunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
+
+
+# ***** one level further in *****
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    """A context in which calls made by an override are dispatched again.  They always are here: it changes nothing."""
+    yield
+
+
+def redispatch_function(func: Callable[..., Any], types: Iterable[type], args: Iterable[Any], kwargs: dict[str, Any] | None) -> Any:
+    """Run `func` without asking its arguments' classes or the modes a first time; what it calls inside asks again.
+
+    For a `__torch_function__` that lets a composite function run and still sees its parts.
+    """
+    plain = inspect.unwrap(func)
+    if plain is func and row_of(func) is not None:  # a row of the table: one step, with nothing inside that could ask
+        before = STATE.word
+        STATE.word = before & ~FUNCTION_MODE
+        try:
+            with DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        finally:
+            STATE.word = before
+    with _skipping_one(plain is func):  # behind the check of a composite of ours, or with the function's own check answered
+        return plain(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def _skipping_one(wanted: bool) -> Iterator[None]:
+    """The next question whether somebody wants a say is answered with no."""
+    before = _SKIP[0]
+    _SKIP[0] = wanted
+    try:
+        yield
+    finally:
+        _SKIP[0] = before
+
+
+# ***** which functions ask *****
+
+
+def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+    """Namespace -> the functions in it that ask `__torch_function__`: the package, its pages of functions, and Tensor."""
+    rushlight = import_module("rushlight")
+    found: dict[Any, list[Callable[..., Any]]] = {}
+    for space, names in SPACES.items():
+        page = rushlight if space == "torch" else import_module(f"rushlight.{space}")
+        found[page] = [function for function in dict(names).values() if _asks(function)]
+    found[Tensor] = [getattr(Tensor, name) for name in dir(Tensor) if not isinstance(inspect.getattr_static(Tensor, name), property)]
+    found[Tensor] = [function for function in found[Tensor] if _asks(function)]
+    return found
+
+
+def _asks(function: Any) -> bool:
+    """Whether calls of a function go through `__torch_function__` where an argument's class has one."""
+    return inspect.isfunction(function) and (hasattr(function, "operator") or hasattr(function, "__wrapped__"))
+
+
+def get_ignored_functions() -> set[Callable[..., Any]]:
+    """Functions of the package that never ask: they take no tensors, or make new ones."""
+    torch = dict(SPACES["torch"])
+    return {function for function in torch.values() if callable(function) and not _asks(function)}
+
+
+def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """For each function that asks, one with the same signature that returns -1."""
+    return {function: _returns_minus_one(function) for functions in get_overridable_functions().values() for function in functions}
+
+
+def _returns_minus_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    def override(*args: Any, **kwargs: Any) -> int:
+        return -1
+
+    override.__name__ = override.__qualname__ = getattr(function, "__name__", "override")
+    override.__signature__ = _signature(function)  # type: ignore[attr-defined]
+    return override
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    row = row_of(function)
+    if row is None:
+        return inspect.signature(inspect.unwrap(function))
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    declared = [
+        inspect.Parameter(a.name, kinds[a.keyword_only], default=inspect.Parameter.empty if a.required else a.default)
+        for a in row[1].schema.arguments
+    ]
+    return inspect.Signature(declared)

@@ -316,7 +316,7 @@ def linalg_slogdet(A: Tensor, *, out: Any = None) -> Any:
 @composite("slogdet", method=True)
 def slogdet(input: Tensor) -> Any:
     """`linalg.slogdet`."""
-    return linalg_slogdet(input)
+    return result_type_of("slogdet", ("sign", "logabsdet"))(linalg_slogdet(input))
 
 
 @composite("logdet", method=True)

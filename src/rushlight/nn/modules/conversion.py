@@ -12,7 +12,9 @@ from rushlight import Tensor
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Convertible"]
+__all__ = ["OVERWRITE", "Convertible"]
+
+OVERWRITE = [False]  # new parameters instead of new data in the old ones: see `rushlight.__future__`
 
 
 class Convertible:
@@ -139,7 +141,7 @@ def _converted_parameter(param: Any, fn: Callable[[Any], Any]) -> Any:
 
 def _shares_kind(old: Any, new: Any) -> bool:
     """Whether the object `old` can take over the data of `new`: both of them plain tensors on one kind of device."""
-    return bool(old.device.type == new.device.type)
+    return not OVERWRITE[0] and bool(old.device.type == new.device.type)
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:

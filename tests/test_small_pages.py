@@ -1,0 +1,258 @@
+"""Small public pages: named results, versions, the CPU as a device, no accelerator, overrides, settings of conversions."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight
+from rushlight.torch_version import TorchVersion
+
+# ***** named results *****
+
+
+def test_a_named_result_is_a_tuple_with_names() -> None:
+    found = rushlight.max(rushlight.tensor([[1.0, 5.0], [7.0, 2.0]]), 1)
+    assert type(found) is rushlight.return_types.max
+    assert isinstance(found, tuple) and not hasattr(found, "_fields")
+    assert found.values is found[0] and found.indices.tolist() == [1, 0]
+    assert type(found).__mro__[1] is tuple and type(found).n_fields == 2
+    with pytest.raises(AttributeError):
+        found.values = 3  # type: ignore[misc]
+
+
+def test_named_results_are_made_from_one_sequence() -> None:
+    make = rushlight.return_types.max
+    assert make([1, 2]) == (1, 2) and repr(make((1, 2))) == "torch.return_types.max(\nvalues=1,\nindices=2)"
+    with pytest.raises(TypeError, match="takes a 2-sequence \\(1-sequence given\\)"):
+        make([1])
+    with pytest.raises(TypeError, match="requires a sequence"):
+        make(5)
+
+
+def test_results_written_to_out_have_a_type_of_their_own() -> None:
+    x = rushlight.ones(2, 2)
+    out = (rushlight.empty(2), rushlight.empty(2, dtype=rushlight.int64))
+    assert type(rushlight.max(x, 0, out=out)) is rushlight.return_types.max_out
+    q = (rushlight.empty(0), rushlight.empty(0))
+    assert type(rushlight.linalg.qr(rushlight.eye(2), out=q)) is rushlight.return_types.linalg_qr_out
+
+
+MATRIX = [[4.0, 1.0], [1.0, 3.0]]
+CALLS = {
+    "aminmax": lambda t, x: t.aminmax(x),
+    "cummax": lambda t, x: t.cummax(x, 0),
+    "frexp": lambda t, x: t.frexp(x),
+    "histogram": lambda t, x: t.histogram(x, 2),
+    "kthvalue": lambda t, x: t.kthvalue(x, 1),
+    "linalg_cholesky_ex": lambda t, x: t.linalg.cholesky_ex(x),
+    "linalg_eig": lambda t, x: t.linalg.eig(x),
+    "linalg_eigh": lambda t, x: t.linalg.eigh(x),
+    "linalg_inv_ex": lambda t, x: t.linalg.inv_ex(x),
+    "linalg_lu": lambda t, x: t.linalg.lu(x),
+    "linalg_lu_factor": lambda t, x: t.linalg.lu_factor(x),
+    "linalg_qr": lambda t, x: t.linalg.qr(x),
+    "linalg_slogdet": lambda t, x: t.linalg.slogdet(x),
+    "linalg_svd": lambda t, x: t.linalg.svd(x),
+    "linalg_lstsq": lambda t, x: t.linalg.lstsq(x, x),
+    "median": lambda t, x: t.median(x, 0),
+    "mode": lambda t, x: t.mode(x, 0),
+    "nanmedian": lambda t, x: t.nanmedian(x, 0),
+    "sort": lambda t, x: t.sort(x),
+    "svd": lambda t, x: t.svd(x),
+    "slogdet": lambda t, x: t.slogdet(x),
+    "topk": lambda t, x: t.topk(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_functions_return_the_types_of_the_page(name: str) -> None:
+    found = CALLS[name](rushlight, rushlight.tensor(MATRIX))
+    assert type(found) is getattr(rushlight.return_types, name)
+
+
+@pytest.mark.oracle
+def test_named_results_are_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    for name in dir(rushlight.return_types):
+        mine, theirs = getattr(rushlight.return_types, name), getattr(torch.return_types, name)
+        if isinstance(mine, type):
+            assert mine.__match_args__ == theirs.__match_args__ and mine.__module__ == theirs.__module__, name
+    for name, call in CALLS.items():
+        mine, theirs = (call(t, t.tensor(MATRIX)) for t in (rushlight, torch))
+        assert type(mine).__name__ == type(theirs).__name__ == name
+    assert str(rushlight.max(rushlight.ones(2, 2), 0)) == str(torch.max(torch.ones(2, 2), 0))
+
+
+# ***** versions *****
+
+VERSIONS = ["2.13.0", "2.13", "2.9", "2.13.0+cpu", "2.13.0a0", "2.13.0rc1", "2.13.0.dev20250101", "2.13.0.post1", "10.0", "1!1.0", "nonsense"]
+OTHERS: list[Any] = [*VERSIONS, (2, 13), [2, 9, 1], (2, 13, "0+cpu"), (3,)]
+
+
+def test_versions_compare_as_versions() -> None:
+    assert TorchVersion("2.13.0") > "2.9" and TorchVersion("2.13.0") == "2.13" and TorchVersion("2.13.0") >= (2, 13)
+    assert TorchVersion("2.13.0a0") < "2.13" < TorchVersion("2.13.0.post1") and TorchVersion("2.1.0.dev3") < "2.1.0a1"
+    assert TorchVersion("2.13.0+cpu") > "2.13.0" and TorchVersion("1!1.0") > "99"
+    assert isinstance(rushlight.__version__, TorchVersion) and rushlight.__version__[:1].isdigit()
+    assert hash(TorchVersion("2.1")) == hash("2.1")
+    with pytest.raises(TypeError):
+        TorchVersion("2.1") > 5  # type: ignore[operator]
+    assert rushlight.version.rocm is None and type(rushlight.version.__version__) is str
+
+
+@pytest.mark.oracle
+def test_versions_compare_as_pytorchs() -> None:
+    theirs = pytest.importorskip("torch").torch_version.TorchVersion
+    for text in VERSIONS:
+        for other in OTHERS:
+            for method in ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"):
+                mine = getattr(TorchVersion(text), method)(other)
+                assert mine is getattr(theirs(text), method)(other), (text, method, other)
+
+
+# ***** pages of functions, annotations, configuration *****
+
+
+def test_functional_shows_the_same_functions() -> None:
+    assert rushlight.functional.einsum is rushlight.einsum and "split" in dir(rushlight.functional)
+    with pytest.raises(AttributeError, match=r"rushlight\.functional has no 'add'"):
+        rushlight.functional.add
+
+
+def test_storage_is_a_word_for_annotations() -> None:
+    assert not isinstance(rushlight.ones(1).untyped_storage(), rushlight.types.Storage)
+    with pytest.raises(NotImplementedError):
+        rushlight.types.Storage().nbytes()
+
+
+def test_configuration_names_what_is_there() -> None:
+    text = rushlight.__config__.show()
+    assert np.__version__ in text and "LLVM" in text and str(rushlight.__version__) in text
+    assert f"{rushlight.get_num_threads()}" in rushlight.__config__.parallel_info()
+
+
+def test_conversions_can_make_new_parameters() -> None:
+    future = rushlight.__future__
+    assert not future.get_overwrite_module_params_on_conversion() and not future.get_swap_module_params_on_conversion()
+    layer = rushlight.nn.Linear(2, 2)
+    weight = layer.weight
+    layer.double()
+    assert layer.weight is weight
+    future.set_overwrite_module_params_on_conversion(True)
+    try:
+        layer.float()
+        assert layer.weight is not weight and weight.dtype is rushlight.float64 and layer.weight.dtype is rushlight.float32
+    finally:
+        future.set_overwrite_module_params_on_conversion(False)
+    with pytest.raises(NotImplementedError):
+        future.set_swap_module_params_on_conversion(True)
+
+
+# ***** devices *****
+
+
+def test_the_cpu_is_one_device_with_streams_that_do_nothing() -> None:
+    cpu = rushlight.cpu
+    assert cpu.is_available() and cpu.is_initialized() and cpu.device_count() == 1 and cpu.current_device() == "cpu"
+    assert cpu.set_device(0) is None and cpu.synchronize() is None and cpu.Event().query()
+    mine = cpu.Stream()
+    before = cpu.current_stream()
+    with cpu.stream(mine):
+        assert cpu.current_stream() is mine
+    assert cpu.current_stream() is before
+    facts = cpu.get_capabilities()
+    assert facts["num_logical_cores"] >= 1 and isinstance(facts["cpu_name"], str)
+    assert rushlight.cpu.amp.autocast.__mro__[1] is rushlight.amp.autocast
+
+
+@pytest.mark.oracle
+def test_capabilities_are_pytorchs() -> None:
+    theirs = pytest.importorskip("torch").cpu.get_capabilities()
+    mine = rushlight.cpu.get_capabilities()
+    flags = [name for name, value in theirs.items() if isinstance(value, bool) and name in mine]
+    assert len(flags) > 20 and {n: mine[n] for n in flags} == {n: theirs[n] for n in flags}
+
+
+def test_there_is_no_accelerator() -> None:
+    accelerator = rushlight.accelerator
+    assert not accelerator.is_available() and accelerator.device_count() == 0 and accelerator.current_accelerator() is None
+    for name in ("current_stream", "synchronize", "memory_stats", "empty_cache", "Graph", "current_device_index"):
+        with pytest.raises(RuntimeError, match="Cannot access accelerator device when none is available"):
+            getattr(accelerator, name)()
+    with accelerator.device_index(None):
+        pass
+    with pytest.raises(RuntimeError, match="none is available"), accelerator.device_index(0):
+        pass
+
+
+# ***** overrides *****
+
+
+def doubled_plus_one(torch: Any) -> Any:
+    """A function of a user that asks before it computes."""
+
+    def function(a: Any) -> Any:
+        if torch.overrides.has_torch_function((a,)):
+            return torch.overrides.handle_torch_function(function, (a,), a)
+        return torch.add(torch.mul(a, 2), 1)
+
+    return function
+
+
+def redispatched(torch: Any) -> tuple[list[str], list[float]]:
+    """What a subclass and a mode see of the parts of a function that they let run."""
+    seen: list[str] = []
+
+    class Noting(torch.Tensor):  # type: ignore[misc]
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(f"class {func.__name__}")
+            return torch.overrides.redispatch_function(func, types, args, kwargs)
+
+    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(f"mode {func.__name__}")
+            with self:
+                return torch.overrides.redispatch_function(func, types, args, kwargs)
+
+    function = doubled_plus_one(torch)
+    first = function(torch.tensor([3.0]).as_subclass(Noting))
+    four = torch.tensor([4.0])
+    with Mode():
+        second = function(four)
+    return seen, [float(first[0]), float(second[0])]
+
+
+def test_an_override_can_let_a_function_run_and_see_its_parts() -> None:
+    seen, values = redispatched(rushlight)
+    assert values == [7.0, 9.0]
+    assert seen[:2] == ["class function", "class mul"] and seen[-3:] == ["mode function", "mode mul", "mode add"]
+
+
+@pytest.mark.oracle
+def test_redispatch_as_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    assert redispatched(rushlight) == redispatched(torch)
+
+
+def test_which_functions_ask() -> None:
+    asking = rushlight.overrides.get_overridable_functions()
+    assert rushlight.add in asking[rushlight] and rushlight.nn.functional.relu in asking[rushlight.nn.functional]
+    assert any(f.__name__ == "add" for f in asking[rushlight.Tensor])
+    ignored = rushlight.overrides.get_ignored_functions()
+    assert rushlight.zeros in ignored and rushlight.add not in ignored
+    overrides = rushlight.overrides.get_testing_overrides()
+    assert overrides[rushlight.add](1, 2) == -1
+    assert list(inspect.signature(overrides[rushlight.add]).parameters)[:2] == ["input", "other"]
+    with rushlight.overrides.enable_reentrant_dispatch():
+        pass
+
+
+def test_named_results_survive_pickling_of_their_parts() -> None:
+    kind, (items, extra) = rushlight.sort(rushlight.tensor([2.0, 1.0])).__reduce__()
+    assert kind is rushlight.return_types.sort and extra == {} and pickle.loads(pickle.dumps(items[1].tolist())) == [1, 0]
