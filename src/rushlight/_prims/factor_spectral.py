@@ -19,6 +19,7 @@ from rushlight._prims.matrices import (
     hermitian,
     lead_dims,
     mH,
+    mT,
     off_diagonal,
     reorder,
     rows,
@@ -298,4 +299,90 @@ Primitive(
     "svd", "(U, S, V^H, info) with A = U diag(S) V^H, S falling; `full` makes U and V square.", family="heavy", spec=_svd_spec, reference=_svd,
     lower=("extern", "lapack"), multiple=True, samples=_svd_samples, vjp=_svd_vjp, jvp=_svd_jvp, batch=batch_same("svd"),
     decompose=of_nothing("svd", (0, 2)),
+)  # fmt: skip
+
+# ***** cofactors: the derivative of the determinant, singular matrices included *****
+
+
+def _products_without(s: Any) -> Any:
+    """For each element of the last dim, the product of all others."""
+    dim = len(s.shape) - 1
+    parts = []
+    for reverse in (False, True):
+        lo, hi = [0] * (dim + 1), [0] * (dim + 1)
+        (hi if reverse else lo)[dim] = 1
+        (lo if reverse else hi)[dim] = -1
+        parts.append(build.pad(prim.cumprod(s, dim=dim, reverse=reverse), lo, hi, [0] * (dim + 1), 1.0))
+    return parts[0] * parts[1]
+
+
+def _determinant(q: Any) -> Any:
+    """The determinant, by LU."""
+    both, pivots, _ = prim.lu(q)
+    places = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
+    swaps = build.select(build.eq(places, pivots), build.full(pivots.shape, 1, q.dtype), build.full(pivots.shape, -1, q.dtype))
+    return prim.prod(diagonal(both) * swaps, dims=(len(pivots.shape) - 1,))
+
+
+def _factored(a: Any) -> tuple[Any, Any, Any, Any]:
+    """U, S, V^H, and det(U) det(V^H)."""
+    U, S, Vh, _ = prim.svd(a, full=False, vectors=True)
+    return U, S, Vh, _determinant(U) * _determinant(Vh)
+
+
+def _assembled(U: Any, inner: Any, Vh: Any, sign: Any) -> Any:
+    spread = prim.broadcast(sign, shape=U.shape, dims=tuple(range(len(sign.shape))))
+    return spread * times(build.conj(U), inner, build.conj(Vh))
+
+
+def _cofactor_decompose(a: Any) -> Any:
+    if a.shape[-1] == 0:
+        return build.zeros_like(a)
+    U, S, Vh, sign = _factored(a)
+    return _assembled(U, embed(_like(_products_without(S), a)), Vh, sign)
+
+
+def _cofactor_jvp(tangents: Any, out: Any, a: Any) -> Any:
+    """The second derivative of the determinant is made of products of all singular values but two: nothing is divided by."""
+    if a.shape[-1] == 0:
+        return build.zeros_like(a)
+    U, S, Vh, sign = _factored(a)
+    t = times(mH(U), tangents[0], mH(Vh))
+    n, shape = len(a.shape), a.shape
+    others = prim.broadcast(S, shape=shape, dims=(*range(n - 2), n - 1))
+    others = off_diagonal(others) + embed(build.full(S.shape, 1, S.dtype))
+    pairs = _like(off_diagonal(_products_without(others)), a)
+    straight = build.reshape(times(pairs, build.reshape(diagonal(t), (*shape[:-1], 1))), shape[:-1])
+    return _assembled(U, embed(straight) - pairs * mT(t), Vh, sign)
+
+
+def _cofactor(a: Any) -> Any:
+    n, found = a.shape[-1], np.zeros_like(a)
+    for place, x in each(a):
+        for i in range(n):
+            for j in range(n):
+                minor = np.delete(np.delete(x, i, 0), j, 1)
+                found[(*place, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1)
+    return found
+
+
+def _cofactor_spec(a: Any) -> Aval:
+    require("cofactor", a, "fc")
+    lead_dims("cofactor", a, square=True)
+    return a.shape, a.dtype
+
+
+def _cofactor_samples() -> Samples:
+    for dtype in ("float64", "float32", "complex128", "complex64"):
+        yield [floats((3, 3), dtype=dtype)], {}
+    yield [floats((2, 2, 2))], {}
+    yield [floats((1, 1))], {}
+    yield [np.array([[1.0, 2.0], [2.0, 4.0]], "float32")], {}
+    yield [floats((0, 0))], {}
+
+
+Primitive(
+    "cofactor", "The matrix of cofactors: the derivative of the determinant by each element.", family="heavy", spec=_cofactor_spec,
+    reference=_cofactor, lower=("extern", "cofactor"), samples=_cofactor_samples, jvp=_cofactor_jvp, batch=batch_same("cofactor"),
+    vjp=lambda ct, out, a: (build.conj(_cofactor_jvp([build.conj(ct)], out, a)),), decompose=_cofactor_decompose,
 )  # fmt: skip
