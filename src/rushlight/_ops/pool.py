@@ -458,15 +458,7 @@ def _declare_adaptive_max(n: int) -> None:
     declared = operator(f"{name}_with_indices(Tensor input, any output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
                         node=f"AdaptiveMaxPool{n}DBackward0", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
 
-    def rule(cts: Any, outs: Any, x: Any, output_size: Any) -> Any:
-        space = numel(x.shape[-n:])
-        lead = numel(x.shape[:-n])
-        count = numel(outs[1].shape[-n:])
-        zeros = build.full((lead, space), 0, wide(cts[0]).dtype)
-        grad, index = (build.reshape(v, (lead, count)) for v in (wide(cts[0]), outs[1]))
-        return build.reshape(narrow(prim.scatter(zeros, index, grad, dim=1, reduce="add"), x.dtype), x.shape)
-
-    declared.gradient(rule)
+    declared.gradient(lambda cts, outs, x, output_size: _back_to_places(cts[0], outs[1], x, n))
 
 
 for _n in (1, 2, 3):
@@ -577,3 +569,88 @@ def upsample_linear_core(x: Any, output_size: Any, scales: Any, align_corners: b
         if y.shape[2 + i] != out or (scale is not None and scale != 1.0 and not align_corners):
             y = _mix(y, 2 + i, _linear_weights(y.shape[2 + i], out, scale, align_corners))
     return narrow(y, x.dtype)
+
+
+# ***** windows laid at random *****
+
+
+def _random_starts(samples: Any, axis: int, size: int, kernel: int, out: int, dtype: Any) -> Any:
+    """Where the windows along one axis start, [N, C, out]: Graham's pseudorandom steps (2014), the last window at the end.
+
+    Half types are rounded after every step, because a start depends on the last bit.
+    """
+    n, c = samples.shape[:2]
+    shape = (n, c, out)
+    rounded = lambda v: wide(build.convert(v, dtype))
+    picked = prim.slice(samples, starts=(0, 0, axis), stops=(n, c, axis + 1), steps=(1, 1, 1))
+    u = wide(prim.broadcast(build.reshape(picked, (n, c)), shape=shape, dims=(0, 1)))
+    number = prim.iota(shape=shape, dim=2, dtype=INT64)
+    if out == 1:
+        return build.full(shape, size - kernel, INT64)
+    alpha = rounded(build.full(shape, (size - kernel) / (out - 1), u.dtype))
+    start = build.convert(rounded(rounded(build.convert(number, u.dtype) + u) * alpha), INT64)
+    first = build.convert(rounded(u * alpha), INT64)
+    return build.select(build.eq(number, out - 1), size - kernel, start - first)
+
+
+def _declare_fractional(n: int) -> None:
+    name, words = f"fractional_max_pool{n}d", ("time", "height", "width")[-n:]
+
+    def windows(x: Any, samples: Any, kernel: Ints, sizes: Ints) -> Any:
+        """Indices into the flattened space, [N, C, *out, elements of a window]."""
+        space, lead = x.shape[2:], x.shape[:2]
+        shape = (*lead, *sizes, *kernel)
+        index = None
+        for i in range(n):
+            # Two axes take their samples in the order x, y; three in the order z, y, x.
+            axis = n - 1 - i if n == 2 else i
+            start = _random_starts(samples, axis, space[i], kernel[i], sizes[i], x.dtype)
+            at = prim.broadcast(start, shape=shape, dims=(0, 1, 2 + i)) + prim.iota(shape=shape, dim=2 + n + i, dtype=INT64)
+            index = at if index is None else index * space[i] + at
+        return build.reshape(index, (*lead, *sizes, numel(kernel)))
+
+    def body(x: Any, kernel_size: Any, output_size: Any, samples: Any) -> Any:
+        refuse(x, name, "buic")
+        images = _batched(x, n, f"{name}()")
+        kernel, sizes = _ints(kernel_size, n, f"{name}: kernel_size"), _ints(output_size, n, f"{name}: output_size")
+        for word, size, k, out in zip(words, images.shape[2:], kernel, sizes, strict=True):
+            if out + k - 1 > size - (n == 3):  # PyTorch leaves room for one step in three dims
+                raise RuntimeError(f"{name}(): pool {word} {k} too large relative to input {word} {size} for {out} windows")
+        if samples.dtype is not x.dtype:
+            raise RuntimeError("Expect _random_samples to have the same dtype as input")
+        if len(samples.shape) != 3 or samples.shape[0] < images.shape[0] or samples.shape[1:] != (images.shape[1], n):
+            raise RuntimeError(
+                f"{name}(): expected _random_samples of shape {[*images.shape[:2], n]}, got {list(samples.shape)}"
+            )
+        index = windows(images, samples, kernel, sizes)
+        flat = build.reshape(wide(images), (*images.shape[:2], numel(images.shape[2:])))
+        values = build.reshape(prim.gather(flat, build.reshape(index, (*index.shape[:2], numel(index.shape[2:]))), dim=2), index.shape)
+        last = n + 2
+        missing = isnan(values)
+        # The last NaN of a window is its maximum, else the first of the greatest.
+        late = numel(kernel) - 1 - prim.argmax(prim.flip(build.convert(missing, INT32), dims=(last,)), dim=last)
+        place = build.select(prim.any(missing, dims=(last,)), late, prim.argmax(values, dim=last))
+        best = prim.gather(index, build.expand_dims(place, (last,)), dim=last)
+        return _unbatched(narrow(prim.amax(values, dims=(last,)), x.dtype), x), _unbatched(build.squeeze(best, (last,)), x)
+
+    declared = operator(
+        f"{name}_core(Tensor input, int[{n}] kernel_size, int[{n}] output_size, Tensor _random_samples) -> (Tensor, Tensor)", spaces=(),
+        method=False, node=f"FractionalMaxPool{n}DBackward0", doc=f"The greatest elements, and their indices, of windows laid at random over the last {n} dims.",
+    )(body)  # fmt: skip
+
+    def rule(cts: Any, outs: Any, x: Any, kernel_size: Any, output_size: Any, samples: Any) -> Any:
+        return _back_to_places(cts[0], outs[1], x, n), None
+
+    declared.gradient(rule)
+
+
+def _back_to_places(ct: Any, index: Any, x: Any, n: int) -> Any:
+    """Cotangents of maxima added up where the maxima came from."""
+    lead, space, count = numel(x.shape[:-n]), numel(x.shape[-n:]), numel(index.shape[-n:])
+    grad, at = (build.reshape(v, (lead, count)) for v in (wide(ct), index))
+    zeros = build.full((lead, space), 0, grad.dtype)
+    return build.reshape(narrow(prim.scatter(zeros, at, grad, dim=1, reduce="add"), x.dtype), x.shape)
+
+
+for _n in (2, 3):
+    _declare_fractional(_n)

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _PAGES = ("functional", "init", "modules", "parameter", "utils")
-_PARAMETERS = ("Buffer", "Parameter")
+_PARAMETERS = ("Buffer", "Parameter", "factory_kwargs")
 
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "modules", "parameter", "utils"]
 

@@ -9,7 +9,31 @@ import rushlight
 from rushlight import Tensor
 from rushlight.serialization.rebuild import rebuild_parameter, rebuild_parameter_with_state
 
-__all__ = ["Buffer", "Parameter", "is_lazy"]
+__all__ = ["Buffer", "Parameter", "factory_kwargs", "is_lazy"]
+
+
+def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """The keywords of a module that functions such as `torch.empty` take: device, dtype, memory_format.
+
+    What stands under "factory_kwargs" is taken as it is. TypeError for other keywords, and for one given twice.
+
+    >>> rushlight.nn.factory_kwargs({"dtype": rushlight.float64})
+    {'dtype': torch.float64}
+    """
+    if kwargs is None:
+        return {}
+    known = ("device", "dtype", "memory_format")
+    unknown = kwargs.keys() - {*known, "factory_kwargs"}
+    if unknown:
+        raise TypeError(f"unexpected kwargs {unknown}")
+    made = dict(kwargs.get("factory_kwargs", {}))
+    for name in known:
+        if name in kwargs:
+            if name in made:
+                raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
+            made[name] = kwargs[name]
+    return made
+
 
 
 class _ParameterMeta(type(Tensor)):  # type: ignore[misc]

@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
-from rushlight._surface.registry import composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of
 
 __all__: list[str] = []
 
@@ -66,3 +66,39 @@ def _lp_pool(n: int) -> None:
 
 for _n in (1, 2, 3):
     _lp_pool(_n)
+
+
+def _fractional_max_pool(n: int) -> None:
+    name = f"fractional_max_pool{n}d"
+
+    def with_indices(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+                     _random_samples: Tensor | None = None) -> Any:  # fmt: skip
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        if output_size is None:
+            ratios = (output_ratio,) * n if isinstance(output_ratio, float) else tuple(output_ratio)
+            if len(ratios) != n:
+                raise ValueError(f"{name} requires output_ratio to either be a single float or a tuple of {n} floats, got {output_ratio}")
+            output_size = [int(size * ratio) for size, ratio in zip(input.shape[-n:], ratios, strict=True)]
+        if _random_samples is None:
+            batch = 1 if input.dim() == n + 1 else input.size(0)
+            _random_samples = SPACES["torch"]["rand"](batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device)
+        return function_of(f"{name}_core")(input, kernel_size, output_size, _random_samples)
+
+    def function(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+                 _random_samples: Tensor | None = None) -> Any:  # fmt: skip
+        found = with_indices(input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+        return found if return_indices else found[0]
+
+    text = (
+        f"The greatest value of each of `output_size` (or input size times `output_ratio`) windows over the last {n} dims, laid at random "
+        "steps (Graham, Fractional Max-Pooling, 2014)"
+    )
+    function.__doc__ = f"{text}; with `return_indices` also its place in the flattened space."
+    with_indices.__doc__ = f"{text}, and its place in the flattened space."
+    composite(name, spaces=("nn.functional",))(function)
+    composite(f"{name}_with_indices", spaces=("nn.functional",))(with_indices)
+
+
+for _n in (2, 3):
+    _fractional_max_pool(_n)

@@ -1,4 +1,4 @@
-"""Normalisation over the batch, with running statistics: `BatchNorm1d`, `BatchNorm2d`, `BatchNorm3d`."""
+"""Normalisation over the batch, with running statistics: `BatchNorm1d`, `BatchNorm2d`, `BatchNorm3d`, `SyncBatchNorm`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rushlight.nn import init
 from rushlight.nn.modules.module import Module
 from rushlight.nn.modules.normalization import add_affine
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
 
 class _BatchNorm(Module):
@@ -133,3 +133,48 @@ class BatchNorm3d(_BatchNorm):
 
     _dims = (5,)
     _expected = "5D"
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of (N, C, *) whose statistics are those of the batches of all processes of a group.
+
+    In a single process it is `BatchNorm`; several processes are not supported yet: a `process_group` raises NotImplementedError.
+
+    Example: `nn.SyncBatchNorm(3)(torch.randn(8, 3, 5))`
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        if process_group is not None:
+            raise NotImplementedError("SyncBatchNorm(process_group=...): statistics of several processes")
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Any) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """`module` with every batch normalisation in it replaced by a `SyncBatchNorm` with the same parameters and statistics."""
+        made = module
+        if isinstance(module, _BatchNorm):
+            made = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
+            made.weight, made.bias = module.weight, module.bias
+            made.running_mean, made.running_var = module.running_mean, module.running_var
+            made.num_batches_tracked = module.num_batches_tracked
+            made.training = module.training
+        for name, child in module.named_children():
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made

@@ -11,7 +11,7 @@ from rushlight.nn import init
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 
-__all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+__all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 
 def add_affine(module: Any, size: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
@@ -177,6 +177,41 @@ class LocalResponseNorm(Module):
     def forward(self, input: Any) -> Any:
         """Normalise `input` (N, C, *)."""
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """Local response normalisation of images (N, C, H, W), kept for old Torch models.
+
+    It differs from `LocalResponseNorm` in two ways, both PyTorch's: windows of an even size reach as far as those of the next
+    odd one, and the first channel, once in the running sum of squares, stays in it. (The gradient is the slope of that, which
+    PyTorch's is not.)
+
+    Example: `nn.CrossMapLRN2d(3)(torch.randn(1, 5, 4, 4))`
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Any) -> Any:
+        """Normalise `input`; ValueError unless it has four dims."""
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        reach = (self.size - 1) // 2
+        square = input * input
+        padded = F.pad(square, (0, 0, 0, 0, reach, reach))
+        near = padded.unfold(1, 2 * reach + 1, 1).sum(-1)
+        late = rushlight.arange(near.shape[1]) > reach
+        first = rushlight.where(late.reshape(1, -1, 1, 1), square[:, :1], 0.0)
+        scale = (near + first) * (self.alpha / self.size) + self.k
+        return input * scale ** (-self.beta)
 
     def extra_repr(self) -> str:
         """The arguments."""

@@ -10,7 +10,7 @@ from rushlight.nn.modules.module import Module
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d",
     "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
 ]  # fmt: skip
 
@@ -314,3 +314,57 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     """Maximum pooling of (N, C, D, H, W) to the given size."""
 
     _operator = "adaptive_max_pool3d"
+
+
+class _FractionalMaxPool(Module):
+    """Maximum over windows laid at random steps."""
+
+    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
+
+    _ndim = 0
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> None:
+        super().__init__()
+        name, n = type(self).__name__, self._ndim
+        self.kernel_size = spread(kernel_size, n)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else spread(output_size, n)
+        self.output_ratio = None if output_ratio is None else spread(output_ratio, n)
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Any) -> Any:
+        """Take the maximum of each window; with `return_indices` also where it was."""
+        pool = getattr(F, f"fractional_max_pool{self._ndim}d")
+        return pool(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, _random_samples=self._random_samples
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Maximum over windows of (N, C, H, W) or (C, H, W) at random steps (Graham, Fractional Max-Pooling, 2014).
+
+    The result has `output_size`, or the input's size times `output_ratio`, numbers in (0, 1). ValueError unless one is given.
+
+    Example: `nn.FractionalMaxPool2d(3, output_ratio=(0.5, 0.5))(torch.randn(20, 16, 50, 32)).shape  # (20, 16, 25, 16)`
+    """
+
+    _ndim = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Maximum over windows of (N, C, T, H, W) or (C, T, H, W) at random steps."""
+
+    _ndim = 3
