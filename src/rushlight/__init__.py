@@ -24,7 +24,7 @@ from rushlight._engine.modes import (
 )
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import Device as device
-from rushlight._types.dtype import DTYPES
+from rushlight._types.dtype import ALL_DTYPES
 from rushlight._types.dtype import DType as dtype
 from rushlight._types.formats import FORMATS, SPARSE_LAYOUTS, STRIDED
 from rushlight._types.formats import Layout as layout
@@ -37,7 +37,7 @@ __version__ = _TorchVersion("0.1.0")
 
 globals().update(FORMATS)
 globals().update(SPARSE_LAYOUTS)
-for _dtype in DTYPES:
+for _dtype in ALL_DTYPES:
     for _name in (_dtype.name, *_dtype.aliases):
         globals()[_name] = _dtype
 del _dtype, _name
@@ -52,7 +52,7 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "amp", "array_api", "autograd", "backends", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
+    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
     "signal", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
@@ -64,7 +64,18 @@ _FROM_PAGES = {
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
     "thread_safe_generator": "random",
+    **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
+                     "sparse_compressed_tensor"), "sparse.construct"),
+    **dict.fromkeys(("smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),
+    **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy"),
+                    "sparse.members"),
 }  # fmt: skip
+# Methods of tensors that are there when `rushlight.sparse` is: the first look at one loads it.
+_SPARSE_METHODS = (
+    "indices", "values", "_indices", "_values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nnz", "sparse_dim", "dense_dim",
+    "is_coalesced", "_coalesced_", "coalesce", "to_dense", "to_sparse", "_to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc",
+    "to_sparse_bsr", "to_sparse_bsc", "sparse_mask", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_", "smm", "sspaddmm",
+)  # fmt: skip
 
 __all__ = [
     "FORMATS", "SPARSE_LAYOUTS", "STRIDED", "Size", "Tensor", "can_cast", "device", "dtype", "e", "enable_grad", "get_default_dtype", "inf",
@@ -82,6 +93,20 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
 
 
 Tensor.__array_namespace__ = _array_namespace  # type: ignore[attr-defined]
+
+
+def _sparse_method(name: str) -> Any:
+    return import_module("rushlight.sparse.members").METHODS[name]
+
+
+def _sparse_factory(name: str) -> Any:
+    return getattr(import_module("rushlight.sparse.construct"), name)
+
+
+for _name in _SPARSE_METHODS:
+    setattr(Tensor, _name, _surface.LazyMethod(_name, _sparse_method, _name))
+for _name in ("zeros", "empty", "ones", "full"):
+    _surface.SPARSE_FACTORIES.promise(_name, _sparse_factory, _name)
 
 
 def __getattr__(name: str) -> Any:

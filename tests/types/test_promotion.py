@@ -29,11 +29,6 @@ def found(function) -> str | None:
         return None
 
 
-def ours(name: str | None) -> str | None:
-    """We have no complex32: float16 joins complex numbers as complex64."""
-    return "complex64" if name == "complex32" else name
-
-
 def operands(key: str):
     """`float32[1] int` as ([(dtype, ndim)...], [number dtypes...])."""
     tensors, numbers = [], []
@@ -49,7 +44,7 @@ def test_promote_types() -> None:
     assert len(TABLE["promote_types"]) == len(DTYPES) ** 2
     for key, want in TABLE["promote_types"].items():
         a, b = (BY_NAME[n] for n in key.split())
-        assert found(lambda a=a, b=b: promote(a, b)) == ours(want), key
+        assert found(lambda a=a, b=b: promote(a, b)) == want, key
 
 
 def test_can_cast() -> None:
@@ -63,7 +58,7 @@ def test_result_type(name: str, default: None) -> None:
     set_default_dtype(BY_NAME[name])
     for key, want in TABLE["result_type"][name].items():
         tensors, numbers = operands(key)
-        assert found(lambda t=tensors, n=numbers: result_type(t, n)) == ours(want), key
+        assert found(lambda t=tensors, n=numbers: result_type(t, n)) == want, key
 
 
 def test_default_dtype(default: None) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.call import Caller, InplaceCaller
+from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
 from rushlight._engine.creation import to_array
 from rushlight._engine.elements import elements_of
 from rushlight._engine.inplace import check_writable
+from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, read_element, reader_of
 from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor, alias, make, meta_of
+from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import META, Device, as_device
-from rushlight._types.dtype import BFLOAT16, DType
+from rushlight._types.dtype import DType
 from rushlight._types.formats import FORMATS, MemoryFormat
 from rushlight._types.layout import is_channels_last, is_contiguous, numel, restride
 from rushlight._types.spec import Spec
@@ -35,10 +36,17 @@ def caller(name: str) -> Caller:
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a table operator by name."""
+    if asking_classes and _holds_kind(args):
+        return make_function(caller(name))(*args, **kwargs)
     return caller(name).call(args, kwargs)
 
 
 _INPLACE: dict[str, InplaceCaller] = {}
+
+
+def _holds_kind(args: Any) -> bool:
+    """Whether a tensor that is no block of memory is among the arguments."""
+    return any(isinstance(a, Kind) or isinstance(a, (tuple, list)) and any(isinstance(b, Kind) for b in a) for a in args)
 
 
 def call_inplace(name: str, *args: Any) -> Any:
@@ -46,6 +54,8 @@ def call_inplace(name: str, *args: Any) -> Any:
     found = _INPLACE.get(name)
     if found is None:
         found = _INPLACE[name] = InplaceCaller(caller(name))
+    if asking_classes and _holds_kind(args):
+        return make_inplace(found)(*args)
     plan, inputs = found.prepare(args, {})
     return plan(*inputs)
 
@@ -89,6 +99,8 @@ def contiguous(x: Tensor, memory_format: Any = FORMATS["contiguous_format"]) -> 
 
 def detach(x: Tensor) -> Tensor:
     """The same memory outside of the graph."""
+    if isinstance(x, Kind):
+        return x.detach()  # type: ignore[attr-defined, no-any-return]
     out = alias(x)
     if not STATE.word & INFERENCE:
         meta = meta_of(out)
@@ -234,18 +246,23 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
         if not force:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         x = detach(x)
-    if x._spec.dtype is BFLOAT16:
-        raise TypeError("Got unsupported ScalarType BFloat16")
+    if x._spec.dtype.numpy_name is None:
+        raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")
     if x._storage is None:
         raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
     return to_array(x)
 
 
-def resize_(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Another shape over the same storage, which grows (with undefined new elements) where it is too small."""
+def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
+    """Another shape over the same storage, which grows (with undefined new elements) where it is too small.
+
+    A shape that is there already keeps its strides, unless `strides` of dense memory are asked for.
+    """
     if x._rg:
         raise RuntimeError("cannot resize variables that require grad")
-    spec = Spec.of(x._spec.dtype, x._spec.device, shape)
+    if strides is None and tuple(x._spec.shape) == tuple(shape):
+        return x
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)
     storage = x._storage
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
         grown = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (spec.numel,)))

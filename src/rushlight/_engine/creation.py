@@ -200,6 +200,9 @@ def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType
 
 def _numpy_array(values: Any, dtype: DType) -> Any:
     """A fresh contiguous copy of a NumPy array or scalar in `dtype`."""
+    if dtype.numpy_name is None and dtype is not BFLOAT16:
+        packed = pack_numbers(np.asarray(values).ravel().tolist(), dtype)
+        return np.frombuffer(packed, dtype=np.uint8).copy()
     if dtype is BFLOAT16:
         wide = np.array(values, dtype=np.float32)
         bits = wide.view(np.uint32)
@@ -324,12 +327,12 @@ _TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
 
 
 def to_array(x: Tensor) -> Any:
-    """A NumPy array over the tensor's memory (bfloat16 as its bits, uint16)."""
+    """A NumPy array over the tensor's memory (dtypes that NumPy lacks as their bits, unsigned integers)."""
     dtype = x._spec.dtype
     if dtype is BOOL:
         code = "|b1"
     else:
-        code = ("|" if dtype.itemsize == 1 else "<") + ("u" if dtype is BFLOAT16 else _TYPESTR[dtype.kind]) + str(dtype.itemsize)
+        code = ("|" if dtype.itemsize == 1 else "<") + ("u" if dtype.numpy_name is None else _TYPESTR[dtype.kind]) + str(dtype.itemsize)
     if not x._spec.numel:
         return np.zeros(tuple(x._spec.shape), np.dtype(code))
     return np.asarray(_Exporter(x, code))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from struct import unpack
 from typing import Any
 
+from rushlight._types.float8 import FORMATS, values
 from rushlight._types.layout import numel
 
 __all__ = ["Elements", "elements_of"]
@@ -15,7 +16,9 @@ __all__ = ["Elements", "elements_of"]
 _UNITS = {
     "bool": "?", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
     "float16": "H", "bfloat16": "H", "float32": "f", "float64": "d", "complex64": "f", "complex128": "d",
+    "complex32": "H",
 }  # fmt: skip
+_UNITS |= dict.fromkeys(FORMATS, "B")
 
 
 class Elements:
@@ -68,12 +71,16 @@ class Elements:
         if name.startswith("complex"):
             start, stride, end = 2 * start, 2 * stride, 2 * (start + (n - 1) * stride) + 2
             real, imag = memory[start : end - 1 : stride].tolist(), memory[start + 1 : end : stride].tolist()
+            if name == "complex32":
+                real, imag = (unpack(f"<{n}e", array("H", part).tobytes()) for part in (real, imag))
             return [complex(a, b) for a, b in zip(real, imag, strict=True)]
         row = memory[start : start + (n - 1) * stride + 1 : stride]
         if name == "float16":
             return list(unpack(f"<{n}e", row.tobytes()))
         if name == "bfloat16":  # the upper half of a float32
             return list(unpack(f"<{n}f", array("I", [bits << 16 for bits in row.tolist()]).tobytes()))
+        if name in FORMATS:
+            return list(map(values(name).__getitem__, row.tolist()))
         return row.tolist()
 
 
@@ -86,7 +93,9 @@ def elements_of(x: Any) -> Elements:
     """The elements of a tensor that has memory."""
     spec, storage = x._spec, x._storage
     name, shape, strides = spec.dtype.name, tuple(spec.shape), tuple(spec.strides)
-    unit = _UNITS[name]
+    unit = _UNITS.get(name, "" if spec.numel else "B")
+    if not unit:
+        raise NotImplementedError(f"\"_local_scalar_dense_cpu\" not implemented for '{spec.dtype.scalar}'")
     if not spec.numel:
         return Elements(memoryview(b"").cast(unit), name, shape, strides)  # type: ignore[call-overload]
     begin = x._ptr - storage.ptr

@@ -12,13 +12,22 @@ from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.table import Operator
 from rushlight._prims import build, prim
 from rushlight._transforms.vjp import vjp
-from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT8, FLOAT64, INT64, DType
 from rushlight._types.promotion import default_dtype, number_dtype, result_type
 from rushlight._types.spec import Spec
 
 __all__ = ["Backward", "Literal", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
 
-_HALF = (FLOAT16, BFLOAT16)
+# What PyTorch computes with floats of eight bits on the CPU: in float32.
+_COMPUTES_FLOAT8 = frozenset((
+    "eq", "ne", "abs", "isnan", "isinf", "isfinite", "isreal", "all", "any", "count_nonzero", "mm", "addmm", "linear", "matmul", "linalg_multi_dot",
+    "linalg_vector_norm",
+))  # fmt: skip
+# What operators do with the floats of eight bits, and bits without meaning: move them.
+_MOVES = frozenset((
+    "broadcast", "reshape", "transpose", "slice", "pad", "flip", "cat", "diagonal", "window", "gather", "scatter", "index", "index_put", "select",
+    "convert", "bitcast", "full", "iota", "permutation",
+))  # fmt: skip
 
 
 class Slot:
@@ -94,7 +103,8 @@ def _compute_dtypes(op: Operator, template: Sequence[Any], specs: Sequence[Any])
         promoted = result_type(tensors, numbers)
         if op.promote == "float" and not (promoted.is_floating_point or promoted.is_complex):
             promoted = default_dtype()
-    return promoted, FLOAT32 if promoted in _HALF else promoted
+    computes = promoted not in FLOAT8 or op.name in _COMPUTES_FLOAT8
+    return promoted, promoted.wide if computes else promoted
 
 
 class _Call:
@@ -110,7 +120,7 @@ class _Call:
         if self.compute is None or not takes_part:
             return value
         if self.op.promote == "opmath":
-            return build.convert(value, FLOAT32) if value.dtype in _HALF else value
+            return build.convert(value, value.dtype.wide)
         return build.convert(value, self.compute)
 
     def arguments(self, tensors: Sequence[Value], scalars: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
@@ -140,9 +150,12 @@ class _Call:
 
     def rounded(self, value: Value) -> Value:
         """A result in the dtype that users get."""
-        if self.promoted in _HALF and value.dtype is FLOAT32:
-            return build.convert(value, self.promoted)  # type: ignore[arg-type]
-        return value
+        given = self.promoted
+        if given is None or given.wide is given:
+            return value
+        if value.dtype is given.wide:
+            return build.convert(value, given)
+        return build.convert(value, given.to_real()) if value.dtype is given.wide.to_real() else value
 
 
 def _inputs(builder: GraphBuilder, template: Sequence[Any], specs: Sequence[Any]) -> tuple[list[Value], list[Value]]:
@@ -167,7 +180,19 @@ def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec],
         count = len(values) if op.schema.returns_list else len(op.schema.results)
         results = [call.rounded(v) for v in values[:count]]
         outputs = results + (values[count:] if residuals else [])
-    return builder.finish(outputs), count
+    graph = builder.finish(outputs)
+    if op.name not in _COMPUTES_FLOAT8:
+        _refuse_arithmetic(op, graph, specs)
+    return graph, count
+
+
+def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec]) -> None:
+    """NotImplementedError where an operator would compute with a dtype that is only stored."""
+    for spec in specs:
+        if spec.dtype in FLOAT8 or spec.dtype.kind in "xq":
+            for node in graph.nodes:
+                if node.prim.name not in _MOVES and any(v.dtype is spec.dtype.wide for v in node.inputs):
+                    raise NotImplementedError(f"\"{op.public}\" not implemented for '{spec.dtype.scalar}'")
 
 
 class Backward:
@@ -231,7 +256,7 @@ def _of_tensors(op: Operator, template: Sequence[Any], grads: list[Any]) -> list
 
 
 def _widen(call: _Call, value: Value) -> Value:
-    return build.convert(value, FLOAT32) if call.promoted in _HALF and value.dtype in _HALF else value
+    return build.convert(value, value.dtype.wide) if call.promoted is not None and call.promoted.wide is not call.promoted else value
 
 
 def differentiate_graph(graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool], **options: Any) -> Backward:

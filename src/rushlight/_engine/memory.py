@@ -10,6 +10,7 @@ from rushlight._engine import tensor as tensor_module
 from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import META
 from rushlight._types.dtype import DType
+from rushlight._types.float8 import FORMATS, values
 from rushlight._types.spec import Spec
 
 __all__ = ["MEMORY", "empty_spec", "from_address", "read_element", "zeros_spec"]
@@ -98,17 +99,22 @@ def _make_reader(dtype: DType) -> Any:
 
 
 def _numpy_reader(dtype: DType) -> Any:
-    """float16, bfloat16, complex and uint64: rarer, through ctypes and struct."""
+    """float8, float16, bfloat16, complex and uint64: rarer, through ctypes and struct."""
     import ctypes
     import struct
 
-    codes = {"float16": "e", "complex64": "2f", "complex128": "2d", "uint64": "Q", "bfloat16": "H"}
-    code = codes[dtype.name]
+    codes = {"float16": "e", "complex64": "2f", "complex128": "2d", "uint64": "Q", "bfloat16": "H", "complex32": "2e"}
+    codes |= dict.fromkeys(FORMATS, "B")
+    code = codes.get(dtype.name, "")
+    if not code:
+        raise NotImplementedError(f"\"_local_scalar_dense_cpu\" not implemented for '{dtype.scalar}'")
 
     def read(p: int) -> Any:
         parts = struct.unpack(code, ctypes.string_at(p, dtype.itemsize))
         if dtype.name == "bfloat16":
             return struct.unpack("f", struct.pack("I", parts[0] << 16))[0]
+        if dtype.name in FORMATS:
+            return values(dtype.name)[parts[0]]
         return complex(*parts) if dtype.is_complex else parts[0]
 
     return read

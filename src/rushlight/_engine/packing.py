@@ -13,7 +13,8 @@ from array import array
 from struct import pack
 from typing import Any
 
-from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX32, FLOAT8, FLOAT16, DType
+from rushlight._types.float8 import encode
 
 __all__ = ["array_types", "is_array", "pack_numbers"]
 
@@ -48,6 +49,12 @@ def pack_numbers(values: list[Any], dtype: DType) -> array[Any]:
         return array("B", [1 if v else 0 for v in values])
     if dtype.is_integer:
         return array(_CODES[dtype.name], _integers(values, dtype))
+    if dtype is COMPLEX32:
+        return _half(array("f", [part for v in values for part in (v.real, v.imag)]))
+    if dtype in FLOAT8:
+        return array("B", [encode(dtype.name, v) for v in values])
+    if dtype.kind in "xq":
+        raise NotImplementedError(f"\"store_scalar\" not implemented for '{dtype.scalar}'")
     if dtype.is_complex:
         return array(_CODES[dtype.name], [part for v in values for part in (v.real, v.imag)])
     if dtype is FLOAT16:

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rushlight._engine.elements import Elements
-from rushlight._types.dtype import BFLOAT16, BOOL, INT64, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT64, DType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["OPTIONS", "PrintOptions", "get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
+__all__ = ["OPTIONS", "PrintOptions", "append_suffixes", "contents", "get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
 
 
 class PrintOptions:
@@ -229,7 +229,7 @@ def _lay_out(nested: Any, ndim: int, indent: int, writer: _Real | _Complex, line
     return "[" + ("," + "\n" * (ndim - 1) + " " * (indent + 1)).join(rows) + "]"
 
 
-def _contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options: PrintOptions) -> str:
+def contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options: PrintOptions) -> str:
     """The text between `tensor(` and the first suffix."""
     nested = _shown(array, dtype, options.edgeitems if array.size > options.threshold else None)
     values = _leaves(nested)
@@ -237,12 +237,13 @@ def _contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options
     return _lay_out(nested, array.ndim, indent, writer, options.linewidth)
 
 
-def _append(text: str, suffixes: list[str], indent: int, linewidth: int) -> str:
-    """`text` and its suffixes, each on the last line where it fits, else on a line of its own."""
+def append_suffixes(text: str, suffixes: list[str], indent: int, linewidth: int, apart: bool = False) -> str:
+    """`text` and its suffixes, each on the last line where it fits, else on a line of its own; `apart` begins a new line in any case."""
     parts = [text]
     column = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
-        if column + len(suffix) + 2 > linewidth:
+        if apart or column + len(suffix) + 2 > linewidth:
+            apart = False
             parts.append(",\n" + " " * indent + suffix)
             column = indent + len(suffix)
         else:
@@ -260,7 +261,7 @@ def _size_and_dtype(
         return [size] if dtype is default_dtype else [size, kind]
     if 0 in shape:
         return ([size] if len(shape) != 1 else []) + ([] if dtype is default_dtype else [kind])
-    natural = (default_dtype, default_dtype.to_complex(), INT64, BOOL)
+    natural = (default_dtype, COMPLEX128 if default_dtype is FLOAT64 else COMPLEX64, INT64, BOOL)
     return ([] if edgeitems else [size]) + ([] if dtype in natural else [kind])
 
 
@@ -310,6 +311,6 @@ def tensor_repr(
     if array is None:
         text = "..."
     else:
-        text = "[]" if array.size == 0 else _contents(array, dtype, indent, options)
-    whole = _append(prefix + text, suffixes, indent, options.linewidth)
+        text = "[]" if array.size == 0 else contents(array, dtype, indent, options)
+    whole = append_suffixes(prefix + text, suffixes, indent, options.linewidth)
     return "Parameter containing:\n" + whole if is_parameter else whole

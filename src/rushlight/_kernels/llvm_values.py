@@ -9,7 +9,7 @@ from rushlight._kernels.llvm_memory import Loads
 from rushlight._kernels.llvm_scope import Lanes, Value, align_of, vector_name
 from rushlight._kernels.loops import Store, X, number_slot
 from rushlight._kernels.scalar import Val, mem_type, reg_type
-from rushlight._types.dtype import BFLOAT16, FLOAT64, INT64, DType
+from rushlight._types.dtype import FLOAT64, INT64, DType
 
 __all__ = ["Values"]
 
@@ -92,9 +92,9 @@ class Values(Loads):
         """A double argument rounded to the dtype it stands for."""
         if dtype.name in ("float64", "complex128"):
             return name
-        if dtype.name == "bfloat16":
-            value = self.one.val(name, "double")
-            return str(self.write(0, lambda: self.one.op("convert", [value], [FLOAT64], BFLOAT16, {"dtype": BFLOAT16})))
+        if dtype.wide is not dtype and dtype.name != "float16":
+            value, part = self.one.val(name, "double"), dtype.to_real()
+            return str(self.write(0, lambda: self.one.op("convert", [value], [FLOAT64], part, {"dtype": part})))
         return self.scalar(f"fptrunc double {name} to {reg_type(dtype)}", reg_type(dtype), 0)
 
     def x_op(self, e: X, depth: int) -> tuple[Value, int]:

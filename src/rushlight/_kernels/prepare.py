@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._prims import build
-from rushlight._prims.build import HALF
 from rushlight._prims.record import PRIMITIVES
-from rushlight._types.dtype import FLOAT32
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -65,7 +63,7 @@ def _rule(node: Node) -> Any:
 
 def _dot_rule(node: Node) -> Any:
     a, b = node.inputs
-    if a.dtype in HALF:
+    if a.dtype.wide is not a.dtype:
         return _half_product
     if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
         return None
@@ -105,8 +103,9 @@ def _row_times(a: Any, b: Any) -> Any:
 
 
 def _half_product(a: Any, b: Any) -> Any:
-    """Half types are multiplied and added up in float32 and rounded once."""
-    return build.convert(PRIMITIVES["dot"](build.convert(a, FLOAT32), build.convert(b, FLOAT32)), a.dtype)
+    """Narrow dtypes are multiplied and added up in a wider one and rounded once."""
+    wide = a.dtype.wide
+    return build.convert(PRIMITIVES["dot"](build.convert(a, wide), build.convert(b, wide)), a.dtype)
 
 
 # ***** convolution *****
@@ -119,9 +118,9 @@ def _conv_rule(node: Node) -> Any:
     if _is_spread(node):
         def transposed(x: Any, w: Any, **params: Any) -> Any:
             held = x.node.inputs[0]
-            if held.dtype not in HALF:
+            if held.dtype.wide is held.dtype:
                 return _spread_conv(held, w, x.node.params, out.shape, **params)
-            held, taps = build.convert(held, FLOAT32), build.convert(w, FLOAT32)  # overlaps are added up before rounding
+            held, taps = build.convert(held, held.dtype.wide), build.convert(w, w.dtype.wide)  # overlaps are added up before rounding
             return build.convert(_spread_conv(held, taps, x.node.params, out.shape, **params), x.dtype)
 
         return transposed

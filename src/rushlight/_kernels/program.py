@@ -208,7 +208,8 @@ class Assembler:
         self.schedule, self.target = schedule, schedule.target
         self.steps: list[Step] = []
         self.places: dict[Buffer, int] = {b: k for k, b in enumerate(schedule.inputs)}
-        self.n_inputs, self.n_args = len(schedule.inputs), len(schedule.args)
+        # words, of which a complex number has two
+        self.n_inputs, self.n_args = len(schedule.inputs), sum(2 if d.kind == "c" else 1 for d in schedule.args)
         self.next_place = self.n_inputs + self.n_args
         self.single = len(schedule.groups) == 1
 

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
+from rushlight._types.dtype import (
+    ALL_DTYPES,
+    BFLOAT16,
+    BOOL,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    DType,
+)
 from rushlight._types.layout import numel, wrap_dim
 from rushlight._types.promotion import default_dtype, result_type
 
@@ -17,11 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
-CPP_NAME = {
-    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "uint16": "UInt16",
-    "uint32": "UInt32", "uint64": "UInt64", "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
-    "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-}  # fmt: skip
+CPP_NAME = {d.name: d.scalar for d in ALL_DTYPES}
 _INFINITY = float("inf")
 _LARGEST = {
     "float16": 65504.0,
@@ -77,8 +84,8 @@ def refuse(x: Any, what: str, kinds: str) -> None:
 
 
 def wide(x: Any) -> Any:
-    """float16 and bfloat16 as float32, in which they are computed; others as they are."""
-    return build.convert(x, FLOAT32) if x.dtype in HALF else x
+    """Narrow dtypes as those in which they are computed (float16 and bfloat16 as float32, complex32 as complex64); others as they are."""
+    return build.convert(x, x.dtype.wide)
 
 
 def narrow(x: Any, dtype: DType) -> Any:
@@ -248,6 +255,6 @@ def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:
 
 def accumulator(dtype: DType) -> DType:
     """The dtype in which a running sum is kept: twice as wide as the data."""
-    if dtype in (FLOAT32, FLOAT16, BFLOAT16):
+    if dtype.wide is FLOAT32:
         return FLOAT64
     return COMPLEX128 if dtype.is_complex else dtype

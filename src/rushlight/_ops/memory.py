@@ -68,7 +68,7 @@ def fill(x: Any, value: Any) -> Any:
 
 @fill.gradient
 def _(ct: Any, out: Any, x: Any, value: Any) -> Any:
-    return build.zeros_like(x), prim.sum(ct, dims=tuple(range(len(ct.shape))))
+    return build.zeros_like(x), build.total(ct, tuple(range(len(ct.shape))))
 
 
 @operator("zero(Tensor input) -> Tensor", like="operands", inplace=True, method=False, inplace_spaces=("torch",))

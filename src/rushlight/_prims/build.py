@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._prims.record import PRIMITIVES
-from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, DType
 from rushlight._types.layout import broadcast_shapes
 
 __all__ = [
@@ -138,26 +138,26 @@ def complex_(x: Any) -> Any:
 
 
 def add_any(a: Any, b: Any) -> Any:
-    """The sum of two gradients, where None stands for zero.  Half types are added in float32 and rounded."""
+    """The sum of two gradients, where None stands for zero.  Narrow dtypes are added in a wider one and rounded."""
     if a is None or b is None:
         return b if a is None else a
-    if a.dtype in HALF:
-        return convert(convert(a, FLOAT32) + convert(b, FLOAT32), a.dtype)
+    if a.dtype.wide is not a.dtype:
+        return convert(convert(a, a.dtype.wide) + convert(b, a.dtype.wide), a.dtype)
     return a + b
 
 
 def total(x: Any, dims: Sequence[int]) -> Any:
-    """Sum over dims, which vanish.  Half types are summed in float32 and rounded."""
+    """Sum over dims, which vanish.  Narrow dtypes are summed in a wider one and rounded."""
     if not dims:
         return x
-    if x.dtype in HALF:
-        return convert(PRIMITIVES["sum"](convert(x, FLOAT32), dims=tuple(dims)), x.dtype)
+    if x.dtype.wide is not x.dtype:
+        return convert(PRIMITIVES["sum"](convert(x, x.dtype.wide), dims=tuple(dims)), x.dtype)
     return PRIMITIVES["sum"](x, dims=tuple(dims))
 
 
 def in_single(function: Any, x: Any) -> Any:
-    """`function(x)`, computed in float32 and rounded back where x has a half type."""
-    return convert(function(convert(x, FLOAT32)), x.dtype) if x.dtype in HALF else function(x)
+    """`function(x)`, computed in a wider dtype and rounded back where x has a narrow one."""
+    return convert(function(convert(x, x.dtype.wide)), x.dtype) if x.dtype.wide is not x.dtype else function(x)
 
 
 def pad(x: Any, lo: Sequence[int], hi: Sequence[int], interior: Sequence[int], value: Any = 0) -> Any:

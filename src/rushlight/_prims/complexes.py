@@ -12,6 +12,7 @@ from rushlight._prims import build
 from rushlight._prims.families import batch_pointwise, pointwise, require, require_equal
 from rushlight._prims.record import Aval, Primitive, prim
 from rushlight._prims.samples import Samples, floats, pointwise_samples
+from rushlight._types.dtype import FLOAT16
 
 __all__: list[str] = []
 
@@ -20,14 +21,14 @@ COMPLEX = ("complex128", "complex64")
 
 def _part_spec(name: str) -> Any:
     def spec(x: Any) -> Aval:
-        require(name, x, "c")
+        require(name, x, "c", half=True)
         return x.shape, x.dtype.to_real()
 
     return spec
 
 
 def _complex_spec(re: Any, im: Any) -> Aval:
-    require("complex", re, "f")
+    require("complex", re, "f", half=re.dtype is FLOAT16)
     require_equal("complex", re, im)
     return re.shape, re.dtype.to_complex()
 
@@ -65,6 +66,6 @@ Primitive(
     batch=batch_pointwise("imag"), samples=pointwise_samples(COMPLEX),
 )  # fmt: skip
 pointwise(
-    "conj", "re - i im.", kinds="c", reference=lambda x: np.conj(x), samples=pointwise_samples(COMPLEX),
+    "conj", "re - i im.", kinds="c", half=True, reference=lambda x: np.conj(x), samples=pointwise_samples(COMPLEX),
     rules=[lambda t, c, out, x: prim.conj(t)],
 )  # fmt: skip

@@ -10,25 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.errors import NotDifferentiableError
 from rushlight._prims import build
 from rushlight._prims.build import HALF
 from rushlight._prims.record import PRIMITIVES, Aval, Primitive, Rule, not_differentiable
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import ALL_DTYPES, FLOAT8, DType
 
 __all__ = ["HALF", "identity", "lift", "pointwise", "require", "require_equal", "size_of_batch"]
 
 _KINDS = {"b": "bool", "u": "unsigned", "i": "integer", "f": "float", "c": "complex"}
+_STORED = frozenset(d for d in ALL_DTYPES if d in FLOAT8 or d.kind not in _KINDS)
 
 
 # ***** checks *****
 
 
 def require(name: str, x: Any, kinds: str, half: bool = False) -> None:
-    """TypeError unless the dtype of `x` is of one of `kinds`; half types take part only in what moves data."""
+    """TypeError unless the dtype of `x` is of one of `kinds`; narrow dtypes take part only in what moves data.
+
+    NotImplementedError for the dtypes that are only stored, which is what PyTorch says of its operators on them.
+    """
+    if x.dtype in _STORED and (x.dtype.kind not in kinds or not half):
+        raise NotImplementedError(f"\"{name}\" not implemented for '{x.dtype.scalar}'")
     if x.dtype.kind not in kinds:
         raise TypeError(f"prim.{name} takes {'/'.join(_KINDS[k] for k in kinds)} values, got {x.dtype.name}")
-    if x.dtype in HALF and not half:
-        raise TypeError(f"prim.{name} does not compute in {x.dtype.name}: convert to float32 before and back after")
+    if x.dtype.wide is not x.dtype and not half:
+        raise TypeError(f"prim.{name} does not compute in {x.dtype.name}: convert to {x.dtype.wide.name} before and back after")
 
 
 def require_equal(name: str, *xs: Any) -> None:
@@ -68,17 +75,19 @@ def identity(x: Any) -> Any:
     return x
 
 
-def _vjp(rules: Sequence[Rule | None]) -> Rule:
+def _vjp(rules: Sequence[Rule | not_differentiable | None]) -> Rule:
     def vjp(ct: Any, out: Any, *xs: Any, **p: Any) -> tuple[Any, ...]:
-        return tuple(None if rule is None else rule(ct, build.conj, out, *xs, **p) for rule in rules)
+        return tuple(rule if rule is None or isinstance(rule, not_differentiable) else rule(ct, build.conj, out, *xs, **p) for rule in rules)
 
     return vjp
 
 
-def _jvp(rules: Sequence[Rule | None]) -> Rule:
+def _jvp(rules: Sequence[Rule | not_differentiable | None]) -> Rule:
     def jvp(tangents: Sequence[Any], out: Any, *xs: Any, **p: Any) -> Any:
         total = None
         for t, rule in zip(tangents, rules, strict=True):
+            if t is not None and isinstance(rule, not_differentiable):
+                raise NotDifferentiableError(f"this derivative is not implemented: {rule.why}")
             if t is not None and rule is not None:
                 total = build.add_any(total, rule(t, identity, out, *xs, **p))
         return total
@@ -93,7 +102,7 @@ def pointwise(
     kinds: str,
     reference: Rule,
     samples: Callable[[], Any],
-    rules: Sequence[Rule | None] | not_differentiable,
+    rules: Sequence[Rule | not_differentiable | None] | not_differentiable,
     result: Callable[[DType], DType] = identity,
     family: str = "pointwise",
     half: bool = False,
@@ -101,7 +110,7 @@ def pointwise(
 ) -> Primitive:
     """A primitive that works element by element on operands of one shape and dtype.
 
-    `rules` has one entry per operand (None where the derivative is zero everywhere); `arity` counts the operands where there are
+    `rules` has one entry per operand (None where the derivative is zero everywhere, `not_differentiable` where nobody has it); `arity` counts the operands where there are
     no rules; `result` gives the dtype of the result.
     """
     operands = arity if isinstance(rules, not_differentiable) else len(rules)

@@ -10,7 +10,8 @@ from rushlight._prims.families import lift, pointwise, require_equal
 from rushlight._prims.numbers import holder, round_to_bfloat16, stored
 from rushlight._prims.record import Aval, Primitive, Rule, not_differentiable, prim
 from rushlight._prims.samples import Samples, any_dtype, floats, integers, pointwise_samples
-from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT8, DType
+from rushlight._types.float8 import values
 
 __all__: list[str] = []
 
@@ -126,6 +127,13 @@ def _convert_back(ct: Any, dtype: DType) -> Any:
     return build.convert(ct, dtype)
 
 
+def _convert_spec(x: Any, dtype: DType) -> Aval:
+    for each in (x.dtype, dtype):
+        if each.kind in "xq" and dtype is not x.dtype:
+            raise NotImplementedError(f"\"copy_\" not implemented for '{each.scalar}'")
+    return x.shape, dtype
+
+
 def _convert_samples() -> Samples:
     for source in ("float64", "float32", "int64", "uint8", "bool", "complex128"):
         for target in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool", "complex64", "complex128"):
@@ -141,7 +149,7 @@ def _convert_vjp(ct: Any, out: Any, x: Any, dtype: DType) -> tuple[Any]:
 Primitive(
     "convert", "The same numbers in another dtype: rounded to nearest, to integers toward zero, to bool as `!= 0`; complex to "
     "real drops the imaginary part.",
-    family="pointwise", spec=lambda x, dtype: (x.shape, dtype), lower=("scalar", "convert"), reference=stored,
+    family="pointwise", spec=_convert_spec, lower=("scalar", "convert"), reference=stored,
     vjp=_convert_vjp, jvp=lambda tangents, out, x, dtype: _convert_back(tangents[0], dtype),
     batch=lambda batched, x, dtype: prim.convert(x, dtype=dtype), samples=_convert_samples,
 )  # fmt: skip
@@ -154,6 +162,10 @@ def _bitcast_spec(x: Any, dtype: DType) -> Aval:
 
 
 def _bitcast(x: Any, dtype: DType) -> Any:
+    if str(x.dtype) == "float32" and dtype.itemsize == 1:
+        raise NotImplementedError("the reference has no bits of float8, which it holds as float32")
+    if dtype in FLOAT8:
+        return np.array(values(dtype.name), np.float32)[x.view(np.uint8)]
     if x.dtype.itemsize != dtype.itemsize:  # bfloat16 held as float32
         x = (round_to_bfloat16(x).view(np.uint32) >> 16).astype(np.uint16)
     if dtype is BFLOAT16:

@@ -1,6 +1,6 @@
 """How the reference computes: wider than the dtype, then rounded once; and the few functions that NumPy lacks.
 
-bfloat16 has no NumPy dtype.  References hold it as float32 arrays whose values are rounded to bfloat16.
+bfloat16, float8 and complex32 have no NumPy dtypes.  References hold them as float32 or complex64 arrays of rounded values.
 """
 
 from __future__ import annotations
@@ -10,16 +10,33 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
-from rushlight._types.dtype import BFLOAT16, DType
+from rushlight._types.dtype import BFLOAT16, COMPLEX32, FLOAT8, DType
+from rushlight._types.float8 import encode, values
 
-__all__ = ["digamma", "erf", "erfc", "erfinv", "holder", "lgamma", "round_to_bfloat16", "stored", "wide"]
+__all__ = ["digamma", "erf", "erfc", "erfinv", "holder", "lgamma", "round_to_bfloat16", "rounded", "stored", "wide"]
 
 _WIDER = {"float16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
 def holder(dtype: DType) -> str:
     """The NumPy dtype in which references hold `dtype`."""
-    return "float32" if dtype is BFLOAT16 else dtype.name
+    if dtype.kind in "xq":
+        return f"uint{8 * dtype.itemsize}"
+    return dtype.name if dtype.numpy_name else dtype.wide.name
+
+
+def rounded(x: Any, dtype: DType) -> Any:
+    """Values in the array that holds `dtype`, rounded to it."""
+    if dtype is BFLOAT16:
+        return round_to_bfloat16(x)
+    if dtype is COMPLEX32:
+        x = np.asarray(x, dtype=np.complex64)
+        return (x.real.astype(np.float16) + np.complex64(1j) * x.imag.astype(np.float16)).astype(np.complex64)
+    if dtype in FLOAT8:
+        single = np.asarray(x, dtype=np.float32)
+        codes = [encode(dtype.name, v) for v in single.ravel().tolist()]
+        return np.array(values(dtype.name), dtype=np.float32)[codes].reshape(single.shape)
+    return x
 
 
 def round_to_bfloat16(x: Any) -> Any:
@@ -33,8 +50,10 @@ def round_to_bfloat16(x: Any) -> Any:
 def stored(x: Any, dtype: DType) -> Any:
     """`x` converted to `dtype` as a C cast does (floats to integers toward zero), in the array that holds it."""
     x = np.asarray(x)
-    if dtype is BFLOAT16:
-        return round_to_bfloat16(x.real if x.dtype.kind == "c" else x)
+    if dtype.is_floating_point and dtype.wide is not dtype and not dtype.numpy_name:
+        return rounded(x.real if x.dtype.kind == "c" else x, dtype)
+    if dtype is COMPLEX32:
+        return rounded(x, dtype)
     if x.dtype.kind == "c" and not dtype.is_complex and dtype.kind != "b":
         x = x.real
     if x.dtype.kind == "f" and dtype.is_integer:

@@ -17,7 +17,7 @@ from rushlight._engine.view import as_strided, view_dtype
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of, row_named
 from rushlight._types.device import CPU, Device
-from rushlight._types.dtype import BY_NAME, DType
+from rushlight._types.dtype import ALL_DTYPES, BY_NAME, DType
 from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
 from rushlight._types.layout import Size
 
@@ -417,7 +417,8 @@ def _cast(name: str, dtype: DType) -> None:
 
 
 for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"),
-                     ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128")):
+                     ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128"),
+                     ("chalf", "complex32")):
     _cast(_name, BY_NAME[_word])
 
 
@@ -460,11 +461,7 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 Tensor.type = _type  # type: ignore[attr-defined]  # not named `type` here: this module needs the built-in one
 
 
-TYPE_NAMES = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long", "int32": "Int", "int16": "Short",
-    "int8": "Char", "uint8": "Byte", "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble", "uint16": "UInt16",
-    "uint32": "UInt32", "uint64": "UInt64",
-}  # fmt: skip
+TYPE_NAMES = {d.name: ("quantized." if d.kind == "q" else "") + d.scalar for d in ALL_DTYPES}
 
 
 @method
@@ -480,13 +477,23 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 )
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Change the shape in place; new elements are undefined."""
-    return convert.resize_(self, creation.as_shape(sizes))
+    shape = creation.as_shape(sizes)
+    if memory_format is not None and str(memory_format) == "torch.preserve_format":
+        raise RuntimeError("Unsupported memory formatPreserve")
+    return convert.resize_(self, shape, None if memory_format is None else _dense_strides(shape, memory_format))
+
+
+def _dense_strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
+    return contiguous_strides(shape) if str(memory_format) == "torch.contiguous_format" else channels_last_strides(shape)
 
 
 @method
 def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
-    """`resize_` to the shape of another tensor."""
-    return convert.resize_(self, tuple(other.shape))
+    """`resize_` to the shape of another tensor; `torch.preserve_format` also takes its order in memory."""
+    shape = tuple(other.shape)
+    if memory_format is not None and str(memory_format) == "torch.preserve_format":
+        return convert.resize_(self, shape, creation.like_strides(other, memory_format))
+    return self.resize_(shape, memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
 
 
 @method

@@ -12,7 +12,7 @@ from rushlight._engine.tensor import Tensor, legacy_constructor
 from rushlight._surface.methods import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._types.device import CPU, as_device
-from rushlight._types.dtype import BY_NAME, DType
+from rushlight._types.dtype import BY_NAME, DTYPES, DType
 from rushlight._types.promotion import default_dtype
 
 __all__ = ["finfo", "iinfo"]
@@ -219,5 +219,6 @@ class _TypedTensor(type):
         return _legacy(Tensor, args, kwargs, cls.dtype)
 
 
-for _name, _word in TYPE_NAMES.items():
+for _name in [d.name for d in DTYPES]:
+    _word = TYPE_NAMES[_name]
     _TORCH[_word + "Tensor"] = _TypedTensor(_word + "Tensor", (), {"dtype": BY_NAME[_name], "__module__": "torch"})

@@ -10,8 +10,10 @@ from __future__ import annotations
 from rushlight._types.dtype import (
     BFLOAT16,
     BOOL,
+    COMPLEX32,
     COMPLEX64,
     COMPLEX128,
+    FLOAT8,
     FLOAT16,
     FLOAT32,
     FLOAT64,
@@ -26,7 +28,7 @@ from rushlight._types.dtype import (
 
 __all__ = ["can_cast", "category", "default_dtype", "number_dtype", "promote", "result_type", "set_default_dtype"]
 
-_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3, "x": 1, "q": 1}
 _SIGNED_FOR = {1: INT16, 2: INT32, 4: INT64}
 _WIDE = frozenset((UINT16, UINT32, UINT64))
 FLOATS = frozenset((FLOAT16, BFLOAT16, FLOAT32, FLOAT64))
@@ -44,6 +46,8 @@ def set_default_dtype(dtype: DType) -> None:
         raise TypeError(f"invalid dtype object: expected a dtype, got {type(dtype).__name__}")
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype!r}")
+    if dtype not in FLOATS:
+        raise TypeError(f"{dtype!r} is only stored: it cannot be the dtype in which numbers are computed")
     _DEFAULT[0] = dtype
 
 
@@ -59,9 +63,12 @@ def promote(a: DType, b: DType) -> DType:
     """
     if a is b:
         return a
+    for each in (a, b):
+        if each in FLOAT8 or each.kind in "xq":
+            return _promote_stored(a, b)
     if (a in _WIDE or b in _WIDE) and FLOATS.isdisjoint((a, b)):
         raise RuntimeError(
-            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.scalar} and {b.scalar}"
         )
     if a is BOOL:
         return b
@@ -75,12 +82,24 @@ def promote(a: DType, b: DType) -> DType:
     if ca == 3:
         if cb == 3 or b is FLOAT64:
             return COMPLEX128 if COMPLEX128 in (a, b) or b is FLOAT64 else COMPLEX64
-        return a
+        return COMPLEX64 if a is COMPLEX32 and b in (FLOAT32, BFLOAT16) else a
     if cb == 1:
         return a
     if FLOAT64 in (a, b):
         return FLOAT64
     return FLOAT32
+
+
+def _promote_stored(a: DType, b: DType) -> DType:
+    """Dtypes that are only stored promote with nothing, but that bits counted as unsigned give way to floats."""
+    names = f"{a.scalar} and {b.scalar}"
+    if a in FLOAT8 or b in FLOAT8:
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {names}")
+    if "q" in (a.kind, b.kind):
+        raise RuntimeError(f"quantized numbers are not promoted: their scales belong to the tensors; attempted to promote {names}")
+    if all(d.name.startswith("uint") or d in FLOATS for d in (a, b)) and not FLOATS.isdisjoint((a, b)):
+        return a if a in FLOATS else b
+    raise RuntimeError(f"Promotion is not supported between {names}")
 
 
 def _promote_integers(a: DType, b: DType) -> DType:
@@ -99,7 +118,7 @@ def number_dtype(value: object) -> DType:
     if isinstance(value, float):
         return default_dtype()
     if isinstance(value, complex):
-        return COMPLEX128 if default_dtype() is FLOAT64 else COMPLEX64
+        return default_dtype().to_complex()
     raise TypeError(f"expected a number, got {type(value).__name__}")
 
 
@@ -137,7 +156,7 @@ def can_cast(source: DType, target: DType) -> bool:
     """Whether an in-place or `out=` result of `source` may be written to `target` (`torch.can_cast`)."""
     if source.is_complex and not target.is_complex:
         return False
-    if category(source) == 2 and category(target) < 2:
+    if source.is_floating_point and target.kind in "bui":
         return False
     return not (source is not BOOL and target is BOOL)
 

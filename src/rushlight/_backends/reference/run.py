@@ -16,14 +16,14 @@ from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._graph.core import Graph, Node, Value, evaluate
-from rushlight._prims.numbers import holder, round_to_bfloat16
-from rushlight._types.dtype import BFLOAT16
+from rushlight._prims.numbers import holder, rounded
+from rushlight._types.dtype import COMPLEX32
 
 __all__ = ["run"]
 
 
 def run(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
-    """The graph's outputs as arrays.  Arguments are arrays of the inputs' shapes and dtypes (bfloat16 as rounded float32)."""
+    """The graph's outputs as arrays.  Arguments are arrays of the inputs' shapes and dtypes (dtypes that NumPy lacks as rounded wider ones)."""
     arrays = [_accept(value, argument) for value, argument in zip(graph.inputs, arguments, strict=True)]
     with np.errstate(all="ignore"):
         return evaluate(graph, arrays, _apply)
@@ -33,12 +33,14 @@ def _accept(value: Value, argument: Any) -> Any:
     array = np.asarray(argument, dtype=holder(value.dtype)) if value.weak else np.asarray(argument)
     if array.dtype.name != holder(value.dtype) or array.shape != value.shape:
         raise TypeError(f"expected {value.dtype.name}{list(value.shape)}, got {array.dtype.name}{list(array.shape)}")
-    return round_to_bfloat16(array) if value.dtype is BFLOAT16 else array
+    return rounded(array, value.dtype)
 
 
 def _apply(node: Node, inputs: list[Any]) -> Any:
     result = node.prim.reference(*inputs, **node.params)
     results = [np.asarray(r) for r in (result if node.prim.multiple else (result,))]
+    if any(x.dtype is COMPLEX32 for x in (*node.inputs, *node.outputs)):  # the array that holds it does not tell it from complex64
+        results = [rounded(r, value.dtype).astype(holder(value.dtype)) for r, value in zip(results, node.outputs, strict=True)]
     for value, array in zip(node.outputs, results, strict=True):
         if array.shape != value.shape or array.dtype.name != holder(value.dtype):
             raise AssertionError(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rushlight._types.float8 import FORMATS as FLOAT8_FORMATS
+
 from .writer import BITS, FLOATS, reg_type
 
 if TYPE_CHECKING:
@@ -76,8 +78,51 @@ def _half_bits(x: Val) -> Val:
     return em.bitcast((value | (bits.lshr(16) & 0x8000)).to("i16"), "half")
 
 
+def _from_float8(x: Val, name: str) -> Val:
+    """A float8 as float: its bits as a float's, and a product that puts the exponent right, of subnormal numbers too."""
+    em, form, bits = x.em, FLOAT8_FORMATS[name], x.to("i32", signed=False)
+    if name == "float8_e8m0fnu":
+        power = em.select(bits.eq(0), em.const("i32", 1 << 22), bits << 23)
+        return em.bitcast(em.select(bits.eq(form.nan), em.const("i32", 0x7F800001), power), "float")
+    rest = bits & 0x7F
+    value = (em.bitcast(rest << (23 - form.mantissa), "float") * 2.0 ** (127 - form.bias)).bits()
+    if form.unsigned_zero:
+        value = em.select(bits.eq(form.nan), em.const("i32", 0x7F800001), value | ((bits & 0x80) << 24))
+        return em.bitcast(value, "float")
+    special = rest << (23 - form.mantissa) | 0x7F800000
+    if form.over > form.top:
+        special = em.select(rest.gt(form.over), special | 0x400000, special)
+    return em.bitcast(em.select(rest.gt(form.top), special, value) | ((bits & 0x80) << 24), "float")
+
+
+def _to_float8(x: Val, name: str) -> Val:
+    """A float rounded to the nearest float8, ties to even, as `_types/float8.py` says."""
+    em, form, bits = x.em, FLOAT8_FORMATS[name], x.bits()
+    a = bits & 0x7FFFFFFF
+    if name == "float8_e8m0fnu":
+        exponent, mantissa = a.lshr(23), a & 0x7FFFFF
+        up = mantissa.gt(em.select(exponent.eq(0), em.const("i32", 0x400000), 0x3FFFFF))
+        code = exponent + em.select(up, em.const("i32", 1), 0)
+        return em.select(a.ge(0x7F800000), em.const("i32", form.nan), code).to("i8")
+    drop, low = 23 - form.mantissa, 127 - form.bias
+    normal = (a - (low << 23) + ((1 << drop - 1) - 1) + (a.lshr(drop) & 1)).lshr(drop)
+    # added to this power of two a number below the normal ones leaves its bits, rounded, at the low end
+    power = 24 - form.bias - form.mantissa
+    subnormal = (em.bitcast(a, "float") + 2.0**power).bits() - (127 + power << 23)
+    code = em.select(a.lt(low + 1 << 23), subnormal, normal)
+    code = em.select(code.gt(form.top), em.const("i32", form.over), code)
+    code = em.select(a.ge(143 << 23), em.const("i32", form.over), code)
+    code = em.select(a.gt(0x7F800000), em.const("i32", form.nan), code)
+    sign = bits.lshr(24) & 0x80
+    if form.unsigned_zero:
+        sign = em.select(code.eq(0) | code.eq(form.nan), em.const("i32", 0), sign)
+    return (code | sign).to("i8")
+
+
 def _widen(x: Val, source: DType) -> Val:
-    """float16 and bfloat16 as float; others unchanged."""
+    """float8, float16 and bfloat16 as float; others unchanged."""
+    if source.name in FLOAT8_FORMATS:
+        return _from_float8(x, source.name)
     if source.name == "bfloat16":
         return x.em.bitcast(x.to("i32", signed=False) << 16, "float")
     if source.name == "float16":
@@ -86,13 +131,15 @@ def _widen(x: Val, source: DType) -> Val:
 
 
 def _to_float(x: Val, source: DType, target: DType) -> Val:
-    type = "float" if target.name in ("float16", "bfloat16") else reg_type(target)
+    type = reg_type(target.wide)
     if x.type == "i1":
         x = x.em.select(x, x.em.const(type, 1.0), 0.0)
     else:
         x = x.to(type, source.is_signed)
     if target.name == "bfloat16":
         return bfloat16_bits(x)
+    if target.name in FLOAT8_FORMATS:
+        return _to_float8(x, target.name)
     if target.name == "float16":
         # the machines without fused multiply-add are those without conversions of halves
         return x.to("half") if x.em.fma_hardware else _half_bits(x)
@@ -120,7 +167,8 @@ def convert(x: Value, source: DType, target: DType) -> Value:
         if target.kind == "b":
             return re.ne(0.0) | im.ne(0.0)
         if target.kind == "c":
-            return re.to(reg_type(target)), im.to(reg_type(target))
+            parts = source.to_real(), target.to_real()
+            return convert_real(re, *parts), convert_real(im, *parts)
         return convert_real(re, source.to_real(), target)
     if target.kind == "c":
         part = target.to_real()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rushlight._types.dtype import FLOAT32
-
 from .convert import bitcast, convert
 from .lowerings import BINARY, BOOL_BINARY, BOOL_UNARY, COMPLEX_BINARY, COMPLEX_UNARY, INT_BINARY, INT_UNARY, UNARY
 from .writer import Val, Writer, lane_mask
@@ -46,8 +44,8 @@ class Emitter(Writer):
         if prim == "full":
             return self.number((params or {})["value"], out_dtype)
         dtype = in_dtypes[0]
-        if dtype.itemsize == 2 and dtype.kind == "f" and prim in _THROUGH_FLOAT:
-            return _through_float(self, prim, args, in_dtypes, out_dtype)
+        if dtype.wide is not dtype and prim in _THROUGH_WIDE[dtype.kind]:
+            return _through_wide(self, prim, args, in_dtypes, out_dtype)
         function = _find(prim, dtype, len(args))
         if function is None:
             raise NotImplementedError(f"the primitive {prim} has no lowering for {dtype.name}")
@@ -68,13 +66,13 @@ class Emitter(Writer):
 
 def supports(prim: str, dtype: DType) -> bool:
     """Whether `prim` has a lowering when its first operand has `dtype`."""
-    if dtype.kind == "f" and dtype.itemsize == 2:
-        return prim in _SPECIAL or prim in _THROUGH_FLOAT
+    if dtype.wide is not dtype:
+        return prim in _SPECIAL or prim in _THROUGH_WIDE[dtype.kind]
     return prim in _SPECIAL or any(_find(prim, dtype, arity) is not None for arity in (1, 2))
 
 
 def _find(prim: str, dtype: DType, arity: int) -> Callable[..., Value] | None:
-    if dtype.itemsize == 2 and dtype.kind == "f":
+    if dtype.wide is not dtype or dtype.kind not in _TABLES:
         return None
     return _TABLES[dtype.kind][arity - 1].get(prim) if arity < 3 else None
 
@@ -86,17 +84,16 @@ _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 # the neighbour of a value depends on the format, so it cannot be found in another one
-_THROUGH_FLOAT = frozenset({*UNARY, *BINARY} - {"nextafter"})
+_THROUGH_WIDE = {"f": frozenset({*UNARY, *BINARY} - {"nextafter"}), "c": frozenset({*COMPLEX_UNARY, *COMPLEX_BINARY})}
 
 
-def _through_float(
+def _through_wide(
     em: Emitter, prim: str, args: Sequence[Value], in_dtypes: Sequence[DType], out_dtype: DType
 ) -> Value:  # fmt: skip
-    """A primitive on float16 or bfloat16: computed in float32 and rounded once."""
-    wide = [convert(x, d, FLOAT32) for x, d in zip(args, in_dtypes)]
-    narrow = out_dtype in in_dtypes
-    y = em.op(prim, wide, [FLOAT32] * len(wide), FLOAT32 if narrow else out_dtype)
-    return convert(y, FLOAT32, out_dtype) if narrow else y
+    """A primitive on a narrow dtype: computed in a wider one and rounded once."""
+    wide = [convert(x, d, d.wide) for x, d in zip(args, in_dtypes)]
+    y = em.op(prim, wide, [d.wide for d in in_dtypes], out_dtype.wide)
+    return convert(y, out_dtype.wide, out_dtype)
 
 
 def _lanes(value: Value, narrow: Writer, start: int) -> Value:

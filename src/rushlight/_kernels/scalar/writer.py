@@ -10,6 +10,10 @@ import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from rushlight._types.dtype import ALL_DTYPES
+from rushlight._types.float8 import FORMATS as FLOAT8_FORMATS
+from rushlight._types.float8 import encode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Self, TypeAlias
@@ -23,8 +27,10 @@ __all__ = ["Check", "ModuleText", "Val", "Writer", "lane_mask", "mem_lanes", "me
 _REG = {
     "bool": "i1", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32", "int64": "i64",
     "uint64": "i64", "float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double", "complex64": "float",
-    "complex128": "double",
+    "complex128": "double", "complex32": "half",
 }  # fmt: skip
+# The other dtypes are bits, as wide as they are, to all but the conversions.
+_REG |= {d.name: f"i{8 * d.itemsize}" for d in ALL_DTYPES if d.name not in _REG}
 _MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
 FLOATS = ("float", "double", "half")
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "float": 32, "double": 64}
@@ -307,6 +313,8 @@ class Writer:
             return self.const(type, int(number))
         if dtype.name == "bfloat16":
             return self.const(type, _bfloat16_bits(float(number)))
+        if dtype.name in FLOAT8_FORMATS:
+            return self.const(type, encode(dtype.name, float(number)))
         return self.const(type, float(number))
 
     def like(self, x: Val | float, other: Val) -> Val:

@@ -188,9 +188,9 @@ def view_as_real(input: Tensor) -> Tensor:
 def view_as_complex(input: Tensor) -> Tensor:
     """Pairs (*, 2) as complex numbers (*), over the same memory; the pairs must lie side by side."""
     held = input._spec
-    if held.dtype.name not in ("float32", "float64"):
+    if held.dtype.name not in ("float16", "float32", "float64"):
         raise RuntimeError(
-            f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {held.dtype.name}"
+            f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {held.dtype.scalar}"
         )
     if not held.ndim:
         raise RuntimeError("Input tensor must have one or more dimensions")
@@ -218,9 +218,3 @@ def imag(input: Tensor) -> Tensor:
     if not input._spec.dtype.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     return function_of("select")(view_as_real(input), -1, 1)  # type: ignore[no-any-return]
-
-
-@composite("chalf", spaces=(), method=True)
-def chalf(self: Tensor, *, memory_format: Any = None) -> Tensor:
-    """complex32, which there is not."""
-    raise NotImplementedError("chalf: complex numbers of half precision")
