@@ -94,6 +94,31 @@ def test_infinities(name):
     np.testing.assert_allclose(got.imag, expected.imag, rtol=1e-15)
 
 
+NAN, INF, QUARTER = np.nan, np.inf, np.pi / 2
+# Annex G of the C standard: what one part says stays, whatever the other is. None: C leaves the sign open.
+PARTS = [
+    ("asin", (0.0, NAN), (0.0, NAN)), ("asin", (-0.0, NAN), (-0.0, NAN)), ("asinh", (NAN, -0.0), (NAN, -0.0)),
+    ("acos", (-0.0, NAN), (QUARTER, NAN)), ("acosh", (0.0, NAN), (NAN, QUARTER)),
+    ("atanh", (-0.0, NAN), (-0.0, NAN)), ("atanh", (-INF, NAN), (-0.0, NAN)), ("atanh", (1e300, NAN), (NAN, NAN)),
+    ("atanh", (NAN, 1e300), (NAN, NAN)), ("atanh", (NAN, -INF), (None, -QUARTER)), ("atanh", (2.0, INF), (0.0, QUARTER)),
+    ("atan", (NAN, 0.0), (NAN, 0.0)), ("atan", (NAN, -INF), (NAN, -0.0)), ("atan", (INF, NAN), (QUARTER, None)),
+    ("exp", (-INF, 2.0), (-0.0, 0.0)), ("exp", (-INF, -2.0), (-0.0, -0.0)), ("exp", (-INF, INF), (None, None)), ("exp", (NAN, -0.0), (NAN, -0.0)),
+    ("sinh", (0.0, 2.0), (-0.0, np.sin(2.0))), ("sinh", (-0.0, 2.0), (0.0, np.sin(2.0))), ("sinh", (INF, NAN), (INF, NAN)),
+    ("sin", (2.0, 0.0), (np.sin(2.0), -0.0)), ("cosh", (-0.0, 4.0), (np.cos(4.0), 0.0)), ("cos", (4.0, 0.0), (np.cos(4.0), 0.0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "point", "want"), PARTS)
+def test_parts_that_are_nan_infinite_or_zero(name, point, want):
+    got = run(name, np.array([complex(*point)]))[0]
+    for ours, theirs in zip((got.real, got.imag), want):
+        if theirs is None:
+            assert ours == 0.0, got
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=1e-15)
+            assert np.isnan(theirs) or np.signbit(ours) == np.signbit(theirs), got
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_arithmetic(dtype):
     rng = np.random.default_rng(4)

@@ -114,8 +114,10 @@ def rsqrt(z: Pair) -> Pair:
 
 
 def _times(factor: Val, part: Val, angle: Val) -> Val:
-    """factor * part, but 0 with the sign of the angle where that is 0, even if the factor is infinite."""
-    return factor.em.select(angle.eq(0.0), angle, factor * part)
+    """factor * part, but where the angle is 0 a signed 0, even if the factor is infinite or NaN."""
+    em = factor.em
+    sign = em.select(factor.lt(0.0), em.const(factor.type, -1.0), 1.0)
+    return em.select(angle.eq(0.0), sign * angle, factor * part)
 
 
 def exp(z: Pair) -> Pair:
@@ -128,9 +130,9 @@ def _polar(e: Val, y: Val) -> Pair:
     re, im = e * trig.cos(y), _times(e, trig.sin(y), y)
     # C's rule for an infinite modulus without a direction
     re = em.select(e.eq(math.inf) & re.is_nan(), e, re)
-    vanishes = e.eq(0.0)  # then an infinite angle does not matter
+    lost = e.eq(0.0) & re.is_nan()  # nothing is left that an angle could turn
     zero = em.const(e.type, 0.0)
-    return em.select(vanishes, zero, re), em.select(vanishes, zero.copysign(im), im)
+    return em.select(lost, zero, re), em.select(lost, zero.copysign(y), im)
 
 
 def exp2(z: Pair) -> Pair:
@@ -195,15 +197,17 @@ def pow(z: Pair, w: Pair) -> Pair:
 def sinh(z: Pair) -> Pair:
     x, y = z
     re = _times(trig.cos(y), hyper.sinh(x), x)
-    re = x.em.select(x.abs().eq(math.inf) & re.is_nan(), x, re)
+    re = x.em.select(x.abs().eq(math.inf) & re.is_nan(), x.abs(), re)
     return re, _times(hyper.cosh(x), trig.sin(y), y)
 
 
 def cosh(z: Pair) -> Pair:
     x, y = z
-    im = hyper.sinh(x) * trig.sin(y)
+    turn = trig.sin(y)
+    im = hyper.sinh(x) * turn
     zero, one = x.em.const(x.type, 0.0), x.em.const(x.type, 1.0)
-    im = x.em.select(x.eq(0.0) | y.eq(0.0), zero.copysign(x) * one.copysign(y), im)
+    im = x.em.select(y.eq(0.0), zero.copysign(x) * one.copysign(y), im)
+    im = x.em.select(x.eq(0.0) & turn.is_nan(), zero, im)
     re = hyper.cosh(x) * trig.cos(y)
     return x.em.select(x.abs().eq(math.inf) & re.is_nan(), x.abs(), re), im
 
@@ -229,6 +233,7 @@ def asin(z: Pair) -> Pair:
     x, y = z
     minus, plus = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
     re = trig.atan2(x, _select_endless(z, y.abs(), minus[0] * plus[0] - minus[1] * plus[1]))
+    re = x.em.select(_on_axis(z), x, re)
     return re, _infinite_if_endless(z, hyper.asinh(minus[0] * plus[1] - minus[1] * plus[0])).copysign(y)
 
 
@@ -236,6 +241,7 @@ def acos(z: Pair) -> Pair:
     x, y = z
     minus, plus = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
     re = _select_endless(z, trig.atan2(y.abs(), x), 2.0 * trig.atan2(minus[0], plus[0]))
+    re = x.em.select(_on_axis(z), x.em.const(x.type, math.pi / 2), re)
     return re, _infinite_if_endless(z, hyper.asinh(plus[0] * minus[1] - plus[1] * minus[0])).copysign(-y)
 
 
@@ -243,12 +249,18 @@ def acosh(z: Pair) -> Pair:
     x, y = z
     minus, plus = sqrt((x - 1.0, y)), sqrt((x + 1.0, y))
     im = _select_endless(z, trig.atan2(y, x), 2.0 * trig.atan2(minus[1], plus[0]))
+    im = x.em.select(_on_axis(z), x.em.const(x.type, math.pi / 2), im)
     return _infinite_if_endless(z, hyper.asinh(minus[0] * plus[0] + minus[1] * plus[1])), im
 
 
 def _select_endless(z: Pair, endless: Val, finite: Val) -> Val:
     """At infinity only the direction is left of the inverse functions."""
     return finite.em.select(_endless(z), endless, finite)
+
+
+def _on_axis(z: Pair) -> Val:
+    """0 + NaN i: it lies on the imaginary axis, wherever that is."""
+    return z[0].eq(0.0) & z[1].is_nan()
 
 
 def _infinite_if_endless(z: Pair, finite: Val) -> Val:
@@ -264,8 +276,11 @@ def atanh(z: Pair) -> Pair:
     # far out the squares would overflow
     far = a.gt(1e100) | y.abs().gt(1e100)
     zero = em.const(x.type, 0.0)
-    re = em.select(far, zero, re)
-    im = em.select(far, em.const(x.type, math.pi / 2).copysign(y), im)
+    # C's rules where a part is NaN: an infinite one, or 0 + NaN i, leaves what does not depend on the other
+    unknown = (a.is_nan() & y.abs().lt(math.inf)) | y.is_nan()
+    known = a.eq(math.inf) | a.eq(0.0)
+    re = em.select(known & unknown | far & ~unknown, zero, re)
+    im = em.select(far & ~unknown, em.const(x.type, math.pi / 2).copysign(y), im)
     return re.copysign(x), im
 
 
