@@ -11,9 +11,9 @@ from rushlight._surface import factories, methods, random, settings
 from rushlight._surface.composites import register_composites
 from rushlight._surface.engine_ops import provide_engine_operators
 from rushlight._surface.operators import install_python_operators
-from rushlight._surface.registry import SPACES, install_operators
+from rushlight._surface.registry import SPACES, SPARSE_FACTORIES, LazyMethod, install_operators
 
-__all__ = ["SPACES", "nn_function", "nn_function_names"]
+__all__ = ["SPACES", "SPARSE_FACTORIES", "LazyMethod", "nn_function", "nn_function_names"]
 
 register_composites()
 install_operators()

@@ -13,8 +13,9 @@ from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._prims import build, prim
-from rushlight._surface.registry import composite
+from rushlight._surface.registry import SPARSE_FACTORIES, composite
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, DType
+from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.promotion import default_dtype, number_dtype
 from rushlight._types.spec import Spec
 
@@ -32,6 +33,10 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, bool, Any]:
         if kwargs.pop(ignored, None):
             raise NotImplementedError(f"rushlight has no argument '{ignored}' of {name} yet")
     return dtype, device, requires_grad, out
+
+
+def _sparse(layout: Any) -> bool:
+    return layout is not None and layout.name in SPARSE_LAYOUTS
 
 
 def _reject(kwargs: dict[str, Any], name: str) -> None:
@@ -70,6 +75,8 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             if all(type(s) is int for s in size):
                 known[size] = spec
             return make(spec)
+        if _sparse(kwargs.get("layout")):
+            return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)  # type: ignore[no-any-return]
         dtype, device, requires_grad, out = _options(kwargs, name)
         memory_format = kwargs.pop("memory_format", None)
         shape = _size(size, kwargs)
@@ -105,11 +112,19 @@ _sized("ones", ones_spec)
 def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
     def factory(input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
                 memory_format: Any = None, pin_memory: bool = False) -> Tensor:
+        if _sparse(layout):
+            return _sparse_like(name, input, layout, dtype, requires_grad)
         spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
         return finish(make(spec), requires_grad)
 
     factory.__doc__ = f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
     composite(name)(factory)
+
+
+def _sparse_like(name: str, input: Tensor, layout: Any, dtype: Any, requires_grad: bool) -> Tensor:
+    if name != "zeros_like":
+        raise NotImplementedError(f"{name}(): a strided tensor has no counterpart in layout {layout!r}")
+    return SPARSE_FACTORIES["zeros"](tuple(input.shape), dtype=dtype or input.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
 
 
 _liked("empty_like", empty_spec)
@@ -135,6 +150,8 @@ def _plain(value: Any) -> Any:
 @forms("(size: int | Sequence[int], fill_value: Scalar | Tensor, *, **options: Factory) -> Tensor")
 def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     """A tensor of this size, filled with one number, whose type gives the dtype."""
+    if _sparse(kwargs.get("layout")):
+        return SPARSE_FACTORIES["full"](size, **kwargs)  # type: ignore[no-any-return]
     dtype, device, requires_grad, out = _options(kwargs, "full")
     _reject(kwargs, "full")
     value = _plain(fill_value)
@@ -151,6 +168,8 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
                pin_memory: bool = False, **kwargs: Any) -> Tensor:
         shape = _size(size, kwargs)
         _reject(kwargs, name)
+        if _sparse(layout):
+            return SPARSE_FACTORIES[name.removeprefix("new_")](shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
         return finish(make(spec_for(shape, dtype or self.dtype, device or self.device)), requires_grad)
 
     method.__name__ = name

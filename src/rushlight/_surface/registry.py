@@ -15,7 +15,7 @@ from rushlight._engine.call import OVERRIDE, Caller, InplaceCaller, make_binary,
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
-__all__ = ["SPACES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
+__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
 
 
 class Space(MutableMapping[str, Any]):
@@ -79,6 +79,8 @@ class LazyMethod:
 
 
 SPACES: dict[str, Space] = {name: Space() for name in ("torch", "nn.functional", "linalg", "special", "fft")}
+# `zeros`, `empty`, ... of sparse layouts: promised by the package page, since they live in a public package.
+SPARSE_FACTORIES = Space()
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
 _INPLACE: dict[str, Callable[..., Any]] = {}

@@ -23,7 +23,7 @@ class MemoryFormat:
 
 
 class Layout:
-    """`torch.strided` and the names of the sparse layouts, which rushlight lacks."""
+    """`torch.strided` and the sparse layouts."""
 
     __slots__ = ("name",)
 
@@ -33,6 +33,9 @@ class Layout:
     def __repr__(self) -> str:
         return f"torch.{self.name}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_layout, (self.name,))
+
 
 FORMATS = {n: MemoryFormat(n) for n in ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")}
 STRIDED = Layout("strided")
@@ -41,3 +44,7 @@ SPARSE_LAYOUTS = {n: Layout(n) for n in ("sparse_coo", "sparse_csr", "sparse_csc
 
 def _format(name: str) -> MemoryFormat:
     return FORMATS[name]
+
+
+def _layout(name: str) -> Layout:
+    return SPARSE_LAYOUTS.get(name, STRIDED)

@@ -1,0 +1,455 @@
+"""Element by element: functions that keep zero, sums, products, quotients and powers of sparse tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight._engine.autograd.api import grad as gradients
+from rushlight._engine.modes import enable_grad
+from rushlight._engine.sparse import (
+    COO,
+    WORDS,
+    CompressedTensor,
+    SparseKind,
+    SparseTensor,
+    adopt,
+    bare,
+    make_coo,
+    record,
+    take_parts,
+)
+from rushlight._engine.state import GRAD, STATE
+from rushlight._ops.table import OPERATORS
+from rushlight._surface.registry import function_of
+from rushlight._types.layout import broadcast_shapes
+from rushlight.sparse.layouts import convert
+from rushlight.sparse.parts import (
+    block_shape,
+    coalesce,
+    flat_places,
+    gather,
+    is_sparse,
+    pick,
+    to_dense,
+    values_of,
+    with_parts,
+    with_values,
+)
+
+__all__: list[str] = []
+
+# Functions with f(0) = 0: what is not stored stays so.
+KEEPING_ZERO = (
+    "abs", "asin", "asinh", "atan", "atanh", "ceil", "conj_physical", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isinf", "isnan",
+    "isneginf", "isposinf", "log1p", "nan_to_num", "neg", "positive", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
+)  # fmt: skip
+LINEAR = frozenset(("neg", "positive", "conj", "conj_physical"))  # true of the entries that meet as of their sum
+
+
+def elementwise(name: str, x: Any, function: Callable[[Tensor], Tensor], node: str) -> Any:
+    """`function` of every entry, at the same places."""
+    if type(x) is SparseTensor and name not in LINEAR:
+        x = coalesce(x)
+    held = function(x._held)
+    pattern = bare(x)
+
+    def rule(grad: Any) -> tuple[Any]:
+        found = pick(grad, pattern)
+        create = bool(STATE.word & GRAD)
+        with enable_grad():
+            values = values_of(x) if create else pattern._held.detach().requires_grad_()
+            inner = gradients((function(values),), (values,), (found,), create_graph=create, allow_unused=True)[0]
+        return (None if inner is None else with_values(pattern, inner),)
+
+    return record(node, [x], with_parts(x, held), rule)
+
+
+def _node(name: str) -> str:
+    node = OPERATORS[name].node
+    return node if isinstance(node, str) else "".join(p.capitalize() for p in name.split("_")) + "Backward0"
+
+
+def _finish(made: Any, out: Any) -> Any:
+    """Into `out=`, which must be sparse too."""
+    if out is None:
+        return made
+    if type(out) is not type(made):
+        raise RuntimeError(f"expected out= to be a {WORDS[made.layout.name]} tensor, got {WORDS[out.layout.name]}")
+    take_parts(out, made)
+    return out
+
+
+def _unary(name: str) -> None:
+    @SparseKind.implements(name)
+    def apply(function: Any, input: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        plain = function_of(name)
+        return _finish(elementwise(name, input, lambda v: plain(v, *args, **kwargs), _node(name)), out)
+
+    @SparseKind.implements(name + "_")
+    def change(function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(input) is SparseTensor and not input._sorted and name not in LINEAR:
+            raise RuntimeError(f"{name}_ requires coalesced input")
+        made = apply(None, input, *args, **kwargs)
+        return adopt(input, _same_dtype(made, input))
+
+
+def _same_dtype(made: Any, x: Any) -> Any:
+    if made.dtype is x.dtype:
+        return made
+    if not rushlight.can_cast(made.dtype, x.dtype):
+        raise RuntimeError(f"result type {_cpp(made)} can't be cast to the desired output type {_cpp(x)}")
+    return made.to(x.dtype)
+
+
+def _cpp(x: Any) -> str:
+    return str(x._held.type()).removeprefix("torch.").removesuffix("Tensor")
+
+
+for _name in KEEPING_ZERO:
+    if _name in OPERATORS:
+        _unary(_name)
+
+
+@CompressedTensor.implements("angle")
+def _(function: Any, input: Any) -> Any:
+    return elementwise("angle", input, function_of("angle"), "AngleBackward0")
+
+
+@SparseKind.implements("conj", "resolve_conj")
+def _(function: Any, input: Any) -> Any:
+    return elementwise("conj", input, rushlight.conj, "ConjBackward0") if input.is_complex() else input
+
+
+@SparseKind.implements("real", "imag")
+def _(function: Any, input: Any) -> Any:
+    if not input.is_complex():
+        if call_of(function) == "imag":
+            raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+        return input
+    part = rushlight.real if call_of(function) == "real" else rushlight.imag
+    return elementwise("conj", input, lambda v: part(v).clone(), call_of(function).capitalize() + "Backward0")
+
+
+def call_of(function: Any) -> str:
+    """The plain name of what was called."""
+    return str(getattr(function, "__name__", "")).rstrip("_")
+
+
+@SparseTensor.implements("square")
+def _(function: Any, input: Any) -> Any:
+    return _power(input, 2)
+
+
+@SparseKind.implements("threshold_backward")
+def _(function: Any, grad: Any, input: Any, threshold: float) -> Any:
+    return grad * (input > threshold)
+
+
+# ***** refusals of compressed tensors *****
+
+
+def _refused(name: str) -> None:
+    @CompressedTensor.implements(name)
+    def _(function: Any, *args: Any, **kwargs: Any) -> Any:
+        x = next(a for a in (*args, *kwargs.values()) if type(a) is CompressedTensor)
+        raise RuntimeError(f"unsupported tensor layout: {WORDS[x.layout.name]}")
+
+
+for _name in ("sub", "div", "floor_divide", "true_divide", "pow", "square", "cos", "exp", "log", "sigmoid", "reciprocal", "rsqrt", "eq", "ne", "lt", "le",
+              "gt", "ge", "remainder", "maximum", "minimum", "allclose", "isclose", "acos", "acosh", "cosh", "clamp_min", "clamp_max", "bitwise_and",
+              "bitwise_or", "bitwise_xor", "bitwise_not", "atan2", "xlogy", "digamma", "erfc", "exp2", "dist"):  # fmt: skip
+    for _each in (_name, _name + "_"):
+        _refused(_each)
+
+
+# ***** sums *****
+
+
+def _sizes_match(a: Any, b: Any, name: str) -> None:
+    if a.shape != b.shape:
+        raise RuntimeError(f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+
+
+def _scaled(values: Tensor, alpha: Any) -> Tensor:
+    return values if type(alpha) in (int, float) and alpha == 1 else values * alpha
+
+
+def _sum_coo(a: Any, b: Any, alpha: Any) -> Any:
+    """a + alpha * b in coordinates, outside of any graph."""
+    dtype = rushlight.result_type(a._held, b._held)
+    left, right = a._held.to(dtype), _scaled(b._held.to(dtype), alpha)
+    if a._where is b._where or a._where.shape == b._where.shape and bool((a._where == b._where).all()):
+        if left.shape == right.shape:
+            return make_coo(a._where, left + right, a.shape, a._sorted and b._sorted)
+    n = a._where.size(0)
+    if n != b._where.size(0):
+        raise RuntimeError(
+            f"add: expected 'self' and 'other' to have same number of sparse dimensions, but 'self' has {n} sparse dimensions while 'other' has "
+            f"{b._where.size(0)} sparse dimensions"
+        )
+    made = make_coo(rushlight.cat([a._where, b._where], 1), rushlight.cat([left, right], 0), a.shape, False)
+    return coalesce(made) if a._sorted and b._sorted else made
+
+
+def _add_sparse(a: Any, b: Any, alpha: Any) -> Any:
+    _sizes_match(a, b, "add")
+    if a.layout is not b.layout:
+        raise RuntimeError(f"add: expected both operands to have one layout, got {WORDS[a.layout.name]} and {WORDS[b.layout.name]}")
+    if a.layout is COO:
+        made = _sum_coo(bare(a), bare(b), alpha)
+    else:
+        block = block_shape(a)
+        if block != block_shape(b):
+            raise RuntimeError(f"add: expected both operands to have one blocksize, got {block} and {block_shape(b)}")
+        made = convert(_sum_coo(convert(bare(a), COO), convert(bare(b), COO), alpha), a.layout, block)
+        made._pointers, made._others = made._pointers.to(a._pointers.dtype), made._others.to(a._others.dtype)
+    return record("AddBackward0", [a, b], made, lambda grad: (grad, lambda: grad if alpha == 1 else grad * alpha))
+
+
+def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tensor:
+    if dense.shape != sparse.shape:
+        raise RuntimeError(
+            f"add: expected 'self' and 'other' to have same size, but self has size {list(dense.shape)} while other has size {list(sparse.shape)} "
+            "(FYI: dense-sparse addition does not currently support broadcasting)"
+        )
+    if type(sparse) is CompressedTensor and block_shape(sparse):
+        raise RuntimeError(f"add: expected 'other' to be in layout SparseCsr or SparseCsc, got {WORDS[sparse.layout.name]}")
+    if type(sparse) is CompressedTensor or not sparse._where.size(0):
+        addend: Any = _scaled(to_dense(sparse), alpha)
+        return dense.add_(addend) if inplace else dense + addend  # type: ignore[no-any-return]
+    values = _scaled(values_of(coalesce(sparse)) if sparse._rg else sparse._held, alpha)
+    dtype = dense.dtype if inplace else rushlight.result_type(dense, values)
+    where = tuple((coalesce(bare(sparse)) if sparse._rg else sparse)._where)
+    if inplace:
+        if not rushlight.can_cast(values.dtype, dtype):
+            raise RuntimeError(f"result type {values.dtype} can't be cast to the desired output type {dtype}")
+        return dense.index_put_(where, values.to(dtype), accumulate=True)
+    return dense.to(dtype).index_put(where, values.to(dtype), accumulate=True)
+
+
+def _as_operand(x: Any) -> Any:
+    return x if isinstance(x, Tensor) else rushlight.tensor(x)
+
+
+@SparseKind.implements("add")
+def add(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+    """Sparse + sparse, or strided + sparse; compressed + strided too."""
+    a, b = _as_operand(input), _as_operand(other)
+    if is_sparse(a) and is_sparse(b):
+        return _finish(_add_sparse(a, b, alpha), out)
+    if is_sparse(a):
+        if type(a) is SparseTensor:
+            raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+        return _add_to_dense(_scaled(b, alpha), a, 1, False)
+    if not isinstance(input, Tensor):
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    made = _add_to_dense(a, b, alpha, False)
+    return made if out is None else out.copy_(made)
+
+
+@SparseKind.implements("add_")
+def _add_(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    if not is_sparse(input):
+        return _add_to_dense(input, other, alpha, True)
+    if not is_sparse(other):
+        if type(input) is CompressedTensor:
+            raise RuntimeError(f"Sparse {input.layout.name[7:].upper()} tensors do not have is_contiguous")
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    return adopt(input, _same_dtype(_add_sparse(input, other, alpha), input))
+
+
+@SparseTensor.implements("sub")
+def _(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+    return add(None, input, other, alpha=-alpha, out=out)
+
+
+@SparseTensor.implements("sub_")
+def _(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    return _add_(None, input, other, alpha=-alpha)
+
+
+@SparseKind.implements("rsub")
+def _(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    return rushlight.sub(_as_operand(other), input, alpha=alpha)
+
+
+# ***** products *****
+
+
+def _is_scalar(x: Any) -> bool:
+    return not isinstance(x, Tensor) or not is_sparse(x) and x.dim() == 0
+
+
+def _scale(x: Any, factor: Any, function: Any, node: str) -> Any:
+    """Each entry with a number, by a function that is linear in the entry."""
+    plain = factor.detach() if isinstance(factor, Tensor) else factor
+    made = with_parts(x, _apply(function, x, plain))
+    inputs = [x, factor] if isinstance(factor, Tensor) else [x]
+
+    def rule(grad: Any) -> list[Any]:
+        conjugate = factor.conj() if isinstance(factor, Tensor) else factor.conjugate() if isinstance(factor, complex) else factor
+        found = [lambda: function(grad, conjugate)]
+        if isinstance(factor, Tensor):
+            found.append(lambda: (to_dense(grad) * to_dense(x).conj()).sum())
+        return found
+
+    return record(node, inputs, made, rule)
+
+
+def _apply(function: Any, x: Any, factor: Any) -> Tensor:
+    """The function of the values, whose number of dims must not decide the dtype."""
+    held = x._held
+    if isinstance(factor, Tensor) and not held.dim():
+        return function(held.reshape(1), factor).reshape(())  # type: ignore[no-any-return]
+    return function(held, factor)  # type: ignore[no-any-return]
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    """a * b where at least one is sparse."""
+    if _is_scalar(b):
+        return _scale(a, b, rushlight.mul, "MulBackward0")
+    if _is_scalar(a):
+        return _scale(b, a, rushlight.mul, "MulBackward0")
+    if is_sparse(a) and is_sparse(b):
+        made = _meet(bare(a), bare(b))
+    else:
+        x, dense = (a, b) if is_sparse(a) else (b, a)
+        if type(x) is CompressedTensor and (block_shape(x) or dense.shape != x.shape):
+            word = WORDS[x.layout.name]
+            if block_shape(x):
+                raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {word}")
+            raise RuntimeError(
+                f"sparse_mask(): operands have incompatible sizes; self has size {list(dense.shape)} but mask has size {list(x.shape)}"
+            )
+        made = _times_dense(bare(x), dense.detach())
+    return record("MulBackward0", [a, b], made, lambda grad: (lambda: _factor_grad(grad, b, a), lambda: _factor_grad(grad, a, b)))
+
+
+def _factor_grad(grad: Any, factor: Any, wanted: Any) -> Any:
+    """The gradient for `wanted` in a product with `factor`."""
+    if is_sparse(grad) and is_sparse(factor) and grad.layout is not factor.layout:
+        grad, factor = to_dense(grad), to_dense(factor)
+    found = grad * factor.conj()
+    if found.shape != wanted.shape:
+        return to_dense(found).sum_to_size(wanted.shape)
+    return found
+
+
+def _times_dense(x: Any, dense: Tensor) -> Any:
+    shape = tuple(broadcast_shapes(tuple(x.shape), tuple(dense.shape)))
+    if shape != tuple(x.shape):
+        x = _expanded(x, shape)
+    return with_parts(x, x._held * gather(dense.expand(shape), x))
+
+
+def _expanded(x: Any, shape: tuple[int, ...]) -> Any:
+    """A tensor in coordinates with new leading dims and with dims of size 1 stretched."""
+    where, held, n = x._where, x._held, x._where.size(0)
+    extra = len(shape) - x.dim()
+    rows = [where[d] for d in range(n)]
+    for dim in range(n - 1, -1, -1):
+        size = shape[extra + dim]
+        if x.shape[dim] == 1 and size != 1:
+            rows, held = _repeated(rows, held, size)
+            rows[dim] = rushlight.arange(size).repeat_interleave(rows[dim].numel() // size)
+    for dim in range(extra - 1, -1, -1):
+        size = shape[dim]
+        rows, held = _repeated(rows, held, size)
+        rows.insert(0, rushlight.arange(size).repeat_interleave(held.size(0) // size if size else 0))
+    held = held.expand(held.size(0), *shape[extra + n :])
+    return make_coo(rushlight.stack(rows), held, shape, x._sorted and shape[extra : extra + n] == tuple(x.shape[:n]))
+
+
+def _repeated(rows: list[Tensor], held: Tensor, times: int) -> tuple[list[Tensor], Tensor]:
+    return [r.repeat(times) for r in rows], held.repeat(times, *[1] * (held.dim() - 1))
+
+
+def _meet(a: Any, b: Any) -> Any:
+    """The product of two sparse tensors: the places that both have, in the layout of the first."""
+    if a.shape != b.shape:
+        raise RuntimeError(f"mul: expected 'self' and 'other' to have same sizes when both are sparse, but {list(a.shape)} != {list(b.shape)}")
+    if type(a) is CompressedTensor:
+        if block_shape(a):
+            raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[a.layout.name]}")
+        return convert(_meet(convert(a, COO), b if b.layout is COO else convert(b, COO)), a.layout)
+    if type(b) is CompressedTensor:
+        raise RuntimeError("Expected result Tensor to be of format CSR")
+    a, b = coalesce(a), coalesce(b)
+    n = min(a._where.size(0), b._where.size(0))
+    if a._where.size(0) != b._where.size(0):
+        dense = to_dense(a if a._where.size(0) == n else b)
+        return _times_dense(b if a._where.size(0) == n else a, dense)
+    sizes = tuple(a.shape[:n])
+    left, right = flat_places(a._where, sizes), flat_places(b._where, sizes)
+    if not right.numel() or not left.numel():
+        dtype = rushlight.result_type(a._held, b._held)
+        return make_coo(a._where[:, :0], a._held[:0].to(dtype), a.shape, True)
+    place = rushlight.searchsorted(right, left).clamp(max=right.numel() - 1)
+    kept = (right[place] == left).nonzero().reshape(-1)
+    return make_coo(a._where[:, kept], a._held[kept] * b._held[place[kept]], a.shape, True)
+
+
+@SparseKind.implements("mul")
+def _mul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
+    return _finish(_multiply(input, other), out)
+
+
+@SparseKind.implements("mul_")
+def _(function: Any, input: Any, other: Any) -> Any:
+    if not is_sparse(input):
+        if type(other) is CompressedTensor:
+            raise RuntimeError("Expected result Tensor to be of format CSR")
+        return input.mul_(to_dense(other))
+    return adopt(input, _same_dtype(_multiply(input, other), input))
+
+
+# ***** quotients and powers *****
+
+
+def _divide(name: str, word: str) -> None:
+    def apply(function: Any, input: Any, other: Any, *, rounding_mode: Any = None, out: Any = None) -> Any:
+        if is_sparse(other) or not _is_scalar(other):
+            raise RuntimeError(f"Sparse {word} requires a scalar or zero-dim dense tensor divisor (got shape {list(_as_operand(other).shape)} for divisor)")
+        plain = function_of(name)
+        options = {} if rounding_mode is None else {"rounding_mode": rounding_mode}
+        if name == "div" and rounding_mode is None:
+            if isinstance(other, Tensor) and other._rg:
+                return _finish(_multiply(input, other.reciprocal()), out)
+            return _finish(_scale(input, other, rushlight.div, "DivBackward0"), out)
+        factor = other.detach() if isinstance(other, Tensor) else other
+        return _finish(elementwise(name, input, lambda v: plain(v, factor, **options), "DivBackward1"), out)
+
+    def change(function: Any, input: Any, other: Any, *, rounding_mode: Any = None) -> Any:
+        made = apply(None, input, other, rounding_mode=rounding_mode)
+        return adopt(input, _same_dtype(made, input))
+
+    SparseTensor.implements(name)(apply)
+    SparseTensor.implements(name + "_")(change)
+
+
+_divide("div", "division")
+_divide("floor_divide", "floor division")
+
+
+def _power(x: Any, exponent: Any) -> Any:
+    if isinstance(exponent, Tensor) and (is_sparse(exponent) or exponent.dim()):
+        raise NotImplementedError("Could not run 'aten::pow.Tensor_Tensor' with arguments from the 'SparseCPU' backend.")
+    if exponent == 0:
+        raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
+    return elementwise("pow", x, lambda v: v**exponent, "PowBackward0")
+
+
+@SparseTensor.implements("pow")
+def _(function: Any, input: Any, exponent: Any, *, out: Any = None) -> Any:
+    if not is_sparse(input):
+        raise NotImplementedError("Could not run 'aten::pow.Scalar' with arguments from the 'SparseCPU' backend.")
+    return _finish(_power(input, exponent), out)
+
+
+@SparseTensor.implements("float_power")
+def _(function: Any, input: Any, exponent: Any) -> Any:
+    return _power(input.to(rushlight.complex128 if input.is_complex() else rushlight.float64), exponent)
