@@ -309,3 +309,17 @@ for _n in (2, 3):
         Call(Draw(1, 2, *(5, 6, 4)[-_n:]), 2, (3, 2, 2)[-_n:], Draw(1, 2, _n, low=0.05, high=0.95)),
         Call(Draw(2, *(4, 4, 5)[-_n:]), (1, 2, 3)[-_n:], 2, Draw(1, 2, _n, low=0.05, high=0.95)),
     )
+
+# ***** segments *****
+
+give(
+    "segment_reduce_core",
+    *[
+        Call(Draw(6, 2), Draw(4, dtype=INT64, values=[0, 2, 2, 6]), name, 0, initial)
+        for name in ("sum", "mean", "prod", "max", "min")
+        for initial in (None, 0.5)
+    ],
+    Call(Draw(2, 5), Draw(2, 3, dtype=INT64, values=[0, 1, 5, 1, 3, 4]), "sum", 1, None),
+)
+give("hash_tensor", Call(X), Call(Draw(3, 4, dtype=INT64), (1,), keepdim=True), Call(Draw(4, dtype=BOOL), 0), Call(Draw()))
+give("conv_tbc", Call(Draw(5, 2, 3), Draw(2, 3, 4), Draw(4), 1))

@@ -558,13 +558,15 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     return build.reshape(moved, (*lead, channels * r * r, height // r, width // r))
 
 
-@operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+@operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False, aliases=("native_channel_shuffle",))
 def channel_shuffle(x: Any, groups: int) -> Any:
     """Channels of the groups dealt out in turn."""
     if len(x.shape) < 3:
         raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(x.shape)}")
     batch, channels, *space = x.shape
-    if groups <= 0 or channels % groups:
+    if groups <= 0:
+        raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    if channels % groups:
         raise RuntimeError(
             f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups."
         )

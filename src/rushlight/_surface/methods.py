@@ -19,7 +19,7 @@ from rushlight._surface.registry import SPACES, composite, function_of, row_name
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import ALL_DTYPES, BY_NAME, DType
 from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
-from rushlight._types.layout import Size
+from rushlight._types.layout import Size, channels_last_strides, contiguous_strides
 
 __all__: list[str] = []
 

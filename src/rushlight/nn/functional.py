@@ -19,6 +19,7 @@ _BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {
 }
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "attention": ("multi_head_attention_forward",),
+    "grouped": ("ScalingType", "SwizzleType", "grouped_mm", "scaled_grouped_mm", "scaled_mm"),
     "linear_loss": ("linear_cross_entropy",),
     "losses": ("triplet_margin_with_distance_loss",),
     "normalization": ("batch_norm", "instance_norm"),

@@ -75,3 +75,9 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
     return self.expand(other.shape)  # type: ignore[attr-defined, no-any-return]
 
 
+
+
+@composite("resize_as_")
+def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """`input`, with the shape of another tensor; new elements are undefined."""
+    return input.resize_as_(the_template, memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]

@@ -1,14 +1,20 @@
-"""Overloads of statistics: `var(x, unbiased)`, `median`, and what sums to a size."""
+"""Overloads of statistics: `var(x, unbiased)`, `median`, what sums to a size; histograms of points, reductions of pieces."""
 
 from __future__ import annotations
 
+import builtins
+import math
 from typing import Any
 
 from rushlight._engine import convert
+from rushlight._engine.results import result_type_of
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
-from rushlight._surface.registry import composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64
+from rushlight._types.layout import numel, wrap_dim
 
 __all__: list[str] = []
 
@@ -74,3 +80,150 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     if not dims:
         return convert.clone(self)
     return convert.call("sum", self, dims, True).reshape(target)  # type: ignore[no-any-return]
+
+
+# ***** histograms of points *****
+
+
+@composite("histogramdd")
+@forms(
+    "(input: Tensor, bins: int | Sequence[int] | Sequence[Tensor], *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False) -> return_types.histogramdd",
+)
+def histogramdd(input: Tensor, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    """(counts, edges): how many points, or how much weight, each box holds; the points lie along the last of at least two dims.
+
+    `bins` is the number of boxes along every dim, such numbers, or vectors of edges; `range` gives the lowest and the highest edge
+    of each dim in turn.  RuntimeError for sizes that do not fit.
+    """
+    if input._spec.ndim < 2:
+        raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
+    if input.dtype not in (FLOAT32, FLOAT64):
+        raise NotImplementedError(f"\"histogramdd\" not implemented for '{CPP_NAME[input.dtype.name]}'")
+    count = input.shape[-1]
+    points = input.reshape(-1, count)  # type: ignore[attr-defined]
+    shares = _point_weights(input, weight)
+    axes = [bins] * count if isinstance(bins, int) else list(bins)
+    if len(axes) != count:
+        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+    if range is not None and len(range) != 2 * count:
+        raise RuntimeError(
+            f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got {len(range)}"
+        )
+    columns = points.unbind(1)
+    edges = [
+        _edges_along(d, columns[d], axes[d], None if range is None else tuple(map(float, range[2 * d : 2 * d + 2])))
+        for d in builtins.range(count)
+    ]
+    box, inside = 0, None
+    for column, ends in zip(columns, edges, strict=True):
+        held = function_of("logical_and")(column >= ends[0], column <= ends[-1])
+        inside = held if inside is None else function_of("logical_and")(inside, held)
+        size = ends.numel() - 1
+        box = box * size + (function_of("bucketize_core")(column.contiguous(), ends, True) - 1).clamp(0, size - 1)
+    shape = tuple(ends.numel() - 1 for ends in edges)
+    shares = function_of("where")(inside, shares, 0.0)
+    flat = SPACES["torch"]["zeros"](numel(shape), dtype=input.dtype)
+    hist = flat.scatter_add(0, box, shares).reshape(shape)
+    if density:
+        hist = hist / hist.sum()
+        for d, ends in enumerate(edges):
+            hist = hist / function_of("diff")(ends, 1, 0).reshape([-1 if i == d else 1 for i in builtins.range(count)])
+    return result_type_of("histogramdd", ("hist", "bin_edges"))((hist, tuple(edges)))
+
+
+def _point_weights(input: Tensor, weight: Any) -> Any:
+    shape = input.shape[:-1]
+    if weight is None:
+        return SPACES["torch"]["ones"](numel(shape), dtype=input.dtype)
+    if weight.dtype is not input.dtype:
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same dtype, but got "
+            f"input({input.dtype}), and weight({weight.dtype})"
+        )
+    if weight.shape != shape:
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "
+            f"dimension, but got input with shape {list(input.shape)} and weight with shape {list(weight.shape)}"
+        )
+    return weight.reshape(-1)
+
+
+def _edges_along(d: int, column: Any, bins: Any, ends: tuple[float, ...] | None) -> Any:
+    """The edges along one dim: as given, or at equal distances."""
+    if isinstance(bins, Tensor):
+        if bins.dtype is not column.dtype:
+            raise RuntimeError(
+                "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
+                f"{column.dtype} and bins for dimension {d} with dtype {bins.dtype}"
+            )
+        if bins._spec.ndim != 1:
+            raise RuntimeError(
+                f"torch.histogramdd: bins tensor should have one dimension, but got {bins._spec.ndim} dimensions in the bins tensor for dimension {d}"
+            )
+        if bins._spec.numel < 2:
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins._spec.numel - 1} for dimension {d}")
+        return bins
+    if bins <= 0:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension {d}")
+    if ends is None:
+        ends = (0.0, 1.0)
+        if column.numel():
+            ends = tuple(float(convert.item(function_of(name)(column))) for name in ("min_all", "max_all"))
+    low, high = ends
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"torch.histogramdd: dimension {d}'s range [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low} max {high} for dimension {d}")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return SPACES["torch"]["linspace"](low, high, bins + 1, dtype=column.dtype)
+
+
+# ***** pieces of a dim *****
+
+
+@composite("segment_reduce")
+@forms(
+    "(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None) -> Tensor",
+)
+def segment_reduce(
+    data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False,
+    initial: Any = None,
+) -> Tensor:  # fmt: skip
+    """Pieces of `data` along `axis` reduced to one each: "sum", "mean", "max", "min" or "prod", begun with `initial` if given.
+
+    The pieces have these `lengths` (*, segments), or begin and end at `offsets` (*, segments + 1).  Unless `unsafe`, RuntimeError
+    for lengths that do not add up to the size of the dim.
+
+    >>> torch.segment_reduce(torch.tensor([1.0, 2.0, 3.0]), "sum", lengths=torch.tensor([2, 1]))
+    tensor([3., 3.])
+    """
+    kind = {"amax": "max", "amin": "min"}.get(reduce, reduce)
+    if kind not in ("sum", "mean", "max", "min", "prod"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    if lengths is None and offsets is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    given = offsets if offsets is not None else lengths
+    axis = wrap_dim(axis, data._spec.ndim)
+    if given._spec.ndim - 1 != axis:
+        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {'offsets' if given is offsets else 'lengths'} but got {axis}.")
+    if tuple(given.shape[:-1]) != tuple(data.shape[:axis]):
+        raise RuntimeError(f"segment_reduce(): expected leading dims {list(data.shape[:axis])}, got {list(given.shape)}")
+    if given.dtype not in (INT32, INT64):
+        raise NotImplementedError(f"\"_segment_reduce_lengths_cpu_kernel1\" not implemented for '{CPP_NAME[given.dtype.name]}'")
+    if offsets is None:
+        offsets = _offsets_of(lengths, data.shape[axis], unsafe)
+    return function_of("segment_reduce_core")(data, offsets, kind, axis, initial)  # type: ignore[no-any-return]
+
+
+def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
+    """Where pieces of these lengths begin and end."""
+    if not unsafe:
+        if lengths.numel() and convert.item(function_of("min_all")(lengths)) < 0:
+            raise RuntimeError("lengths contains negative value!")
+        if not convert.item(convert.call("all", lengths.sum(-1) == size)):
+            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe.")
+    ends = lengths.cumsum(-1)
+    return SPACES["torch"]["cat"]([SPACES["torch"]["zeros"]((*lengths.shape[:-1], 1), dtype=ends.dtype), ends], -1)

@@ -1,0 +1,125 @@
+"""Reductions over pieces of a dim, bits joined by exclusive or, sequences in time-batch-channel order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.bodies import CPP_NAME, dims_of, finish, narrow, onto, reduce_dims, refuse, wide
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import FLOAT64, INT64, UINT64
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+IDENTITY = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+SCATTER = {"sum": "add", "mean": "add", "prod": "mul", "max": "amax", "min": "amin"}
+
+
+@operator("segment_reduce_core(Tensor data, Tensor offsets, str reduce, int axis, Scalar? initial) -> Tensor", spaces=(), method=False,
+          promote="opmath", promote_over=("data",), node="SegmentReduceBackward0")  # fmt: skip
+def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial: Any) -> Any:
+    """Pieces of `data` along a dim reduced: the i-th is offsets[i]..offsets[i + 1], where the offsets (*, segments + 1) rise.
+
+    An element's segment is the number of offsets at or before it; all are scattered in one sweep.
+    """
+    refuse(data, "_segment_reduce_cpu", "buic")
+    lead, size, rest = numel(data.shape[:axis]), data.shape[axis], numel(data.shape[axis + 1 :])
+    count = offsets.shape[-1] - 1
+    bounds = build.reshape(build.convert(offsets, INT64), (lead, count + 1))
+    kept = build.select(bounds < 0, 0, build.select(bounds > size, size, bounds))
+    marks = prim.scatter(build.full((lead, size + 1), 0, INT64), kept, build.full(kept.shape, 1, INT64), dim=1, reduce="add")
+    passed = prim.cumsum(marks, dim=1, reverse=False)
+    passed = prim.slice(passed, starts=(0, 0), stops=(lead, size), steps=(1, 1))
+    # What lies before the first offset or at the last and after it goes to one more segment, which is cut off.
+    segment = build.select((passed > 0) & (passed <= count), passed - 1, count)
+    x = build.reshape(data, (lead, size, rest))
+    index = prim.broadcast(segment, shape=x.shape, dims=(0, 1))
+    start = build.full((lead, count + 1, rest), IDENTITY[reduce], x.dtype)
+    found = prim.scatter(start, index, x, dim=1, reduce=SCATTER[reduce])
+    found = prim.slice(found, starts=(0, 0, 0), stops=(lead, count, rest), steps=(1, 1, 1))
+    length = prim.slice(kept, starts=(0, 1), stops=(lead, count + 1), steps=(1, 1)) - prim.slice(
+        kept, starts=(0, 0), stops=(lead, count), steps=(1, 1)
+    )
+    found = _with_initial(found, prim.broadcast(length, shape=found.shape, dims=(0, 1)), reduce, initial)
+    return build.reshape(found, (*data.shape[:axis], count, *data.shape[axis + 1 :]))
+
+
+def _with_initial(found: Any, length: Any, reduce: str, initial: Any) -> Any:
+    """The reduction begun with a number; an empty segment is that number alone."""
+    if reduce == "mean":
+        total = found if initial is None else found + initial
+        nothing = float("nan") if initial is None else initial
+        full = build.select(build.eq(length, 0), 1, length)
+        return build.select(build.eq(length, 0), nothing, total / build.convert(full, found.dtype))
+    if initial is None:
+        return found
+    if reduce in ("max", "min"):
+        first = build.match(found, initial)[1]
+        return build.select(first > found if reduce == "max" else first < found, first, found)
+    return found + initial if reduce == "sum" else found * initial
+
+
+# ***** bits *****
+
+
+@operator("hash_tensor(Tensor input, int[1]? dim=None, *, bool keepdim=False, int mode=0) -> Tensor", out=True)
+def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
+    """The bits of elements, widened to 64, joined by exclusive or: over all, or along dims.
+
+    A bit of the result is the parity of a count; half of the 64 counts share a word with one of the other half.
+    """
+    if x.dtype.is_complex or (x.dtype.kind == "u" and x.dtype.itemsize > 1):
+        raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+    if mode != 0:
+        raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
+    dims = dims_of(x, dim)
+    if numel(x.shape) == 0 and not dim and dim != 0:
+        raise RuntimeError(
+            "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+        )
+    for d in dims:
+        if x.shape[d] == 0:
+            raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
+    bits = prim.bitcast(build.convert(x, FLOAT64), dtype=INT64) if x.dtype.is_floating_point else build.convert(x, INT64)
+    last, half = len(x.shape), 32
+    spread = prim.broadcast(bits, shape=(*x.shape, half), dims=tuple(range(last)))
+    shift = prim.iota(shape=spread.shape, dim=last, dtype=INT64)
+    pair = build.full(spread.shape, 1 | 1 << half, INT64)  # two counters, in the lower and the upper half of a word
+    counts = reduce_dims("sum", prim.bitwise_and(prim.shift_right(spread, shift), pair), dims)
+    odd = prim.bitwise_and(counts, build.full(counts.shape, 1 | 1 << half, INT64))
+    place = prim.iota(shape=odd.shape, dim=len(odd.shape) - 1, dtype=INT64)
+    joined = prim.sum(prim.shift_left(odd, place), dims=(len(odd.shape) - 1,))
+    return finish(prim.bitcast(joined, dtype=UINT64), x.shape, dims, keepdim)
+
+
+# ***** sequences *****
+
+
+@operator("conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad=0) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
+    """Convolution of sequences (time, batch, channels) with weight (width, channels, outputs), `pad` zeros at both ends."""
+    if len(x.shape) != 3:
+        raise RuntimeError("Input must have 3 dims: time, batch, in_channel")
+    if len(weight.shape) != 3:
+        raise RuntimeError("Weight tensor must have 3 dims: kernel_width, in_channels, out_channels.")
+    if len(bias.shape) != 1:
+        raise RuntimeError("Bias must be 1-D")
+    if weight.shape[1] != x.shape[2]:
+        raise RuntimeError("Input dim 2 (input channels) is not == dim 1 in the weight tensor")
+    if weight.shape[2] != bias.shape[0]:
+        raise RuntimeError("Bias size must equal dim 2 in the weight tensor (output channels).")
+    if not x.dtype is weight.dtype is bias.dtype:
+        raise RuntimeError(
+            f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]}, {CPP_NAME[weight.dtype.name]} and {CPP_NAME[bias.dtype.name]}"
+        )
+    if x.shape[0] + 2 * pad < weight.shape[0]:
+        raise RuntimeError(f"conv_tbc(): a kernel of width {weight.shape[0]} is longer than the padded input of {x.shape[0] + 2 * pad}")
+    padded = build.pad(x, (pad, 0, 0), (pad, 0, 0), (0, 0, 0))
+    windows = prim.window(padded, dims=(0,), size=(weight.shape[0],), stride=(1,), dilation=(1,))  # [T, B, C, K]
+    width = weight.shape[0] * weight.shape[1]
+    rows = build.reshape(windows, (*windows.shape[:2], width))
+    columns = build.reshape(build.transpose(weight, (1, 0, 2)), (width, weight.shape[2]))
+    product = prim.dot(build.reshape(rows, (numel(rows.shape[:2]), width)), columns)
+    found = build.reshape(product, (*rows.shape[:2], weight.shape[2]))
+    return narrow(wide(found) + onto(wide(bias), found.shape, 2), x.dtype)
