@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._engine.creation import python_dtype
 from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.schema import Argument, Schema
@@ -127,7 +128,7 @@ def _plain(base: str, value: Any) -> Any:
     if base == "str" and not isinstance(value, str):
         raise TypeError
     if base == "dtype" and not isinstance(value, DType):
-        raise TypeError
+        return python_dtype(value)
     if base == "device":
         return as_device(value)
     return _frozen(value) if base == "any" else value

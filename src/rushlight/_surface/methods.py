@@ -532,6 +532,8 @@ Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-define
 def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape, or the same bytes as another dtype (`x.view(torch.int32)`)."""
     dtype = size[0] if size else kwargs.get("dtype")
+    if isinstance(dtype, type):  # `float`, `int`, ... stand for dtypes too
+        dtype = creation.python_dtype(dtype)
     if type(dtype) is not DType:
         return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
     handled, made = _override(Tensor.view, self, dtype)  # type: ignore[attr-defined]
