@@ -37,6 +37,8 @@ def test_complete(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "rushlight").rglob("*.py")}
     assert sources <= names
+    stubs = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "rushlight-stubs").rglob("*") if p.is_file()}
+    assert "rushlight-stubs/__init__.pyi" in stubs and stubs <= names
     assert {"rushlight/LAYERS", "rushlight/py.typed", "rushlight/_cli/examples/gpt_chars.py"} <= names
     strangers = [n for n in names if not n.startswith("rushlight") or n.endswith((".pyc", ".so", ".pt"))]
     assert not strangers

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
 __all__ = ["main"]
+
+COMMANDS = ("demo", "docs", "info", "stubs")
 
 USAGE = """\
 usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
@@ -12,6 +16,8 @@ usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchang
        python -m rushlight -c CODE [ARGUMENTS]     the same for a program given as text
        python -m rushlight demo [--out FOLDER]     train two small models and look at the results
        python -m rushlight info                    versions, CPU, threads, cache, settings
+       python -m rushlight stubs [--check]         write the type stubs, or check that they are up to date
+       python -m rushlight docs [--out FOLDER]     write a page for every operator
        python -m rushlight --version | --help
 """
 
@@ -28,14 +34,9 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"rushlight {rushlight.__version__}")
         return 0
-    if first == "info":
-        from rushlight._cli.info import main as info
-
-        return info(words[1:])
-    if first == "demo":
-        from rushlight._cli.demo import main as demo
-
-        return demo(words[1:])
+    if first in COMMANDS:
+        command: Callable[[list[str]], int] = import_module(f"rushlight._cli.{first}").main
+        return command(words[1:])
     return _program(words)
 
 

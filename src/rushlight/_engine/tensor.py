@@ -70,6 +70,12 @@ class Tensor(metaclass=TensorMeta):
 
         def __getattr__(self, name: str) -> Any: ...
 
+        __add__: Any; __radd__: Any; __sub__: Any; __rsub__: Any; __mul__: Any; __rmul__: Any; __truediv__: Any; __rtruediv__: Any  # noqa: E702
+        __floordiv__: Any; __rfloordiv__: Any; __mod__: Any; __rmod__: Any; __pow__: Any; __rpow__: Any; __matmul__: Any; __rmatmul__: Any  # noqa: E702
+        __and__: Any; __rand__: Any; __or__: Any; __ror__: Any; __xor__: Any; __rxor__: Any; __lshift__: Any; __rshift__: Any  # noqa: E702
+        __lt__: Any; __le__: Any; __gt__: Any; __ge__: Any; __neg__: Any; __pos__: Any; __invert__: Any; __abs__: Any  # noqa: E702
+        __getitem__: Any; __setitem__: Any; __len__: Any; __iter__: Any; __bool__: Any; __int__: Any; __float__: Any; __index__: Any  # noqa: E702
+
     # ***** what it is *****
 
     @property

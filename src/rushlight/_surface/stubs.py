@@ -10,6 +10,7 @@ partial stub package (PEP 561) beside the package, so that the inner rooms are c
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import pkgutil
@@ -35,7 +36,6 @@ HEADER = '"""Written by `python -m rushlight stubs` from the operator table and 
 # Types that only stubs know: `rushlight._typing` does not exist at run time.
 TYPING = """
 from builtins import bool as _bool, complex as _complex, float as _float, int as _int, str as _str
-from collections.abc import Sequence as _Sequence
 from types import EllipsisType as _EllipsisType
 from typing import Any as _Any, SupportsIndex as _SupportsIndex, TypeAlias as _TypeAlias, Union as _Union
 
@@ -47,7 +47,7 @@ from rushlight._types.device import Device as _Device
 Number: _TypeAlias = _Union[_int, _float, _bool]
 Scalar: _TypeAlias = _Union[_int, _float, _bool, _complex]
 DeviceLike: _TypeAlias = _Union[_Device, _str, _int, None]
-Index: _TypeAlias = _Union[_SupportsIndex, None, slice, _EllipsisType, _Tensor, _ndarray, _Sequence[_Any]]
+Index: _TypeAlias = _Union[_SupportsIndex, None, slice, _EllipsisType, _Tensor, _ndarray, list[_Any], tuple[_Any, ...], range]
 """
 
 
@@ -86,7 +86,7 @@ def _is_tool(module: str, name: str, value: Any) -> bool:
     if place is not None and place[0] != module:
         top = place[0].partition(".")[0]
         private = any(part.startswith("_") for part in place[0].split(".")[1:])
-        return top != PACKAGE or private and module != PACKAGE
+        return top != PACKAGE or private
     return name == "annotations"
 
 
@@ -120,10 +120,10 @@ def _entry(module: ModuleType, name: str, value: Any, space: Any, names: Names) 
     if not isinstance(value, type) and not inspect.isroutine(value) and not callable(value):
         return [f"{name}: {value_type(value, names)}"]
     home = home_of(value, name) or _defined_in(module.__name__, name)
-    if home is not None and (home[0] != module.__name__ or not isinstance(value, type)):
-        if home[0] != module.__name__:
-            return [f"from {home[0]} import {home[1]} as {name}"]
-    elif home is not None:
+    if home is not None and home[0] != module.__name__:
+        same = home[1] == name  # a stub shows a name to others only where it keeps it
+        return [f"from {home[0]} import {name} as {name}" if same else f"{name} = {names.use(*home)}"]
+    if home is not None and isinstance(value, type):
         return class_lines(home, names)
     if isinstance(value, type):
         return _made_class(name, value, names)
@@ -174,9 +174,9 @@ def value_type(value: Any, names: Names) -> str:
 
 def _made_class(name: str, value: type, names: Names) -> list[str]:
     """A class that a function made: a named tuple, or one known by its bases."""
-    fields = getattr(value, "_fields", None)
-    if fields:
-        return [f"class {name}({names.word('NamedTuple')}):", *[f"    {field}: {names.word('Tensor')}" for field in fields]]
+    fields = getattr(value, "__match_args__", ())
+    if fields and issubclass(value, tuple):
+        return _named_tuple(name, fields, names)
     for base in value.__mro__[1:]:
         home = home_of(base, base.__name__) or (("builtins", base.__name__) if base.__module__ == "builtins" and base is not object else None)
         if home is not None:
@@ -186,12 +186,23 @@ def _made_class(name: str, value: type, names: Names) -> list[str]:
     return [f"class {name}: ..."]
 
 
+def _named_tuple(name: str, fields: tuple[str, ...], names: Names) -> list[str]:
+    """The type of named results: a tuple of tensors, made from one sequence, with a property for each."""
+    tensor = names.word("Tensor")
+    items = ", ".join([tensor] * len(fields))
+    lines = [f"class {name}({names.word('tuple')}[{items}]):"]
+    lines.append(f"    def __new__(cls, sequence: {names.word('Sequence')}[{tensor}], dict: {names.word('Any')} = None) -> {names.word('Self')}: ...")
+    for field in fields:
+        lines += [f"    @{names.word('property')}", f"    def {field}(self) -> {tensor}: ..."]
+    return lines
+
+
 # ***** classes of a page *****
 
 
 def class_lines(home: tuple[str, str], names: Names) -> list[str]:
     """A class that a page defines itself: its source, without the bodies."""
-    tree = next(n for n in _tree(home[0]).body if isinstance(n, ast.ClassDef) and n.name == home[1])
+    tree = copy.deepcopy(next(n for n in _tree(home[0]).body if isinstance(n, ast.ClassDef) and n.name == home[1]))
     return ast.unparse(_Bare(names, home[0]).visit(tree)).split("\n")
 
 
@@ -267,6 +278,11 @@ def _member(name: str, value: Any, names: Names) -> list[str]:
         forms = python_forms(value.__func__, names)
         rest = [Form([*first, *[p for p in f.parameters if p.name != "cls" or not first]], f.result) for f in forms]
         return [f"@{kind}", *render(name, rest, names)]
+    if isinstance(value, LazyMethod) and row_of(value) is None:  # not from the table: what it will become says its own forms
+        try:
+            value = value.make(value.argument)
+        except (AttributeError, KeyError):  # announced, and not there yet
+            return []
     if not callable(value) and not isinstance(value, LazyMethod):
         return [f"{name}: {value_type(value, names)}"]
     note = "  # type: ignore[override]" if name in _UNLIKE_OBJECT else ""
@@ -333,7 +349,10 @@ def stub_files() -> dict[str, str]:
 
 def changed(folder: Path = FOLDER) -> list[str]:
     """The files under `folder` that are not what the package says today: written by hand, missing, or left over."""
-    files = stub_files()
+    return _different(folder, stub_files())
+
+
+def _different(folder: Path, files: dict[str, str]) -> list[str]:
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} if folder.is_dir() else set()
     different = [name for name, text in files.items() if name not in there or (folder / name).read_text(encoding="utf-8") != text]
     return sorted([*different, *there.difference(files)])
@@ -341,7 +360,8 @@ def changed(folder: Path = FOLDER) -> list[str]:
 
 def write(folder: Path = FOLDER) -> list[str]:
     """Write the files that differ, remove those that are left over; the names of both."""
-    files, names = stub_files(), changed(folder)
+    files = stub_files()
+    names = _different(folder, files)
     for name in names:
         path = folder / name
         if name in files:

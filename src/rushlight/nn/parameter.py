@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rushlight
 from rushlight import Tensor
 from rushlight.serialization.rebuild import rebuild_parameter, rebuild_parameter_with_state
+
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = ["Buffer", "Parameter", "factory_kwargs", "is_lazy"]
 
@@ -57,7 +60,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):  # type: ignore[misc]
 
     __torch_function__ = rushlight._C._disabled_torch_function_impl
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:
         if data is None:
             data = rushlight.empty(0)
         if type(data) is Tensor or type(data) is Parameter:

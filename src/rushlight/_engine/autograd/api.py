@@ -108,7 +108,7 @@ def grad(
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Tensor, ...]:
     """d(outputs)/d(inputs) times `grad_outputs`, as a tuple; nothing is added to `.grad`."""
     if is_grads_batched:
         return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
@@ -126,7 +126,7 @@ def grad(
         raise RuntimeError(f"got {len(outs)} tensors and {len(given)} gradients")
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward(outs, _start(outs, given, create_graph), keep, create_graph, wanted, accumulate=False)
-    result = []
+    result: list[Any] = []
     for tensor, gradient in zip(wanted, found, strict=True):
         if gradient is None and materialize_grads:
             gradient = OPS["zeros_like"](tensor)

@@ -225,8 +225,8 @@ class Function:
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """One gradient (or None) per input of forward, from one per output."""
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        """`backward(ctx, *grad_outputs)`: one gradient (or None) per input of forward, from one per output."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD."
         )

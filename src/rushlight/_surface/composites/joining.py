@@ -150,21 +150,21 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 @composite("atleast_1d")
-@forms("(tensor: Tensor, /) -> Tensor", "(*tensors: Tensor) -> tuple[Tensor, ...]")
+@forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_1d(*tensors: Any) -> Any:
     """0-dim tensors get one dim."""
     return _at_least(tensors, lambda t: t.reshape(1) if t._spec.ndim == 0 else t)
 
 
 @composite("atleast_2d")
-@forms("(tensor: Tensor, /) -> Tensor", "(*tensors: Tensor) -> tuple[Tensor, ...]")
+@forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_2d(*tensors: Any) -> Any:
     """Fewer than two dims become two."""
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t)
 
 
 @composite("atleast_3d")
-@forms("(tensor: Tensor, /) -> Tensor", "(*tensors: Tensor) -> tuple[Tensor, ...]")
+@forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_3d(*tensors: Any) -> Any:
     """Fewer than three dims become three."""
     def grow(t: Any) -> Any:

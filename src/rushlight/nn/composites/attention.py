@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 
 __all__ = ["canonical_mask", "multi_head_attention_forward"]
 
@@ -88,32 +89,32 @@ def _check_mask_shape(mask: Any, two: tuple[int, ...], three: tuple[int, ...]) -
 
 
 def multi_head_attention_forward(
-    query: Any,
-    key: Any,
-    value: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     embed_dim_to_check: int,
     num_heads: int,
-    in_proj_weight: Any,
-    in_proj_bias: Any,
-    bias_k: Any,
-    bias_v: Any,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
     add_zero_attn: bool,
     dropout_p: float,
-    out_proj_weight: Any,
-    out_proj_bias: Any,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
     training: bool = True,
-    key_padding_mask: Any = None,
+    key_padding_mask: Tensor | None = None,
     need_weights: bool = True,
-    attn_mask: Any = None,
+    attn_mask: Tensor | None = None,
     use_separate_proj_weight: bool = False,
-    q_proj_weight: Any = None,
-    k_proj_weight: Any = None,
-    v_proj_weight: Any = None,
-    static_k: Any = None,
-    static_v: Any = None,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor | None]:
     """Attention of `query` (L, N, E) to `key` and `value` (S, N, E) with several heads; see `nn.MultiheadAttention`.
 
     Returns the output (L, N, E) and, if `need_weights`, the weights (N, L, S), averaged over the heads or (N, heads, L, S).
@@ -142,7 +143,7 @@ def multi_head_attention_forward(
         mask = _check_mask_shape(mask, (target, source), (batch * num_heads, target, source))
     extra = 0
     if bias_k is not None:
-        k, v = rushlight.cat([k, bias_k.repeat(1, batch, 1)]), rushlight.cat([v, bias_v.repeat(1, batch, 1)])
+        k, v = rushlight.cat([k, bias_k.repeat(1, batch, 1)]), rushlight.cat([v, bias_v.repeat(1, batch, 1)])  # type: ignore[union-attr]  # both or none
         extra += 1
     q = q.reshape(target, batch * num_heads, head).transpose(0, 1)
     k = k.reshape(-1, batch * num_heads, head).transpose(0, 1) if static_k is None else static_k

@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 
 __all__ = ["embedding_bag"]
 
 
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
     max_norm: float | None = None,
     norm_type: float = 2,
     scale_grad_by_freq: bool = False,
     mode: str = "mean",
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Any:
+) -> Tensor:
     """Look bags of indices up in `weight` and reduce each bag to one vector, by "sum", "mean" or "max".
 
     `input` is (bags, indices), or a vector of indices with `offsets`, where each bag begins (and, with
@@ -35,7 +36,7 @@ def embedding_bag(
         starts = [i * input.size(1) for i in range(input.size(0))]
         include_last_offset = False
     else:
-        starts = offsets.tolist()
+        starts = offsets.tolist()  # type: ignore[union-attr]  # checked above
     total = input.numel()
     indices = input.reshape(-1)
     ends = starts[1:] if include_last_offset else [*starts[1:], total]

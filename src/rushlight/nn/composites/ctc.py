@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 
 __all__ = ["ctc_loss"]
 
@@ -13,14 +15,14 @@ _NEVER = -1e30
 
 
 def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,
-) -> Any:
+) -> Tensor:
     """Minus the log-probability that `log_probs` spells `targets`, over all ways of repeating labels and adding blanks.
 
     `log_probs` is (time, batch, classes), or (time, classes) for one sequence, and comes from `log_softmax`; `targets` is

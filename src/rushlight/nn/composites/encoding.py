@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import rushlight
+from rushlight import Tensor
 
 __all__ = ["one_hot"]
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """Integers (*) to vectors (*, num_classes) of zeros with a one at that place; -1 takes the largest value plus one.
 
     Raises `RuntimeError` for negative values, for values that are too large, and for other dtypes than int64.

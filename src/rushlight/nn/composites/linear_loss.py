@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.autograd import Function
 from rushlight.autograd.function import once_differentiable
 from rushlight.nn import functional as F
@@ -17,17 +18,17 @@ _HALF = (rushlight.float16, rushlight.bfloat16)
 
 
 def linear_cross_entropy(
-    input: Any,
-    linear_weight: Any,
-    target: Any,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
     *,
-    linear_bias: Any = None,
-    weight: Any = None,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     options: Any = None,
-) -> Any:
+) -> Tensor:
     """`cross_entropy(linear(input, linear_weight, linear_bias), target)` for `input` (N, F) or (F) and `linear_weight` (C, F) or (C, *, F).
 
     `target` holds classes (N, *) or probabilities (N, C, *). With `options` (an `nn.LinearCrossEntropyOptions`) the batch

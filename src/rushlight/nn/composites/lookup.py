@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight._surface import nn_function
 
 __all__ = ["embedding"]
@@ -13,14 +14,14 @@ _operator = nn_function("embedding")
 
 
 def embedding(
-    input: Any,
-    weight: Any,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Tensor:
     """Rows of `weight` (rows, size) named by the integers `input` (*); gives (*, size).
 
     The row `padding_idx` gets no gradient. With `max_norm`, rows that are looked up and longer than that (in the norm

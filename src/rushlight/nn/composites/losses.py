@@ -6,20 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 
 __all__ = ["triplet_margin_with_distance_loss"]
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
     distance_function: Callable[[Any, Any], Any] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin) with any distance function (default: the Euclidean one).
 
     With `swap` the negative may also be compared with the positive, whichever is nearer.

@@ -6,21 +6,22 @@ import math
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight._surface.registry import function_of, inplace_of
 
 __all__ = ["batch_norm", "instance_norm"]
 
 
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """Normalise each channel (dimension 1) of `input`, then scale by `weight` and shift by `bias`.
 
     In training with the statistics of the batch, which are mixed into the running ones, in place: new = (1 - momentum) * old +
@@ -56,15 +57,15 @@ def _mix(running: Any, batch: Any, momentum: float) -> None:
 
 
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """Normalise each channel of each sample of `input` (N, C, *); running statistics are averaged over the samples."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)

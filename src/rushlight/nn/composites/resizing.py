@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn.modules.argument_shapes import spread
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
 
 
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Any:
+) -> Tensor:
     """Resize the spatial dimensions of `input` (N, C, *) to `size` or by `scale_factor`.
 
     Modes: "nearest", "nearest-exact", "linear" (3-D), "bilinear" and "bicubic" (4-D), "trilinear" (5-D) and "area". Raises
@@ -134,13 +136,13 @@ def _cubic_weights(t: Any, a: float = -0.75) -> tuple[Any, Any, Any, Any]:
     return far(t + 1), near(t), near(1 - t), far(2 - t)
 
 
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_nearest(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
     """The old name of `interpolate` with mode "nearest"."""
     _warn_renamed("upsample_nearest")
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_bilinear(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
     """The old name of `interpolate` with mode "bilinear" and aligned corners."""
     _warn_renamed("upsample_bilinear")
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
@@ -151,8 +153,8 @@ def _warn_renamed(name: str) -> None:
 
 
 def upsample(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
-) -> Any:
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest", align_corners: bool | None = None
+) -> Tensor:
     """The old name of `interpolate`."""
     _warn_renamed("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)

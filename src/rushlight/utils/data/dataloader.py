@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import rushlight
 from rushlight import Tensor
 from rushlight.utils.data.collate import default_collate, default_convert
-from rushlight.utils.data.dataset import IterableDataset, Subset, TensorDataset
+from rushlight.utils.data.dataset import Dataset, IterableDataset, Subset, TensorDataset
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
 __all__ = ["DataLoader", "get_worker_info"]
@@ -51,7 +51,7 @@ class DataLoader(Generic[T_co]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T_co] | Sequence[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
@@ -142,7 +142,7 @@ class DataLoader(Generic[T_co]):
     def __len__(self) -> int:
         if not self._is_stream:
             return len(self._index_sampler)
-        length = self._reported_length = len(self.dataset)
+        length = self._reported_length = len(self.dataset)  # type: ignore[arg-type]  # a stream has no length, and says so
         if self.batch_size is None:
             return length
         return length // self.batch_size if self.drop_last else math.ceil(length / self.batch_size)
