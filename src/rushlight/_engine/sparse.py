@@ -120,7 +120,7 @@ class CompressedTensor(SparseKind):
 def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool) -> Any:
     """A tensor in coordinates over these parts, which lose their history."""
     made = make_kind(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
-    made._where, made._held, made._sorted = _plain(where), _plain(values), in_order
+    made._where, made._held, made._sorted = _plain(where), _plain(values), in_order or where._spec.shape[1] < 2
     return made
 
 

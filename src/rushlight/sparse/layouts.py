@@ -15,6 +15,7 @@ from rushlight.sparse.parts import (
     block_shape,
     coalesce,
     flat_places,
+    in_order,
     is_sparse,
     split_places,
     spots,
@@ -69,11 +70,7 @@ def coo_of(entries: Entries) -> Any:
     """The entries in coordinates, in order."""
     sizes = (numel(entries.batch_sizes), *entries.matrix)
     places = flat_places(rushlight.stack([entries.batch, entries.row, entries.column]), sizes)
-    values = entries.values
-    if places.numel() > 1 and not bool((places[1:] > places[:-1]).all()):
-        order = places.argsort()
-        places, values = places[order], values[order]
-    return make_coo(split_places(places, (*entries.batch_sizes, *entries.matrix)), values, entries.shape, True)
+    return make_coo(split_places(places, (*entries.batch_sizes, *entries.matrix)), entries.values, entries.shape, in_order(places))
 
 
 def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
@@ -181,6 +178,14 @@ def to_sparse(x: Any, layout: Any, sparse_dim: int | None, blocksize: Any, dense
         raise RuntimeError(f"{name}: conversion from Sparse to {there} for input tensors with sparse_dim()!=2 is not supported")
     if x.layout is layout and (not block or block == block_shape(x)):
         return x
+    if type(x) is not SparseTensor and block_shape(x) and layout is not COO:
+        if x.layout is layout:
+            raise RuntimeError(
+                f"to_{layout.name}: conversion from {here} to {there} with blocksize changed from {list(block_shape(x))} to {list(block)} is not "
+                "supported"
+            )
+        if not blocked or block != block_shape(x):
+            raise RuntimeError(f"{name}: expected SparseCsr or SparseCsc layout but got {here}")
     return convert(x, layout, block)
 
 

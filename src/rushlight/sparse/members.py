@@ -24,7 +24,7 @@ from rushlight._engine.sparse import (
 from rushlight._engine.sparse_printing import describe_sparse
 from rushlight._surface.registry import composite
 from rushlight._types.formats import SPARSE_LAYOUTS
-from rushlight.sparse import layouts, parts
+from rushlight.sparse import layouts, parts, products
 from rushlight.sparse.construct import emptied, empty_parts
 from rushlight.sparse.parts import by_rows, is_sparse, like, masked, values_of, with_parts
 
@@ -227,6 +227,8 @@ def sparse_mask(self: Any, mask: Any) -> Any:
         raise _missing("_nnz", mask)
     if self.shape != mask.shape:
         raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has size {list(mask.shape)}")
+    if type(self) is CompressedTensor:  # what only the mask has is left out
+        return self * with_parts(mask, rushlight.ones_like(mask._held, dtype=self.dtype))
     return masked(self, mask)
 
 
@@ -401,8 +403,7 @@ def cast(x: Any, dtype: Any) -> Any:
     """Another dtype for the values; the gradient goes back to the first one."""
     if x.dtype is dtype:
         return x
-    held = parts.coalesce(x) if type(x) is SparseTensor and dtype is rushlight.bool else x
-    return record("ToCopyBackward0", [x], with_parts(held, held._held.to(dtype)), lambda grad: (grad,))
+    return record("ToCopyBackward0", [x], with_parts(x, x._held.to(dtype)), lambda grad: (grad,))
 
 
 @SparseKind.implements("to")
@@ -454,6 +455,8 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
             "torch.copy_: copy of sparse compressed tensors having different layouts is not supported. "
             f"self layout is {_word(self)} and src layout is {_word(src)}"
         )
+    if self.shape != src.shape and (type(self) is CompressedTensor or self._nnz()):
+        raise RuntimeError(f"copy_: a sparse tensor of size {list(self.shape)} with entries cannot become one of size {list(src.shape)}")
     if type(self) is CompressedTensor and self._nnz() != src._nnz():
         raise RuntimeError("torch.copy_: only sparse compressed tensors with the same number of specified elements are supported.")
     made = copied(cast(bare(src), self.dtype))
@@ -551,6 +554,10 @@ def _(function: Any, self: Any, data: Any, *, dtype: Any = None, device: Any = N
 
 
 # ***** copies of parts, as functions *****
+
+METHODS["smm"] = Tensor.smm = products.smm  # type: ignore[attr-defined]
+METHODS["sspaddmm"] = Tensor.sspaddmm = products.sspaddmm  # type: ignore[attr-defined]
+
 
 
 def _copy_function(name: str) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ def _permuted(x: Any, order: Sequence[int]) -> Any:
     where = x._where[sparse] if sparse != list(range(n)) else x._where
     held = x._held.permute(0, *[d - n + 1 for d in dense])
     kept = x._sorted and sparse == list(range(n))
-    return make_coo(where, held, [x.shape[d] for d in order], kept or where.size(1) < 2 and x._sorted)
+    return make_coo(where, held, [x.shape[d] for d in order], kept)
 
 
 def permute(x: Any, order: Sequence[int], node: str) -> Any:
@@ -95,13 +95,16 @@ def _swap(x: Any, first: int, second: int, node: str = "TransposeBackward0") -> 
 
 @SparseKind.implements("transpose", "swapaxes", "swapdims")
 def _transpose(function: Any, input: Any, dim0: int, dim1: int) -> Any:
+    n = input._where.size(0) if type(input) is SparseTensor else 0
+    if n and max(wrap_dim(dim0, input.dim()), wrap_dim(dim1, input.dim())) >= n:
+        raise RuntimeError(f"sparse transpose: transposed dimensions must be sparse Got sparse_dim: {n}, d0: {dim0}, d1: {dim1}")
     return _swap(input, dim0, dim1)
 
 
-@SparseKind.implements("transpose_", "swapaxes_", "swapdims_")
-def _(function: Any, input: Any, dim0: int, dim1: int) -> Any:
-    _refuse_in_place(input)
-    return adopt(input, _swap(input, dim0, dim1))
+def _transpose_in_place(self: Any, dim0: int, dim1: int) -> Any:
+    """`transpose` in place."""
+    _refuse_in_place(self)
+    return adopt(self, _transpose(None, self, dim0, dim1))
 
 
 def _refuse_in_place(x: Any) -> None:
@@ -116,10 +119,21 @@ def _t(function: Any, input: Any) -> Any:
     return _swap(input, 0, 1, "TBackward0") if input.dim() == 2 else input
 
 
-@SparseKind.implements("t_")
-def _(function: Any, input: Any) -> Any:
-    _refuse_in_place(input)
-    return adopt(input, _t(None, input))
+def _t_in_place(self: Any) -> Any:
+    """`t` in place."""
+    _refuse_in_place(self)
+    return adopt(self, _t(None, self))
+
+
+def _squeeze_in_place(self: Any, *dims: Any) -> Any:
+    """Raises `NotImplementedError`, as in PyTorch."""
+    raise NotImplementedError(f"Could not run 'aten::squeeze_' with arguments from the '{self.backend}' backend.")
+
+
+# Methods of the class and not handlers: Tensor's own change the strides of what they are called on, and do not ask.
+for _name, _method in (("t_", _t_in_place), ("transpose_", _transpose_in_place), ("swapaxes_", _transpose_in_place),
+                       ("swapdims_", _transpose_in_place), ("squeeze_", _squeeze_in_place), ("unsqueeze_", _squeeze_in_place)):  # fmt: skip
+    setattr(SparseKind, _name, _method)
 
 
 @SparseKind.implements("mT", "H", "mH", "adjoint")
@@ -196,7 +210,7 @@ def select(function: Any, input: Any, dim: int, index: int) -> Any:
         return _by_values(bare(x), values_of(x).select(dim - n + 1, index), shape, "SelectBackward0")
     kept = (x._where[dim] == index).nonzero().reshape(-1)
     where = x._where[[d for d in range(n) if d != dim]][:, kept] if n > 1 else x._where.new_empty((0, kept.numel()))
-    return _chosen(x, kept, where, shape, True, "SelectBackward0")
+    return _chosen(x, kept, where, shape, False, "SelectBackward0")
 
 
 @SparseTensor.implements("index_select")
@@ -219,18 +233,19 @@ def _(function: Any, input: Any, dim: int, index: Tensor, *, out: Any = None) ->
     counts = rushlight.searchsorted(ranked, line, right=True) - first
     kept = rushlight.arange(line.numel()).repeat_interleave(counts)
     place = order[first[kept] + rushlight.arange(kept.numel()) - (counts.cumsum(0) - counts)[kept]]
+    by_place = place.argsort(stable=True)
+    kept, place = kept[by_place], place[by_place]
     where = x._where[:, kept]
     where = rushlight.stack([place if d == dim else where[d] for d in range(n)])
-    return _chosen(x, kept, where, shape, kept.numel() < 2, "IndexSelectBackward0")
+    return _chosen(x, kept, where, shape, False, "IndexSelectBackward0")
 
 
 @SparseTensor.implements("narrow_copy")
 def _(function: Any, input: Any, dim: int, start: int, length: int, *, out: Any = None) -> Any:
     dim = wrap_dim(dim, input.dim())
     size = input.shape[dim]
-    start = start + size if start < 0 else start
     if length < 0 or start < 0 or start + length > size:
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+        raise RuntimeError(f"Invalid range to narrow. range(start, start+length) must be a subset of range(0, {size}).")
     x, n = coalesce(input), input._where.size(0)
     shape = [length if d == dim else s for d, s in enumerate(x.shape)]
     if dim >= n:
@@ -333,8 +348,23 @@ def _joined(given: list[Any], dim: int, n: int) -> Any:
         offset += t.shape[dim]
         wheres.append(where)
         values.append(held)
-    in_order = dim == 0 and n > 0 and all(t._sorted for t in given)
-    return make_coo(rushlight.cat(wheres, 1), rushlight.cat(values, 0), shape, in_order)
+    return make_coo(rushlight.cat(wheres, 1), rushlight.cat(values, 0), shape, False)
+
+
+@CompressedTensor.implements("cat", "concat", "concatenate", "stack", "vstack", "hstack")
+def _(function: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    first = next(t for t in tensors if type(t) is CompressedTensor)
+    raise RuntimeError(f"Sparse {first.layout.name[7:].upper()} tensors do not have is_contiguous")
+
+
+@SparseTensor.implements("vstack", "row_stack")
+def _(function: Any, tensors: Any, *, out: Any = None) -> Any:
+    return cat(None, [t.unsqueeze(0) if t.dim() == 1 else t for t in tensors], 0)
+
+
+@SparseTensor.implements("hstack")
+def _(function: Any, tensors: Any, *, out: Any = None) -> Any:
+    return cat(None, tensors, 0 if tensors[0].dim() == 1 else 1)
 
 
 @SparseTensor.implements("stack")
@@ -353,7 +383,7 @@ def _(function: Any, input: Any, dim: int) -> Any:
     where = input._where
     rows = [where[d] for d in range(n)]
     rows.insert(dim, where.new_zeros((where.size(1),)))
-    made = make_coo(rushlight.stack(rows), input._held, shape, input._sorted)
+    made = make_coo(rushlight.stack(rows), input._held, shape, False)
 
     def rule(grad: Any) -> tuple[Any]:
         return (select(None, grad, dim, 0) if is_sparse(grad) else grad.squeeze(dim),)

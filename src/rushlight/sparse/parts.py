@@ -179,7 +179,7 @@ def to_dense(x: Any, masked_grad: bool = True) -> Tensor:
     def rule(grad: Any) -> tuple[Any]:
         if not masked_grad:
             return (grad if is_sparse(grad) else in_layout_of(grad, pattern),)
-        return (masked(grad, pattern),)
+        return (masked(grad, coalesce(pattern) if type(pattern) is SparseTensor else pattern),)
 
     return record("ToDenseBackward0", [x], scatter(x._held, x), rule)  # type: ignore[no-any-return]
 
@@ -193,8 +193,6 @@ def in_layout_of(dense: Tensor, x: Any) -> Any:
 
 def masked(x: Any, mask: Any) -> Any:
     """`x`, strided or sparse, at the places of `mask` alone: a tensor with the indices of `mask`."""
-    if type(mask) is SparseTensor and not mask._sorted:
-        mask = coalesce(bare(mask))
     if same_places(x, mask):
         return x
     mask = bare(mask)

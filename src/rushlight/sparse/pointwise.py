@@ -114,6 +114,18 @@ for _name in KEEPING_ZERO:
         _unary(_name)
 
 
+@SparseKind.implements("positive")
+def _(function: Any, input: Any) -> Any:
+    return input
+
+
+@SparseKind.implements("_functional_dropout", "dropout")
+def _(function: Any, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if training and p > 0:
+        raise NotImplementedError("Could not run 'aten::bernoulli_.float' with arguments from the 'SparseCPU' backend.")
+    return input
+
+
 @CompressedTensor.implements("angle")
 def _(function: Any, input: Any) -> Any:
     return elementwise("angle", input, function_of("angle"), "AngleBackward0")

@@ -17,6 +17,7 @@ from rushlight._engine.sparse import (
     record,
     take_parts,
 )
+from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import (
     add_rows,
@@ -31,6 +32,7 @@ from rushlight.sparse.parts import (
     with_values,
 )
 
+CSR = SPARSE_LAYOUTS["sparse_csr"]
 __all__ = ["addmm", "hspmm", "mm", "sampled_addmm", "smm", "spmm", "sspaddmm"]
 
 
@@ -100,13 +102,15 @@ def product(a: Any, b: Any, node: str = "MmBackward0", sparse_result: bool = Tru
     if is_sparse(a) and is_sparse(b):
         made = _times_sparse(a, b)
         if CompressedTensor in (type(a), type(b)):
-            first = a if type(a) is CompressedTensor else b
+            if type(a) is not type(b):
+                words = f"{WORDS[a.layout.name]} @ {WORDS[b.layout.name]}"
+                raise RuntimeError(f"addmm: computation on CPU is not implemented for {words}")
             for x in (a, b):
                 if type(x) is CompressedTensor and block_shape(x):
                     raise RuntimeError(
                         f"zeros_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[x.layout.name]}"
                     )
-            made = convert(made, first.layout)
+            made = convert(made, CSR)
     elif is_sparse(a):
         made = _times_dense(a, b.detach())
     else:
@@ -173,8 +177,6 @@ def matmul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     if is_sparse(other) and not is_sparse(input) and input.dim() > 2 and other.dim() == 2:
         flat = product(input.reshape(-1, input.shape[-1]), other)
         return flat.reshape(*input.shape[:-1], flat.shape[-1])
-    if is_sparse(input) and input.dim() == 3 and other.dim() == 2:
-        return rushlight.bmm(input, other.unsqueeze(0).expand(input.shape[0], *other.shape))
     raise RuntimeError(f"matmul: not supported for a sparse operand with {dims[0]} and {dims[1]} dims")
 
 
@@ -211,10 +213,23 @@ def _plus(input: Any, made: Any, beta: Any, alpha: Any) -> Any:
     return before.expand(scaled.shape) + scaled if not is_sparse(before) and not is_sparse(scaled) else before + scaled
 
 
+@SparseKind.implements("linear")
+def _(function: Any, input: Any, weight: Any, bias: Any = None) -> Any:
+    flat = input if input.dim() != 1 else input.unsqueeze(0)
+    made = rushlight.matmul(flat, weight.t())
+    made = made if input.dim() != 1 else made.squeeze(0)
+    return made if bias is None else made + bias
+
+
 @SparseKind.implements("addmm")
 def _addmm(function: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
-    if is_sparse(input) and not (is_sparse(mat1) and is_sparse(mat2)) and type(input) is SparseTensor:
-        raise RuntimeError("addmm: expected 'self' to be dense where an operand of the product is")
+    if type(input) is SparseTensor:
+        raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
+    if not is_sparse(input) and type(mat1) is SparseTensor and is_sparse(mat2):
+        raise RuntimeError(
+            "addmm_sparse_dense: expected one of 'mat1' and 'mat2' to have strided layout, got "
+            f"'mat1' with layout Sparse and 'mat2' with layout {WORDS[mat2.layout.name]}"
+        )
     return _into(_plus(input, product(mat1, mat2, "AddmmBackward0"), beta, alpha), out)
 
 
@@ -253,8 +268,12 @@ def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
 
 
 def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
-    if type(a) is not CompressedTensor or a.layout.name != "sparse_csr" or is_sparse(b):
+    if type(a) is not CompressedTensor:
+        backend = a.backend if is_sparse(a) else "CPU"
+        raise NotImplementedError(f"Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '{backend}' backend.")
+    if a.layout.name != "sparse_csr" or is_sparse(b):
         raise RuntimeError("torch.sparse.mm: with reduce= the first operand must be CSR and the second strided")
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     if reduce not in ("sum", "mean", "amax", "amin"):
         raise ValueError(f"torch.sparse.mm: reduce argument must be either sum, mean, amax or amin, got {reduce}")
     _check_matrices("torch.sparse.mm", a, b)
@@ -308,9 +327,10 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: A
 
 
 def _check_sampled(input: Any, mat1: Any, mat2: Any) -> None:
-    if not is_sparse(input):
-        raise NotImplementedError("Could not run 'aten::sparse_sampled_addmm' with arguments from the 'CPU' backend.")
-    if type(input) is not CompressedTensor or input.layout.name != "sparse_csr":
+    if type(input) is not CompressedTensor:
+        backend = input.backend if is_sparse(input) else "CPU"
+        raise NotImplementedError(f"Could not run 'aten::sparse_sampled_addmm' with arguments from the '{backend}' backend.")
+    if input.layout.name != "sparse_csr":
         raise RuntimeError("Expected self to have sparse csr layout")
     if is_sparse(mat1) or is_sparse(mat2):
         raise RuntimeError("Expected mat1 and mat2 to have strided layout")
@@ -372,7 +392,7 @@ def hspmm(mat1: Any, mat2: Any, *, out: Any = None) -> Any:
         raise RuntimeError("hspmm: expected 'mat1' in coordinates and 'mat2' strided")
     _check_matrices("hspmm", mat1, mat2)
     rows, block = _rows_of_product(mat1, mat2)
-    return _into(make_coo(rows.unsqueeze(0), block, (mat1.shape[0], mat2.shape[1]), True), out)
+    return _into(make_coo(rows.unsqueeze(0), block, (mat1.shape[0], mat2.shape[1]), False), out)
 
 
 def spmm(input: Any, mat2: Any) -> Any:
