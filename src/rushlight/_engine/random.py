@@ -423,6 +423,11 @@ def fill_binomial(generator: Generator | None, ptr: int, n: int, dtype: DType, c
     _draw(_kernel("binomial", _KINDS[dtype.name]), generator, ptr, n, counts_ptr, p_ptr)
 
 
+def fill_gamma(generator: Generator | None, ptr: int, n: int, dtype: DType, shapes_ptr: int, smallest: float) -> None:
+    """Gamma numbers of rate 1, at least `smallest`, for n shapes held as float32 or float64, the dtype of the result."""
+    _draw(_kernel("gamma", _KINDS[dtype.name]), generator, ptr, n, shapes_ptr, smallest)
+
+
 # ***** order *****
 
 

@@ -166,7 +166,7 @@ class Distribution:
 
     def _extended_shape(self, sample_shape: Any = Size()) -> Any:
         """The shape of `sample(sample_shape)`."""
-        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+        return Size(sample_shape) + Size(self._batch_shape) + Size(self._event_shape)
 
     def _validate_sample(self, value: Any) -> None:
         """`ValueError` unless `value` is a tensor that fits the shapes and lies in the support."""

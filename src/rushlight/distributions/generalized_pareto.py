@@ -54,7 +54,7 @@ class GeneralizedPareto(Distribution):
     @property
     def mean(self) -> Any:
         c = self.concentration
-        return (self.loc + self.scale / (1 - c)).masked_fill(c >= 1, math.inf)
+        return (self.loc + self.scale / (1 - c)).masked_fill(c >= 1, math.nan)
 
     @property
     def mode(self) -> Any:
@@ -63,7 +63,7 @@ class GeneralizedPareto(Distribution):
     @property
     def variance(self) -> Any:
         c = self.concentration
-        return (self.scale.pow(2) / ((1 - c) ** 2 * (1 - 2 * c))).masked_fill(c >= 0.5, math.inf)
+        return (self.scale.pow(2) / ((1 - c) ** 2 * (1 - 2 * c))).masked_fill(c >= 0.5, math.nan)
 
     def rsample(self, sample_shape: Any = Size()) -> Any:
         shape = self._extended_shape(sample_shape)

@@ -41,7 +41,7 @@ class MixtureSameFamily(Distribution):
                     f"`mixture_distribution.batch_shape` ({mixture_distribution.batch_shape}) is not compatible with "
                     f"`component_distribution.batch_shape`({batch[:-1]})"
                 )
-        weights = mixture_distribution._param.shape[-1]
+        weights = mixture_distribution.logits.shape[-1]
         if weights != components:
             raise ValueError(
                 f"`mixture_distribution component` ({weights}) does not equal `component_distribution.batch_shape[-1]` ({components})"

@@ -61,6 +61,7 @@ exp = extern("exp", "f64(f64)")
 tan = extern("tan", "f64(f64)")
 lgamma = extern("lgamma", "f64(f64)")
 sincos = extern("sincos", "void(f64, ptr, ptr)")
+power = extern("pow", "f64(f64, f64)")
 
 
 # ***** uniform *****
@@ -753,6 +754,51 @@ def _binomial(kind: str) -> NativeFunction:
     return binomial
 
 
+def _gamma(kind: str) -> NativeFunction:
+    """`gamma(state, out, n, shapes, smallest)`: gamma numbers of rate 1 for shapes in the dtype of the result, at least `smallest`.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); a shape below 1 is raised by 1 and the number
+    multiplied by a power of a uniform one.  Shapes are prepared in the dtype itself, with float32 constants, as PyTorch mixes them.
+    """
+    P = f64 if kind == "f64" else f32
+    third = 0.3333333432674408  # the float32 nearest to 1/3
+
+    @native(f"f64(ptr, {kind})", name=f"rl_gamma_one_{kind}")
+    def one(state, shape):
+        scale = 1.0
+        alpha = shape
+        if shape < P(1.0):
+            if shape == P(0.0):
+                return 0.0
+            scale = power(1.0 - draw_unit(state), f64(P(1.0) / shape))
+            alpha = shape + P(1.0)
+        d = f64(alpha - P(third))
+        c = 1.0 / sqrt(9.0 * d)
+        while True:
+            x = draw_normal(state)
+            y = 1.0 + c * x
+            while y <= 0.0:
+                x = draw_normal(state)
+                y = 1.0 + c * x
+            v = y * y * y
+            u = 1.0 - draw_unit(state)
+            square = x * x
+            if u < 1.0 - 0.033100001513957977 * square * square:
+                return scale * d * v
+            if log(u) < 0.5 * square + d * (1.0 - v + log(v)):
+                return scale * d * v
+        return 0.0
+
+    @native("void(ptr, ptr, i64, ptr, f64)", name=f"rl_gamma_{kind}")
+    def gamma(state, out, n, shapes, smallest):
+        take(state, state, 0)  # makes sure that the state is seeded
+        for i in range(n):
+            made = P(one(state, load(P, shapes, i)))
+            store(P, out, i, select(made > P(smallest), made, P(smallest)))
+
+    return gamma
+
+
 # ***** the table *****
 
 _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
@@ -774,6 +820,7 @@ _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
     "poisson": _poisson,
     "leaks": _leaks,
     "binomial": _binomial,
+    "gamma": _gamma,
 }
 _made: dict[tuple[str, str], NativeFunction] = {}
 _bound: dict[tuple[str, str], Callable[..., Any]] = {}
