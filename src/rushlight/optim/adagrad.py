@@ -99,10 +99,23 @@ def _update(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) 
     if group["maximize"]:
         grad = -grad
     if group["weight_decay"] != 0:
+        if grad.is_sparse:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         grad = grad.add(param, alpha=group["weight_decay"])
     rate = number(group["lr"]) / (1 + (kept["step"].item() - 1) * group["lr_decay"])
     total = kept["sum"]
+    if grad.is_sparse:
+        _sparse_update(param, grad.coalesce(), total, rate, group["eps"])
+        return
     if param.is_complex():
         param, grad, total = map(rushlight.view_as_real, (param, grad, total))
     total.addcmul_(grad, grad, value=1)
     param.addcdiv_(grad, total.sqrt().add_(group["eps"]), value=-rate)
+
+
+def _sparse_update(param: Any, grad: Any, total: Any, rate: float, eps: float) -> None:
+    """The entries that the gradient has; nothing else changes."""
+    places, values = tuple(grad.indices()), grad.values()
+    squares = total[places] + values * values
+    total[places] = squares
+    param[places] = param[places] - rate * (values / (squares.sqrt() + eps))

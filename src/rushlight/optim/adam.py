@@ -98,6 +98,8 @@ class Adam(Optimizer):
                 grad = param.grad
                 if grad is None:
                     continue
+                if grad.is_sparse:
+                    raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
                 kept = state[param]
                 if not kept:
                     _begin(param, kept, amsgrad)

@@ -68,6 +68,8 @@ class ElementwiseOptimizer(Optimizer):
                     grad = param.grad
                     if grad is None:
                         continue
+                    if grad.is_sparse:
+                        raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
                     kept = self.state[param]
                     if not kept:
                         self._begin(param, grad, kept, group)

@@ -82,6 +82,8 @@ class RMSprop(Optimizer):
                 for param in group["params"]:
                     if param.grad is None:
                         continue
+                    if param.grad.is_sparse:
+                        raise RuntimeError("RMSprop does not support sparse gradients")
                     kept = self.state[param]
                     if not kept:
                         _begin(param, kept, group)

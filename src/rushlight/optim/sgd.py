@@ -81,6 +81,9 @@ class SGD(Optimizer):
                 grad = param.grad
                 if grad is None:
                     continue
+                if grad.is_sparse:
+                    _sparse_step(param, grad, state, group)
+                    continue
                 if momentum == 0:
                     started.append((param, grad))
                     continue
@@ -97,6 +100,23 @@ class SGD(Optimizer):
                 name = "sgd_momentum" if momentum else "sgd"
                 _update(name, started, group, keep=momentum, share=1 - group["dampening"])
         return loss
+
+
+def _sparse_step(param: Any, grad: Any, state: Any, group: dict[str, Any]) -> None:
+    """The step along a sparse gradient; the buffer is sparse too."""
+    momentum = group["momentum"]
+    with rushlight.no_grad():
+        g = -grad if group["maximize"] else grad
+        if group["weight_decay"] != 0:
+            g = g.add(param, alpha=number(group["weight_decay"]))
+        if momentum:
+            buffer = state[param].get("momentum_buffer")
+            if buffer is None:
+                buffer = state[param]["momentum_buffer"] = g.clone().detach()
+            else:
+                buffer.mul_(momentum).add_(g, alpha=1 - group["dampening"])
+            g = g.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+        param.add_(g, alpha=-number(group["lr"]))
 
 
 def _empty_buffer(param: Any) -> Any:

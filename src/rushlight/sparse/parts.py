@@ -108,7 +108,8 @@ def block_shape(x: Any) -> tuple[int, ...]:
 
 def spots(x: Any) -> tuple[Tensor, Tensor, Tensor]:
     """(batch, row, column) of each entry, batches after each other; rows and columns count blocks where there are blocks."""
-    pointers, others = x._pointers.reshape(-1, x._pointers.size(-1)).long(), x._others.reshape(-1).long()
+    lead = numel(x._pointers.shape[:-1])
+    pointers, others = x._pointers.reshape(lead, x._pointers.size(-1)).long(), x._others.reshape(-1).long()
     counts = pointers[:, 1:] - pointers[:, :-1]
     batches, lines = counts.shape
     each = x._others.size(-1)

@@ -230,12 +230,15 @@ def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tens
         )
     if type(sparse) is CompressedTensor and block_shape(sparse):
         raise RuntimeError(f"add: expected 'other' to be in layout SparseCsr or SparseCsc, got {WORDS[sparse.layout.name]}")
+    if sparse._rg and STATE.word & GRAD:  # all elements of a sum have a gradient, those of a sparse term too
+        addend: Any = record("ToDenseBackward0", [sparse], to_dense(bare(sparse)), lambda grad: (grad,))
+        return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)  # type: ignore[no-any-return]
     if type(sparse) is CompressedTensor or not sparse._where.size(0):
-        addend: Any = _scaled(to_dense(sparse), alpha)
+        addend = _scaled(to_dense(bare(sparse)), alpha)
         return dense.add_(addend) if inplace else dense + addend  # type: ignore[no-any-return]
-    values = _scaled(values_of(coalesce(sparse)) if sparse._rg else sparse._held, alpha)
+    values = _scaled(sparse._held, alpha)
     dtype = dense.dtype if inplace else rushlight.result_type(dense, values)
-    where = tuple((coalesce(bare(sparse)) if sparse._rg else sparse)._where)
+    where = tuple(sparse._where)
     if inplace:
         if not rushlight.can_cast(values.dtype, dtype):
             raise RuntimeError(f"result type {values.dtype} can't be cast to the desired output type {dtype}")

@@ -18,6 +18,7 @@ from rushlight._engine.sparse import (
     take_parts,
 )
 from rushlight._types.formats import SPARSE_LAYOUTS
+from rushlight._types.layout import numel
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import (
     add_rows,
@@ -94,8 +95,11 @@ def _masked_product(g: Any, b: Any, x: Any) -> Any:
     return with_values(bare(x), (g[rows] * b.conj()[columns]).sum(-1))
 
 
-def product(a: Any, b: Any, node: str = "MmBackward0", sparse_result: bool = True) -> Any:
-    """a @ b for matrices of which at least one is sparse."""
+def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True) -> Any:
+    """a @ b for matrices of which at least one is sparse.
+
+    The gradient of a sparse operand keeps its places; without `masked_grad` that of a sparse matrix times a strided one has all.
+    """
     if not is_sparse(a) and not is_sparse(b):
         return rushlight.mm(a, b)
     _check_matrices("mm" if node == "MmBackward0" else "addmm", a, b)
@@ -119,10 +123,11 @@ def product(a: Any, b: Any, node: str = "MmBackward0", sparse_result: bool = Tru
         made = _times_dense(bare(b).transpose(0, 1), a.detach().transpose(0, 1)).transpose(0, 1).contiguous()
 
     def left(grad: Any) -> Any:
-        return _masked_product(grad, b, a) if is_sparse(a) else to_dense(product(to_dense(grad), _adjoint(b)))
+        keeps = is_sparse(a) and (masked_grad or is_sparse(b))
+        return _masked_product(grad, b, a) if keeps else to_dense(product(to_dense(grad), _adjoint(b)))
 
     def right(grad: Any) -> Any:
-        if not is_sparse(b):
+        if not is_sparse(b) or not (masked_grad or is_sparse(a)):
             return to_dense(product(_adjoint(a), to_dense(grad)))
         return _transposed_back(_masked_product(_adjoint(grad), _adjoint(a), bare(b).transpose(0, 1)), b)
 
@@ -139,7 +144,7 @@ def _transposed_back(x: Any, b: Any) -> Any:
 
 @SparseKind.implements("mm")
 def _(function: Any, input: Any, mat2: Any, *, out: Any = None) -> Any:
-    return _into(product(input, mat2), out)
+    return _into(product(input, mat2, masked_grad=False), out)
 
 
 def _into(made: Any, out: Any) -> Any:
@@ -159,7 +164,7 @@ def _(function: Any, input: Any, vec: Any, *, out: Any = None) -> Any:
         raise RuntimeError(f"mv: expected self.size(-1) == vec.size(-1), got {input.shape[1]} and {vec.shape[0]}")
     if is_sparse(vec) and not is_sparse(input):
         raise NotImplementedError("Could not run 'aten::mv' with a sparse vector")
-    return _into(product(input, to_dense(vec).unsqueeze(1)).squeeze(1), out)
+    return _into(product(input, to_dense(vec).unsqueeze(1), "MvBackward0", False).squeeze(1), out)
 
 
 @SparseKind.implements("matmul")
@@ -169,13 +174,13 @@ def matmul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     if dims == (2, 1):
         return rushlight.mv(input, other)
     if dims == (2, 2):
-        return _into(product(input, other), out)
+        return rushlight.mm(input, other)
     if dims == (1, 2) and is_sparse(other):
-        return product(input.unsqueeze(0) if not is_sparse(input) else to_dense(input).unsqueeze(0), other).squeeze(0)
+        return product(input.unsqueeze(0) if not is_sparse(input) else to_dense(input).unsqueeze(0), other, masked_grad=False).squeeze(0)
     if dims == (3, 3):
         return rushlight.bmm(input, other)
     if is_sparse(other) and not is_sparse(input) and input.dim() > 2 and other.dim() == 2:
-        flat = product(input.reshape(-1, input.shape[-1]), other)
+        flat = product(input.reshape(-1, input.shape[-1]), other, masked_grad=False)
         return flat.reshape(*input.shape[:-1], flat.shape[-1])
     raise RuntimeError(f"matmul: not supported for a sparse operand with {dims[0]} and {dims[1]} dims")
 
@@ -199,8 +204,13 @@ def _batched(x: Any, dense: Tensor) -> Tensor:
     batches, high, inner = x.shape
     where = bare(x)._where
     shape = (batches * high, batches * inner)
-    flat = with_values(make_coo(rushlight.stack([where[0] * high + where[1], where[0] * inner + where[2]]), x._held, shape, True), values_of(x))
-    return product(flat, dense.reshape(batches * inner, dense.shape[2])).reshape(batches, high, dense.shape[2])  # type: ignore[no-any-return]
+    flat = with_values(make_coo(rushlight.stack([where[0] * high + where[1], where[0] * inner + where[2]]), x._held, shape, True), x._held)
+    made = product(flat.detach(), dense.detach().reshape(batches * inner, dense.shape[2])).reshape(batches, high, dense.shape[2])
+
+    def left(grad: Any) -> Any:
+        return to_dense(grad) @ _adjoint(dense)
+
+    return record("BmmBackward0", [x, dense], made, lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad))))  # type: ignore[no-any-return]
 
 
 def _plus(input: Any, made: Any, beta: Any, alpha: Any) -> Any:
@@ -317,8 +327,9 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: A
     """
     _check_sampled(input, mat1, mat2)
     batch, rows, columns = spots(input)
-    left = mat1.reshape(-1, *mat1.shape[-2:])[batch, rows]
-    right = mat2.transpose(-2, -1).reshape(-1, mat2.shape[-1], mat2.shape[-2])[batch, columns]
+    batches = numel(mat1.shape[:-2])
+    left = mat1.reshape(batches, *mat1.shape[-2:])[batch, rows]
+    right = mat2.transpose(-2, -1).reshape(batches, mat2.shape[-1], mat2.shape[-2])[batch, columns]
     values = (left * right).sum(-1).reshape(input._held.shape)
     values = values if alpha == 1 else values * alpha
     if beta != 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import COO, WORDS, SparseKind, SparseTensor, bare, make_coo
+from rushlight._engine.sparse import COO, WORDS, SparseKind, SparseTensor, bare, make_coo, record
 from rushlight._surface.registry import function_of
 from rushlight._types.layout import wrap_dim
 from rushlight.sparse.layouts import convert
@@ -74,11 +74,11 @@ def _sum_coo(x: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
 
 @SparseKind.implements("sum")
 def _(function: Any, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if dim is None:
+        shape = tuple(input.shape)
+        return record("SumBackward0", [input], bare(input)._held.sum(dtype=dtype), lambda grad: (grad.expand(shape),))
     if type(input) is SparseTensor:
         return _sum_coo(input, dim, keepdim, dtype)
-    if dim is None:
-        values = values_of(input, "SumBackward0")
-        return values.sum(dtype=dtype)
     if not keepdim:
         raise RuntimeError("reduction operations on CSR tensors with keepdim=False is unsupported")
     if input.layout.name != "sparse_csr":

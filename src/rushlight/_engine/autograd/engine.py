@@ -12,6 +12,7 @@ from threading import RLock
 from typing import Any
 
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
+from rushlight._engine.kinds import Kind
 from rushlight._engine.state import ANOMALY, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
 from rushlight._types.device import CPU
@@ -31,9 +32,11 @@ def accumulate_into(variable: Tensor, grad: Tensor) -> None:
     try:
         held = meta.grad
         if STATE.word & GRAD:  # create_graph
-            meta.grad = grad if held is None else OPS["add"](held, grad)
+            meta.grad = grad if held is None else _joined(held, grad)
         elif held is None:
             meta.grad = _own(variable, grad)
+        elif isinstance(held, Kind) and not isinstance(grad, Kind):  # a sparse gradient becomes a strided one
+            meta.grad = OPS["add"](grad, held)
         else:
             OPS["add_"](held, grad)
     finally:
@@ -41,6 +44,11 @@ def accumulate_into(variable: Tensor, grad: Tensor) -> None:
     if meta.post_hooks:
         for hook in list(meta.post_hooks.values()):
             hook(variable)
+
+
+def _joined(held: Tensor, grad: Tensor) -> Tensor:
+    """The sum of two gradients; a kind comes second, since a sparse tensor cannot take a strided one in."""
+    return OPS["add"](grad, held) if isinstance(held, Kind) else OPS["add"](held, grad)  # type: ignore[no-any-return]
 
 
 # References to a gradient that nobody else holds, and to its storage, as `_own` sees them: measured, since interpreters differ.
@@ -70,6 +78,8 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
     if _LIMITS[0] < 0:
         _LIMITS[:] = sys.getrefcount(grad), sys.getrefcount(grad._storage)
         return grad
+    if isinstance(grad, Kind):
+        return grad.clone()
     if grad._spec.shape != spec.shape:
         grad = OPS["expand"](grad, spec.shape)
     return OPS["clone_like"](grad, spec) if spec.numel else OPS["clone_like"](alias(grad), spec)
@@ -143,7 +153,7 @@ class _Task:
         elif number >= len(buffer):
             buffer.extend([None] * (number + 1 - len(buffer)))
         held = buffer[number]
-        buffer[number] = grad if held is None else OPS["add"](held, grad)
+        buffer[number] = grad if held is None else _joined(held, grad)
         return node
 
 
@@ -294,7 +304,7 @@ def _run_tensor_hooks(extra: Any, grads: list[Tensor | None]) -> None:
         grad = grads[number] if number < len(grads) else None
         if tensor is not None and grad is not None:
             meta = meta_of(tensor)
-            meta.grad = OPS["clone"](grad) if meta.grad is None else OPS["add"](meta.grad, grad)
+            meta.grad = (grad.clone() if isinstance(grad, Kind) else OPS["clone"](grad)) if meta.grad is None else _joined(meta.grad, grad)
 
 
 def _store(task: _Task, wanted: list[tuple[int, int]], grads: list[Tensor | None]) -> None:
@@ -306,4 +316,4 @@ def _store(task: _Task, wanted: list[tuple[int, int]], grads: list[Tensor | None
         elif grad is not None:  # backward(inputs=[non-leaf]) adds to its .grad
             tensor: Any = task.results[~place]
             meta = meta_of(tensor)
-            meta.grad = grad if meta.grad is None else OPS["add"](meta.grad, grad)
+            meta.grad = grad if meta.grad is None else _joined(meta.grad, grad)

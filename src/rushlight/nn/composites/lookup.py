@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.sparse import record
 from rushlight._surface import nn_function
 
 __all__ = ["embedding"]
@@ -25,13 +26,29 @@ def embedding(
     """Rows of `weight` (rows, size) named by the integers `input` (*); gives (*, size).
 
     The row `padding_idx` gets no gradient. With `max_norm`, rows that are looked up and longer than that (in the norm
-    `norm_type`) are first shortened in place. An index out of range raises `IndexError`.
+    `norm_type`) are first shortened in place. With `sparse` the gradient of `weight` is a sparse tensor of the rows that were looked up. An index out of range
+    raises `IndexError`.
 
     Example: `F.embedding(torch.tensor([[1, 2], [4, 3]]), torch.randn(10, 3)).shape  # (2, 2, 3)`
     """
     if max_norm is not None:
         _shorten(weight.detach(), input, max_norm, norm_type)
-    return _operator(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, sparse)
+    if not sparse or not weight.requires_grad:
+        return _operator(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
+    made = _operator(input, weight.detach(), padding_idx, None, norm_type, scale_grad_by_freq, False)
+    shape, places = tuple(weight.shape), input.detach()
+    return record("EmbeddingBackward0", [weight], made, lambda grad: (_rows(grad, places, shape, padding_idx, scale_grad_by_freq),))
+
+
+def _rows(grad: Any, places: Any, shape: tuple[int, ...], padding_idx: int | None, scale_grad_by_freq: bool) -> Any:
+    """The gradient of the rows that were looked up, as a sparse tensor; a row that was named twice is in it twice."""
+    if scale_grad_by_freq:
+        raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
+    places, rows = places.reshape(-1).to(rushlight.int64), grad.reshape(-1, shape[1])
+    if padding_idx is not None:
+        kept = (places != padding_idx % shape[0]).nonzero().reshape(-1)
+        places, rows = places[kept], rows[kept]
+    return rushlight.sparse_coo_tensor(places.unsqueeze(0), rows, shape)
 
 
 def _shorten(weight: Any, indices: Any, max_norm: float, norm_type: float) -> None:
