@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.table import Operator
-from rushlight._prims import build, prim
+from rushlight._prims import build, not_differentiable, prim
 from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT8, FLOAT64, INT64, DType
 from rushlight._types.promotion import default_dtype, number_dtype, result_type
@@ -235,7 +235,7 @@ def differentiate(
         grads = gradient_rule(wide_cts[0] if count == 1 else tuple(wide_cts), one_out, *positional, **keywords)
         found = _of_tensors(op, template, list(grads) if isinstance(grads, (tuple, list)) else [grads])
         found += [None] * (n - len(found))
-        fitted = [None if g is None else _fit(g, spec) for g, spec in zip(found[:n], specs, strict=True)]
+        fitted = [g if g is None or isinstance(g, not_differentiable) else _fit(g, spec) for g, spec in zip(found[:n], specs, strict=True)]
         return fitted + [None] * (len(inputs) - n)
 
     return differentiate_graph(graph, count, wrt, ct_mask, rule=rule, overwritten=overwritten)

@@ -163,6 +163,11 @@ give("special_airy_ai", Call(Draw(12, low=-9, high=4)))
 give("special_ndtri", Call(Draw(8, low=0.02, high=0.98)))
 give("special_entr", Call(Draw(8, low=0.1, high=3)))
 give("special_zeta", Call(Draw(6, low=1.5, high=4), Draw(6, low=0.3, high=5)))
+for _name in ("igamma", "igammac"):
+    give(_name, Call(Draw(9, low=0.3, high=6), Draw(9, low=0.2, high=9)))
+give("frexp", Call(Draw(3, 4, low=-9, high=9)))
+for _name in ("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"):
+    give(f"special_{_name}", Call(Draw(6, low=-1.8, high=1.8), Draw(6, dtype=INT64, low=-1, high=7)))
 give("polygamma", *[Call(n, Draw(5, low=0.5, high=4)) for n in (0, 1, 2, 3)])
 give("mvlgamma", Call(Draw(5, low=2, high=5), 3))
 for _letter in "tuvw":

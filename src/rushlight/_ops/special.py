@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._ops import special_tables as tables
-from rushlight._ops.bodies import as_float, is_number, isnan, narrow, number_value, pair, refuse
+from rushlight._ops.bodies import CPP_NAME, as_float, given_dtype, is_number, isnan, narrow, number_value, pair, refuse
 from rushlight._ops.table import Operator, operator
-from rushlight._prims import build, prim
-from rushlight._types.dtype import FLOAT64
+from rushlight._prims import build, not_differentiable, prim
+from rushlight._types.dtype import BFLOAT16, FLOAT64, INT32, INT64
 
 __all__: list[str] = []
 
@@ -81,15 +81,15 @@ _i0e_op.gradient(lambda ct, out, x: ct * (_odd(x, _scaled_i(1, x)) - prim.sign(x
 
 @_i1_op.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    zero = build.eq(x, 0.0)
-    return ct * build.select(zero, 0.5, _i0(x) - out / build.select(zero, 1.0, x))
+    away = prim.abs(x) > 0.0  # not so for NaN, where PyTorch's gradient is 1/2 too
+    return ct * build.select(away, _i0(x) - out / build.select(away, x, 1.0), 0.5)
 
 
 @_i1e_op.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    zero = build.eq(x, 0.0)
-    safe = build.select(zero, 1.0, x)
-    return ct * build.select(zero, 0.5, _scaled_i(0, x) - out * (prim.sign(x) + 1.0 / safe))
+    away = prim.abs(x) > 0.0
+    safe = build.select(away, x, 1.0)
+    return ct * build.select(away, _scaled_i(0, x) - out * (prim.sign(x) + 1.0 / safe), 0.5)
 
 
 def _scaled_k(n: int, x: Any) -> Any:
@@ -136,7 +136,7 @@ def _bessel_j(n: int, x: Any) -> Any:
     scale, p, q = _hankel(n, large)
     angle = large - (2 * n + 1) * (math.pi / 4.0)
     far = scale * (p * prim.cos(angle) - q * prim.sin(angle))
-    value = build.select(size < 8.0, near, build.select(build.eq(size, math.inf), 0.0, far))
+    value = build.select(size < 8.0, near, far)
     return value if n == 0 else _odd(x, value)
 
 
@@ -190,10 +190,10 @@ def _airy(x: Any) -> Any:
     wave = prim.sin(angle) * series(tables.AI_P, s, 0.0, edge) - prim.cos(angle) * series(tables.AI_Q, s, 0.0, edge) / w
     wave = wave / (prim.sqrt(prim.sqrt(size)) * math.sqrt(math.pi))
     value = build.select(x < -6.0, wave, build.select(x < 2.0, near, build.select(x > 105.0, 0.0, far)))
-    return build.select(isnan(x), math.nan, value)
+    return build.select(isnan(x) | build.eq(prim.abs(x), math.inf), math.nan, value)
 
 
-_function("airy_ai", "The Airy function Ai.", _airy)
+_function("airy_ai", "Ai(x), the solution of y'' = x y that vanishes for large x.", _airy)
 
 # ***** the normal distribution *****
 
@@ -207,9 +207,17 @@ def scaled_erfc(x: Any) -> Any:
 
 
 _erfcx = _function("erfcx", "exp(x^2) erfc(x), which neither overflows nor vanishes for large x.", scaled_erfc)
-_erfcx.gradient(lambda ct, out, x: ct * (2.0 * x * out - 2.0 / math.sqrt(math.pi)))
+
+
+@_erfcx.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    """2 x erfcx(x) - 2 / sqrt(pi), in float64: for large x the two are nearly equal."""
+    wide = build.convert(x, FLOAT64)
+    return ct * narrow(2.0 * wide * scaled_erfc(wide) - 2.0 / math.sqrt(math.pi), x.dtype)
+
+
 _ndtr = _function(
-    "ndtr", "The distribution function of the normal distribution.", lambda x: 0.5 * prim.erfc(x * -math.sqrt(0.5))
+    "ndtr", "(1 + erf(x / sqrt(2))) / 2: the normal distribution's function.", lambda x: 0.5 * prim.erfc(x * -math.sqrt(0.5))
 )
 _ndtr.gradient(lambda ct, out, x: ct * prim.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)))
 
@@ -221,7 +229,7 @@ def _log_ndtr_body(x: Any) -> Any:
     return build.select(x < -1.0, prim.log(scaled_erfc(-low) * 0.5) - t * t, prim.log1p(prim.erfc(high) * -0.5))
 
 
-_log_ndtr = _function("log_ndtr", "The logarithm of `ndtr`, exact in the tail.", _log_ndtr_body)
+_log_ndtr = _function("log_ndtr", "log((1 + erf(x / sqrt(2))) / 2), exact in the tail.", _log_ndtr_body)
 
 
 @_log_ndtr.gradient
@@ -247,7 +255,7 @@ def _ndtri_body(p: Any) -> Any:
     return build.select((p < 0.0) | (p > 1.0) | isnan(p), math.nan, x)
 
 
-_ndtri = _function("ndtri", "The inverse of `ndtr`.", _ndtri_body)
+_ndtri = _function("ndtri", "sqrt(2) erfinv(2 x - 1): the inverse of `ndtr`.", _ndtri_body)
 _ndtri.gradient(lambda ct, out, x: ct * prim.exp(out * out * 0.5) * math.sqrt(2.0 * math.pi))
 
 
@@ -292,10 +300,17 @@ def _hurwitz(s: Any, q: Any, terms: int = 20) -> Any:
 
 
 def _zeta(s: Any, q: Any) -> Any:
+    """Hurwitz' zeta function.  For q < 0, q = f - m with 0 < f < 1 and s whole, the m terms with negative bases are those of positive ones:
+    zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)).
+    """
     whole = prim.eq(prim.floor(q), q)
     bad = (s < 1.0) | ((q <= 0.0) & prim.bitwise_not(whole) & prim.ne(prim.floor(s), s))
     usual = build.select(bad | ((q <= 0.0) & whole), 2.0, s)
-    value = _hurwitz(usual, build.select((q <= 0.0) & whole, 1.0, q))
+    below = (q < 0.0) & prim.bitwise_not(whole)
+    fraction = build.select(below, q - prim.floor(q), 0.5)
+    value = _hurwitz(usual, build.select((q <= 0.0) & whole, 1.0, build.select(below, fraction, q)))
+    mirrored = _hurwitz(usual, 1.0 - fraction) - _hurwitz(usual, build.select(below, 1.0 - q, 1.0))
+    value = build.select(below, value + _parity(usual) * mirrored, value)
     value = build.select((q <= 0.0) & whole, math.inf, value)
     value = build.select(bad, math.nan, value)
     return build.select(build.eq(s, 1.0), math.inf, value)
@@ -315,7 +330,7 @@ def _(ct: Any, out: Any, s: Any, q: Any) -> Any:
     """By `other` alone: the derivative by `input` is not implemented, in PyTorch neither."""
     s, q = pair(s, q)
     slope = _zeta(build.convert(s + 1.0, FLOAT64), build.convert(q, FLOAT64))
-    return None, -(ct * s * narrow(slope, s.dtype))
+    return not_differentiable("nobody has the derivative of zeta by its exponent in closed form"), -(ct * s * narrow(slope, s.dtype))
 
 
 def _polygamma(n: int, x: Any) -> Any:
@@ -342,7 +357,7 @@ polygamma.gradient(lambda ct, out, n, x: ct * _polygamma(n + 1, x))
 @operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True,
           aliases=("special.multigammaln",))  # fmt: skip
 def mvlgamma(x: Any, p: int) -> Any:
-    """The logarithm of the multivariate gamma function of dimension p."""
+    """p (p - 1) / 4 log(pi) + sum over k < p of lgamma(x - k / 2)."""
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
     total = prim.lgamma(x)
@@ -396,17 +411,30 @@ def _fourth_kind(x: Any, n: Any) -> Any:
     return _parity(n) * _third_kind(-x, n)
 
 
-def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: bool) -> None:
+def _overflowing(body: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A closed form that is NaN where the recurrence is: where the value two degrees before has overflown, infinities are subtracted."""
+
+    def function(x: Any, n: Any) -> Any:
+        wide, degree = build.convert(x, FLOAT64), prim.trunc(build.convert(n, FLOAT64))
+        value = narrow(body(wide, degree), x.dtype)
+        before = narrow(body(wide, prim.maximum(degree - 2.0, build.zeros_like(degree))), x.dtype)
+        value = build.select(build.eq(prim.abs(before), math.inf), math.nan, value)
+        return build.select((degree >= 0.0) & (degree < 2.0**63), value, 0.0)
+
+    return function
+
+
+def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: bool = False) -> None:
     def function(x: Any, n: Any) -> Any:
         strong = next(v for v in (x, n) if not getattr(v, "weak", False) and not is_number(v))
         x, n = pair(
             number_value(x, strong.dtype) if is_number(x) else x, number_value(n, strong.dtype) if is_number(n) else n
         )
-        refuse(x, name, "c")
-        dtype = x.dtype
-        x, n = build.convert(as_float(x), FLOAT64), prim.trunc(build.convert(as_float(n), FLOAT64))
-        value = body(x * 2.0 - 1.0 if shifted else x, n)
-        return narrow(build.select(n < 0.0, 0.0, value), dtype)
+        refuse(x, f"{name}_cpu", "c")
+        if given_dtype(x).wide is not given_dtype(x):
+            raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{CPP_NAME[given_dtype(x).name]}'")
+        x, n = as_float(x), as_float(n)
+        return body(x * 2.0 - 1.0 if shifted else x, n)
 
     operator(
         f"{name}(Tensor input, Tensor n) -> Tensor", name=f"special_{name}", numbers=("input", "n"), doc=doc, **SPECIAL
@@ -414,13 +442,55 @@ def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: b
 
 
 for _letter, _body in (("t", _first_kind), ("u", _second_kind), ("v", _third_kind), ("w", _fourth_kind)):
-    _kind = {"t": "first", "u": "second", "v": "third", "w": "fourth"}[_letter]
-    _polynomial(
-        f"chebyshev_polynomial_{_letter}", f"Chebyshev's polynomial of the {_kind} kind and degree n.", _body, False
-    )
-    _polynomial(
-        f"shifted_chebyshev_polynomial_{_letter}",
-        f"Chebyshev's polynomial of the {_kind} kind and degree n at 2 x - 1.",
-        _body,
-        True,
-    )
+    _kind, _angles = {
+        "t": ("first", "cos(n t)"), "u": ("second", "sin((n + 1) t) / sin(t)"), "v": ("third", "cos((n + 1/2) t) / cos(t / 2)"),
+        "w": ("fourth", "sin((n + 1/2) t) / sin(t / 2)"),
+    }[_letter]  # fmt: skip
+    _text = f"{_angles} with cos(t) = x: Chebyshev's polynomial of the {_kind} kind and degree n"
+    _polynomial(f"chebyshev_polynomial_{_letter}", f"{_text}.", _overflowing(_body))
+    _polynomial(f"shifted_chebyshev_polynomial_{_letter}", f"{_text} at 2 x - 1.", _overflowing(_body), shifted=True)
+
+# ***** polynomials by their recurrences *****
+
+_polynomial("hermite_polynomial_h", "Hermite's polynomial of degree n (physics): e^(x^2) (-d/dx)^n e^(-x^2).", prim.hermite_h)
+_polynomial("hermite_polynomial_he", "Hermite's polynomial of degree n (statistics): e^(x^2 / 2) (-d/dx)^n e^(-x^2 / 2).", prim.hermite_he)
+_polynomial("laguerre_polynomial_l", "Laguerre's polynomial of degree n: e^x / n! (d/dx)^n (e^-x x^n).", prim.laguerre)
+_polynomial("legendre_polynomial_p", "Legendre's polynomial of degree n: 1 / (2^n n!) (d/dx)^n (x^2 - 1)^n.", prim.legendre)
+
+# ***** the incomplete gamma functions *****
+
+
+def _incomplete(name: str, doc: str, primitive: Callable[[Any, Any], Any]) -> None:
+    def function(a: Any, x: Any) -> Any:
+        a, x = pair(a, x)
+        refuse(a, f"{name}_cpu", "buic")
+        return primitive(a, x)
+
+    operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, inplace_spaces=(), out=True, doc=doc,
+             aliases=(f"special.gammainc{name[6:]}",))(function)  # fmt: skip
+
+
+_incomplete("igamma", "The regularised lower incomplete gamma function P(input, other): 1 / gamma(a) times the integral of t^(a-1) e^-t, 0..x.",
+            prim.gammainc)  # fmt: skip
+_incomplete("igammac", "The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other).", prim.gammaincc)
+
+# ***** taking floats apart *****
+
+
+@operator("frexp(Tensor input) -> (Tensor mantissa, Tensor exponent)", like="operands", out=True)
+def frexp(x: Any) -> tuple[Any, Any]:
+    """mantissa and exponent with input = mantissa * 2^exponent and 0.5 <= |mantissa| < 1; zeros, infinities and NaN have exponent 0."""
+    dtype = given_dtype(x)
+    if not dtype.is_floating_point:
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    if dtype is BFLOAT16:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+    double = build.convert(x, FLOAT64)
+    tiny = prim.abs(double) < 2.0**-1022  # float64's subnormal numbers
+    scaled = build.select(tiny, double * 2.0**54, double)
+    bits = prim.bitcast(scaled, dtype=INT64) & (0x7FF << 52)
+    field = prim.shift_right(bits, build.full_like(bits, 52)) - 1022
+    plain = build.ne(double, 0.0) & build.ne(field, 0x7FF - 1022)
+    exponent = build.select(plain, field - build.select(tiny, build.full_like(field, 54), 0), 0)
+    power = prim.exp2(build.convert(prim.neg(build.select(plain, field, 0)), FLOAT64))  # constant between the powers of two
+    return build.convert(scaled * power, dtype), build.convert(exponent, INT32)

@@ -77,7 +77,7 @@ def identity(x: Any) -> Any:
 
 def _vjp(rules: Sequence[Rule | not_differentiable | None]) -> Rule:
     def vjp(ct: Any, out: Any, *xs: Any, **p: Any) -> tuple[Any, ...]:
-        return tuple(rule if rule is None or isinstance(rule, not_differentiable) else rule(ct, build.conj, out, *xs, **p) for rule in rules)
+        return tuple(rule(ct, build.conj, out, *xs, **p) if callable(rule) else rule for rule in rules)
 
     return vjp
 
@@ -110,8 +110,8 @@ def pointwise(
 ) -> Primitive:
     """A primitive that works element by element on operands of one shape and dtype.
 
-    `rules` has one entry per operand (None where the derivative is zero everywhere, `not_differentiable` where nobody has it); `arity` counts the operands where there are
-    no rules; `result` gives the dtype of the result.
+    `rules` has one entry per operand (None where the derivative is zero everywhere, `not_differentiable` where nobody has it);
+    `arity` counts the operands where there are no rules; `result` gives the dtype of the result.
     """
     operands = arity if isinstance(rules, not_differentiable) else len(rules)
 

@@ -125,6 +125,8 @@ def _by_rule(
         raise ValueError(f"the gradient rule returned {len(grads)} cotangents for {len(inputs)} inputs")
     for i in wrt:
         ct, x = grads[i], inputs[i]
+        if isinstance(ct, not_differentiable):
+            raise NotDifferentiableError(ct.why)
         if ct is not None and (ct.shape != x.shape or ct.dtype is not x.dtype):
             raise ValueError(
                 f"the gradient rule returned {ct.dtype.name}{list(ct.shape)} for input {i}, which is {x.dtype.name}{list(x.shape)}"
@@ -162,6 +164,8 @@ def pull_back(
             cts if node.prim.multiple else cts[0], node.outputs if node.prim.multiple else node.outputs[0], *node.inputs, **node.params
         )
         for value, ct in zip(node.inputs, found, strict=True):
+            if isinstance(ct, not_differentiable) and value in active:
+                raise NotDifferentiableError(f"this derivative of prim.{node.prim.name} is not implemented: {ct.why}")
             if ct is not None and value in active:
                 _check(node.prim.name, value, ct)
                 held[value] = build.add_any(held.get(value), ct)

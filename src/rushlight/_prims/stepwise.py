@@ -1,0 +1,110 @@
+"""Functions that are computed step by step until they have converged, or as often as an operand says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import numbers
+from rushlight._prims.families import pointwise
+from rushlight._prims.record import not_differentiable, prim
+from rushlight._prims.samples import Samples, floats, integers, pointwise_samples
+
+__all__: list[str] = []
+
+# ***** the incomplete gamma functions *****
+
+
+def _lower(a: float, x: float) -> float:
+    """P(a, x) by its power series (Abramowitz and Stegun 6.5.29)."""
+    term = total = 1.0 / a
+    rank = a
+    while abs(term) > 1e-18 * abs(total):
+        rank += 1.0
+        term *= x / rank
+        total += term
+    return total * math.exp(a * math.log(x) - x - math.lgamma(a))
+
+
+def _upper(a: float, x: float) -> float:
+    """Q(a, x) by its continued fraction (6.5.31), from the inside out."""
+    value = 0.0
+    for i in range(400, 0, -1):
+        value = i * (a - i) / (x + 2 * i + 1 - a + value)
+    return math.exp(a * math.log(x) - x - math.lgamma(a)) / (x + 1 - a + value)
+
+
+def _p_and_q(a: float, x: float) -> tuple[float, float]:
+    if not (a >= 0 and x >= 0) or (a == 0 and x == 0) or (a == math.inf and x == math.inf):
+        return math.nan, math.nan
+    if x == 0 or a == math.inf:
+        return 0.0, 1.0
+    if a == 0 or x == math.inf:
+        return 1.0, 0.0
+    if x < a + 1:
+        p = _lower(a, x)
+        return p, 1 - p
+    q = _upper(a, x)
+    return 1 - q, q
+
+
+def _gamma_reference(place: int) -> Callable[..., Any]:
+    def apply(a: Any, x: Any) -> Any:
+        pairs = zip(a.ravel().tolist(), x.ravel().tolist(), strict=True)
+        return np.array([_p_and_q(v, w)[place] for v, w in pairs], dtype=np.float64).reshape(a.shape)
+
+    return numbers.wide(apply)
+
+
+def _density(a: Any, x: Any) -> Any:
+    """The derivative of P(a, x) by x: x^(a - 1) e^-x / gamma(a)."""
+    return prim.exp((a - 1.0) * prim.log(x) - x - prim.lgamma(a))
+
+
+_BY_ORDER = not_differentiable("no closed form of the derivative by the order is known")
+_GAMMA_SAMPLES = pointwise_samples(("float64", "float32"), 2, 0.1, 5.0)
+pointwise(
+    "gammainc", "The regularised lower incomplete gamma function P(a, x).", kinds="f", reference=_gamma_reference(0), samples=_GAMMA_SAMPLES,
+    rules=[_BY_ORDER, lambda t, c, out, a, x: t * _density(a, x)],
+)  # fmt: skip
+pointwise(
+    "gammaincc", "The regularised upper incomplete gamma function Q(a, x).", kinds="f", reference=_gamma_reference(1), samples=_GAMMA_SAMPLES,
+    rules=[_BY_ORDER, lambda t, c, out, a, x: -(t * _density(a, x))],
+)  # fmt: skip
+
+# ***** orthogonal polynomials, whose degree is data *****
+
+
+def _recurrence(first: Callable[[Any], Any], step: Callable[[Any, Any, Any, int], Any]) -> Callable[..., Any]:
+    """p_n(x), where p_0 = 1, p_1 = first(x), p_{k+1} = step(x, p_k, p_{k-1}, k); 0 where n is negative or no 64-bit number."""
+
+    def reference(x: Any, n: Any) -> Any:
+        degree = np.where(np.abs(n) < 2.0**63, np.trunc(n), -1.0)
+        before, held = np.ones_like(x), first(x)
+        found = np.where(degree == 0, before, np.where(degree == 1, held, np.zeros_like(x)))
+        with np.errstate(all="ignore"):
+            for k in range(1, int(degree.max(initial=0))):
+                before, held = held, step(x, held, before, k)
+                found = np.where(degree == k + 1, held, found)
+        return found.astype(x.dtype)
+
+    return reference
+
+
+def _degrees() -> Samples:
+    for dtype in ("float64", "float32"):
+        for shape in ((3, 5), (), (0, 2), (17,)):
+            yield [floats(shape, 1, dtype=dtype), integers(shape, 2, -2, 12).astype(dtype)], {}
+
+
+_BY_DATA = not_differentiable("its degree is data")
+for _name, _doc, _first, _step in (
+    ("hermite_h", "Hermite's polynomial H_n(x) (physics).", lambda x: x + x, lambda x, p, q, k: 2 * x * p - 2 * k * q),
+    ("hermite_he", "Hermite's polynomial He_n(x) (statistics).", lambda x: x, lambda x, p, q, k: x * p - k * q),
+    ("laguerre", "Laguerre's polynomial L_n(x).", lambda x: 1 - x, lambda x, p, q, k: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
+    ("legendre", "Legendre's polynomial P_n(x).", lambda x: x, lambda x, p, q, k: ((2 * k + 1) * x * p - k * q) / (k + 1)),
+):
+    pointwise(_name, f"{_doc}  The degree n is cut to a whole number; 0 for negative ones.", kinds="f", samples=_degrees,
+              reference=_recurrence(_first, _step), rules=_BY_DATA)  # fmt: skip
