@@ -57,7 +57,7 @@ _PAGES = frozenset((
     "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    "explain": "_engine.explain", "autocast": "amp", "GradScaler": "amp",
+    "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["tree_flatten", "tree_map", "tree_unflatten"]
+__all__ = ["spec_text", "tree_flatten", "tree_map", "tree_unflatten"]
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -43,3 +43,15 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply `function` to every leaf."""
     leaves, structure = tree_flatten(tree)
     return tree_unflatten([function(leaf) for leaf in leaves], structure)
+
+
+def spec_text(tree: Any, indent: int = 0) -> str:
+    """The structure of nested values: a star for each leaf."""
+    if isinstance(tree, dict):
+        keys, items, kind = list(tree), list(tree.values()), type(tree).__name__
+    elif isinstance(tree, (tuple, list)):
+        keys, items, kind = None, list(tree), type(tree).__name__
+    else:
+        return "*"
+    parts = [spec_text(item, indent + 2) for item in items]
+    return f"TreeSpec({kind}, {keys}, [{(',' + chr(10) + ' ' * (indent + 2)).join(parts)}])"

@@ -12,7 +12,7 @@ from rushlight._types.promotion import default_dtype
 __all__ = ["describe"]
 
 
-def describe(x: Tensor, contents: Any = None) -> str:
+def describe(x: Tensor, contents: Any = None, tangent: str | None = None) -> str:
     """The printed form of a tensor."""
     node = x._node
     name = None if node is None else node.name()
@@ -26,5 +26,6 @@ def describe(x: Tensor, contents: Any = None) -> str:
         device=device,
         requires_grad=x._rg and node is None,
         grad_fn=name,
+        tangent=tangent,
         type_name=kind,
     )

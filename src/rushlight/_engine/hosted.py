@@ -15,8 +15,9 @@ from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.creation import from_numpy
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor, edge_of, meta_of
+from rushlight._engine.kinds import Kind
+from rushlight._engine.state import GRAD, STATE, TRANSFORMS
+from rushlight._engine.tensor import Tensor, asking_classes, edge_of, meta_of
 
 __all__ = ["HostedNode", "hosted"]
 
@@ -73,6 +74,8 @@ def hosted(
     name: str, function: Callable[..., Any], inputs: Sequence[Tensor], gradient: Gradient | None
 ) -> list[Tensor]:
     """The results of `function` on the inputs as NumPy arrays; `gradient` None means that there is none."""
+    if asking_classes and any(isinstance(x, Kind) for x in inputs):
+        return TRANSFORMS["hosted"](name, function, inputs, gradient)  # type: ignore[no-any-return]
     for x in inputs:
         if x._storage is None:
             raise NotImplementedError(f"{name.removesuffix('Backward0')} on tensors without memory (device meta)")

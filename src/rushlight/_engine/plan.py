@@ -80,13 +80,14 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int,
 class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
-    __slots__ = ("_fast", "_in_order", "_mask", "_plans", "_residual", "cls", "forward", "n_results", "out_specs", "outputs", "sources", "wrt")
+    __slots__ = ("_fast", "_in_order", "_mask", "_plans", "_residual", "cls", "forward", "graph", "n_results", "out_specs", "outputs", "sources", "wrt")
 
     def __init__(self, name: str, found: Backward, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
         self.cls = node_class(name)
         self.wrt, self.n_results, self._mask = tuple(wrt), len(mask), tuple(mask)
         self.sources, self.outputs, self.forward = found.saved, found.outputs, found.forward
         self.out_specs = [Spec.of(v.dtype, device, v.shape) for v in found.forward.outputs]
+        self.graph = found.graph
         self._plans = graph_caller(found.graph, name)
         self._residual: Any = None
         self._fast: dict[Any, Any] = {}

@@ -20,7 +20,7 @@ from rushlight._engine.call import OVERRIDE, type_word
 from rushlight._engine.inplace import bump, check_writable, rebase
 from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, new_plan_table
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._ops.forms import forms
 from rushlight._types.device import CPU, Device
@@ -38,6 +38,8 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         asks = STATE.word & FUNCTION_MODE
+        if STATE.word & VMAP:
+            return TRANSFORMS["draw"](call, args, kwargs)
         for a in args:
             if type(a) not in plain_classes and hasattr(a, "__torch_function__"):
                 asks = True

@@ -16,12 +16,18 @@ __all__ = [
     "INFERENCE",
     "SAVED_HOOKS",
     "STATE",
+    "TRANSFORMS",
+    "VMAP",
     "clear_plans",
     "new_plan_table",
     "plan_counts",
 ]
 
-GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE = 1, 2, 4, 8, 16
+GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
+
+
+# How function transforms (`_engine.transformed`, once it is loaded) answer where the engine meets their tensors.
+TRANSFORMS: dict[str, Any] = {}
 
 
 class _State(threading.local):

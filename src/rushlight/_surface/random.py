@@ -23,7 +23,7 @@ from rushlight._engine.sampling import (
     quick,
     recorded,
 )
-from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
+from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite
@@ -105,8 +105,8 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if kwargs or not size or state.word & (INFERENCE | FUNCTION_MODE):
-            return full(*size, **kwargs)
+        if kwargs or not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP):
+            return TRANSFORMS["draw"](factory, size, kwargs) if state.word & VMAP else full(*size, **kwargs)  # type: ignore[no-any-return]
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
             if type(n) is not int:  # 2.0 equals 2 as a key, but is no size
@@ -222,8 +222,8 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         >>> torch.randint(10, (2,)).dtype
         torch.int64
     """
-    if kwargs or not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE):
-        return _randint(args, **kwargs)
+    if kwargs or not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP):
+        return TRANSFORMS["draw"](randint, args, kwargs) if STATE.word & VMAP else _randint(args, **kwargs)  # type: ignore[no-any-return]
     for n in (*args[:-1], *args[-1]):
         if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
             return _randint(args)
@@ -295,8 +295,8 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     >>> sorted(torch.randperm(4).tolist())
     [0, 1, 2, 3]
     """
-    if kwargs or type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE):
-        return _randperm(n, **kwargs)
+    if kwargs or type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP):
+        return TRANSFORMS["draw"](randperm, (n,), kwargs) if STATE.word & VMAP else _randperm(n, **kwargs)  # type: ignore[no-any-return]
     plan = _RANDPERMS.get(n)
     if plan is None:
         if n <= 0:
@@ -577,7 +577,7 @@ def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inp
         and not inplace
         and type(input) in plain_classes
         and type(p) is float
-        and not STATE.word & FUNCTION_MODE
+        and not STATE.word & (FUNCTION_MODE | VMAP)
     ):
         plan = sampling.NOISES.get((input._spec, p))
         if plan is not None:

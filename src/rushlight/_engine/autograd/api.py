@@ -7,8 +7,8 @@ from typing import Any
 
 from rushlight._engine.autograd.engine import OPS, run_backward
 from rushlight._engine.autograd.node import GradientEdge
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.state import GRAD, STATE, TRANSFORMS
+from rushlight._engine.tensor import Tensor, plain_classes
 
 __all__ = ["backward", "grad"]
 
@@ -117,6 +117,10 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     outs, wanted = _tensors(outputs), _tensors(inputs)
+    if "grad" in TRANSFORMS and any(type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))):
+        found = TRANSFORMS["grad"](outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
     _check_roots(outs)
     for tensor in wanted:
         if isinstance(tensor, Tensor) and not tensor._rg:

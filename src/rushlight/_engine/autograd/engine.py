@@ -13,8 +13,8 @@ from typing import Any
 
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.kinds import Kind
-from rushlight._engine.state import ANOMALY, GRAD, STATE
-from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
+from rushlight._engine.state import ANOMALY, GRAD, STATE, TRANSFORMS
+from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
@@ -88,7 +88,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
 class _Task:
     """What one backward call knows."""
 
-    __slots__ = ("buffers", "captures", "create_graph", "dependencies", "keep", "needed", "notes", "results", "roots")
+    __slots__ = ("buffers", "captures", "create_graph", "dependencies", "keep", "needed", "notes", "results", "roots", "run")
 
     def __init__(self, keep: bool, create_graph: bool) -> None:
         self.keep, self.create_graph = keep, create_graph
@@ -98,6 +98,7 @@ class _Task:
         self.captures: dict[Any, list[tuple[int, int]]] = {}
         self.results: list[Tensor | None] = []
         self.roots: set[Any] = set()
+        self.run: Any = _run
         self.notes: dict[Any, Any] = {}  # what hooks over several gradients remember during this call
 
     def runs(self, node: Any) -> bool:
@@ -167,6 +168,8 @@ def run_backward(
 ) -> list[Tensor | None]:
     """Back-propagate `grads` from `tensors`.  With `inputs`, only what leads to them runs; unless `accumulate`, their gradients are returned."""
     task = _Task(keep_graph, create_graph)
+    if asking_classes and TRANSFORMS and any(type(g) not in plain_classes for g in grads):
+        task.run = TRANSFORMS["run"]
     roots = [edge_of(t) for t in tensors]
     nodes = [e[0] if type(e) is tuple else e for e in roots]
     task.count(nodes)
@@ -211,7 +214,7 @@ def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate
 
 def _loop(task: _Task, heap: list[Any]) -> None:
     dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
-    release = not task.keep
+    release, run = not task.keep, task.run
     while heap:
         node = heappop(heap)[2]
         grads: list[Any] | None = buffers.pop(node, None)
@@ -227,7 +230,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
         if needed is not None and (node not in needed or (node in captures and type(node) is AccumulateGrad)):
             found: Sequence[Tensor | None] = ()
         else:
-            found = _run(node, grads)
+            found = run(node, grads)
         del grads
         edges = node.edges
         for i, edge in enumerate(edges):

@@ -10,7 +10,7 @@ from rushlight._base.errors import user_frame
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node, Packed
 from rushlight._engine.inplace import bump, check_writable, last_change, rebase
-from rushlight._engine.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
+from rushlight._engine.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._types.spec import Spec
@@ -250,6 +250,10 @@ class Function:
         """Run `forward`, and record this application where an input requires a gradient."""
         if kwargs:
             raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+        if "function" in TRANSFORMS:
+            handled, made = TRANSFORMS["function"](cls, args)
+            if handled:
+                return made
         needs = tuple(isinstance(a, Tensor) and a._rg for a in args)
         node = _node_class(cls)(cls, needs)
         word = STATE.word

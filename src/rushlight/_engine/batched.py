@@ -1,0 +1,289 @@
+"""Batched tensors: what `vmap` gives to the function that it runs.
+
+A `BatchedTensor` shows one item of a batch; inside is the tensor with the batch in its first dim.  An operator on it is the derived operator for
+the whole batch (`_engine.derived`), so it is one kernel, views stay views of the memory outside, and gradients flow on the tensors inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._engine.bind import bind, flatten
+from rushlight._engine.call import Caller, make_function
+from rushlight._engine.derived import batched_operator
+from rushlight._engine.kinds import call_name, make_kind
+from rushlight._engine.state import new_plan_table
+from rushlight._engine.tensor import Tensor
+from rushlight._engine.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in
+from rushlight._types.promotion import can_cast
+from rushlight._types.spec import Spec
+
+__all__ = ["BatchedTensor", "batched", "in_front", "lifted", "peeled", "size_of_level"]
+
+NOT_BATCHED = (
+    "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than "
+    "`self`. This happened due to `other` being vmapped over but `self` not being vmapped over in a vmap. Please try to use out-of-place operators "
+    "instead of inplace arithmetic. If said operator is being called inside the PyTorch framework, please file a bug report instead."
+)
+
+
+class BatchedTensor(Transformed):
+    """An item of a batch: `value` holds all of them along its first dim."""
+
+    __slots__ = ()
+
+    backend = "FuncTorchBatched"
+    value: Tensor
+
+    @property
+    def inside(self) -> Tensor:
+        return self.value
+
+    @classmethod
+    def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not _reaches(level, args, kwargs):
+            return make_function(Caller(op))(*args, **kwargs)
+        template, tensors, numbers = flatten(op, bind(op, op.schema.name, args, kwargs))
+        function, wrap = _derived(op, template, tensors, level)
+        values = [peeled(t, level) for t in tensors]
+        given = [t if v is None else v for t, v in zip(tensors, values, strict=True)]
+        made = function(given[0] if op.kind == "view" else given, *numbers)
+        if isinstance(made, (tuple, list)):
+            items = tuple(batched(m, level) for m in made)
+            return items if wrap is None else wrap(items)
+        return batched(made, level)
+
+    @classmethod
+    def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """In place is out of place, written through: what shares the memory, and the graph, see it."""
+        target, *rest = args
+        if peeled(target, level) is None:
+            raise RuntimeError(NOT_BATCHED)
+        made = cls.operate(level, op, (target, *rest), kwargs)
+        check_result(made, target)
+        target.copy_(made)
+        return target
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        inner = "\n".join("    " + line for line in repr(self.value).split("\n"))
+        return f"BatchedTensor(lvl={self.level}, bdim=0, value=\n{inner}\n)"
+
+
+def check_result(made: Any, target: Tensor) -> None:
+    """RuntimeError where an in-place operator's result does not fit its target."""
+    if made.shape != target.shape:
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(made.shape)}")
+    if not can_cast(made.dtype, target.dtype):
+        raise RuntimeError(f"result type {made.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}")
+
+
+def batched(value: Tensor, level: int) -> Any:
+    """The tensor whose items lie along the first dim of `value`.  Where `value` belongs to higher levels, those stay outside."""
+    if isinstance(value, Transformed) and value.level > level:
+        if isinstance(value, BatchedTensor):
+            return batched(batched(value.value.transpose(0, 1), level), value.level)  # type: ignore[attr-defined]
+        from rushlight._engine.dual import dual
+
+        return dual(batched(value.primal, level), batched(value.tangent, level), value.level)  # type: ignore[attr-defined]
+    spec = value._spec
+    made = make_kind(BatchedTensor, Spec.of(spec.dtype, spec.device, tuple(spec.shape)[1:], tuple(spec.strides)[1:]))
+    made.value, made.level = value, level
+    return made
+
+
+def peeled(x: Any, level: int) -> Any:
+    """What is inside of `x` at this level, the batch in its first dim; None where it is not batched there."""
+    if not isinstance(x, Transformed) or x.level < level:
+        return None
+    if x.level == level:
+        return x.value if isinstance(x, BatchedTensor) else None
+    if isinstance(x, BatchedTensor):
+        found = peeled(x.value, level)
+        return None if found is None else batched(found.transpose(0, 1), x.level)
+    from rushlight._engine.dual import DualTensor, dual
+
+    assert isinstance(x, DualTensor)
+    primal, tangent = peeled(x.primal, level), peeled(x.tangent, level)
+    if primal is None and tangent is None:
+        return None
+    size = (primal if primal is not None else tangent).shape[0]
+    return dual(in_front(x.primal, level, size), in_front(x.tangent, level, size), x.level)
+
+
+def in_front(x: Tensor, level: int, size: int) -> Any:
+    """`peeled`, where what is not batched is repeated."""
+    found = peeled(x, level)
+    return x.expand((size, *x.shape)) if found is None else found  # type: ignore[attr-defined]
+
+
+def lifted(x: Tensor, level: int, size: int) -> Any:
+    """`x` as a batched tensor of this level, in all of its parts, repeated where it is not one."""
+    if isinstance(x, Transformed) and x.level == level:
+        return x
+    if isinstance(x, Transformed) and x.level > level:
+        if isinstance(x, BatchedTensor):
+            return batched(lifted(x.value, level, size), x.level)
+        from rushlight._engine.dual import dual
+
+        return dual(lifted(x.primal, level, size), lifted(x.tangent, level, size), x.level)  # type: ignore[attr-defined]
+    return batched(x.expand((size, *x.shape)), level)  # type: ignore[attr-defined]
+
+
+def size_of_level(level: int) -> int:
+    """How many items the batch of this level has."""
+    return LEVELS.stack[level - 1].size
+
+
+def _reaches(level: int, *values: Any) -> bool:
+    return any(peeled(t, level) is not None for t in tensors_in(values))
+
+
+_ROWS: dict[int, Any] = {}
+
+
+def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], level: int) -> tuple[Any, Any]:
+    """(the derived operator as a function, the type of several results) for this kind of call."""
+    mask = tuple(peeled(t, level) is not None for t in tensors)
+    size = next(peeled(t, level) for t, flag in zip(tensors, mask) if flag).shape[0]
+    table = _ROWS.get(id(op))
+    if table is None:
+        table = _ROWS[id(op)] = (op, new_plan_table())
+    key = (template, mask, size, *[t._spec for t in tensors])
+    found = table[1].get(key)
+    if found is None:
+        row = batched_operator(op, template, [t._spec for t in tensors], mask, size)
+        found = table[1][key] = make_function(Caller(row)), Caller(op).result
+    return found  # type: ignore[no-any-return]
+
+
+# ***** what is not an operator of the table *****
+
+
+@BatchedTensor.implements("copy_")
+def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    held = peeled(x, level)
+    if held is None:
+        raise RuntimeError(NOT_BATCHED)
+    if not isinstance(source, Tensor):
+        held.copy_(source)
+        return x
+    inner = peeled(source, level)
+    if inner is None:
+        held.copy_(source)
+    else:
+        wide = source.expand(x.shape)  # type: ignore[attr-defined]
+        held.copy_(peeled(wide, level))
+    return x
+
+
+@BatchedTensor.implements("detach", "data")
+def _detach(level: int, function: Any, x: Any) -> Any:
+    return batched(x.value.detach(), level)
+
+
+@BatchedTensor.implements("zero_")
+def _zero(level: int, function: Any, x: Any) -> Any:
+    x.value.zero_()
+    return x
+
+
+@BatchedTensor.implements("fill_")
+def _fill(level: int, function: Any, x: Any, value: Any) -> Any:
+    return x.copy_(value)
+
+
+@BatchedTensor.implements("item", "__float__", "__int__", "__complex__", "__index__")
+def _item(level: int, function: Any, x: Any) -> Any:
+    raise RuntimeError(
+        "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, please try to rewrite what "
+        "you're doing with other operations. If error is occurring somewhere inside PyTorch internals, please file a bug report."
+    )
+
+
+@BatchedTensor.implements("__bool__", "is_nonzero", "__contains__", "equal", "allclose")
+def _truth(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(
+        "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that yet, please file an issue at "
+        "https://github.com/pytorch/pytorch/issues ."
+    )
+
+
+@BatchedTensor.implements("nonzero", "argwhere", "unique", "unique_consecutive", "bincount", "_unique2", "combinations", "histc")
+def _dynamic(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(
+        f"vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{call_name(function)}. Please file an "
+        "issue at https://github.com/pytorch/pytorch/issues if you need this feature."
+    )
+
+
+@BatchedTensor.implements("masked_select")
+def _masked_select(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(
+        "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for each batch this would return a "
+        "differently shaped Tensor. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
+    )
+
+
+@BatchedTensor.implements("stride", "storage_offset", "is_contiguous", "dim_order")
+def _layout(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    strides = x._spec.strides
+    name = call_name(function)
+    if name == "stride":
+        return strides if not args and not kwargs else strides[args[0] if args else kwargs["dim"]]
+    return x._spec.contiguous if name == "is_contiguous" else 0
+
+
+@BatchedTensor.implements("type")
+def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+    return x.value.type() if dtype is None else x.to(dtype)
+
+
+@BatchedTensor.implements("view_as_real", "view_as_complex", "real", "imag")
+def _parts(level: int, function: Any, x: Any) -> Any:
+    return batched(function(x.value), level)
+
+
+@BatchedTensor.implements("as_strided")
+def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    if storage_offset:
+        raise NotImplementedError("rushlight has no as_strided with a storage offset inside of vmap yet")
+    value = x.value
+    return batched(function(value, (value.shape[0], *size), (value.stride(0), *stride)), level)
+
+
+def each_item(level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A loop over the batch, for functions that cannot take it at once; results are stacked."""
+    size = size_of(level, args, kwargs)
+
+    def at(k: int) -> Any:
+        def pick(t: Any) -> Any:
+            held = peeled(t, level)
+            return t if held is None else held[k]
+
+        return function(*rewrap(pick, tuple(args)), **rewrap(pick, kwargs))
+
+    return stacked([at(k) for k in range(size)], level)
+
+
+def size_of(level: int, *values: Any) -> int:
+    """The size of the batch, read off the tensors."""
+    for t in tensors_in(values):
+        held = peeled(t, level)
+        if held is not None:
+            return int(held.shape[0])
+    return size_of_level(level)
+
+
+def stacked(rows: list[Any], level: int) -> Any:
+    """One batched result from the results for each item."""
+    first = rows[0]
+    if isinstance(first, Tensor):
+        return batched(table_function("stack")(rows), level)
+    if isinstance(first, (tuple, list)):
+        items = [stacked([r[i] for r in rows], level) for i in range(len(first))]
+        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+    return first
+
+
+__all__ += ["check_result", "each_item", "size_of", "stacked"]

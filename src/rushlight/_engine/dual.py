@@ -1,0 +1,255 @@
+"""Dual tensors: a value and its tangent, for forward mode.
+
+An operator on them is the derived operator with tangents (`_engine.derived`): value and tangent come out of one graph.  Where an operator has
+a hand-written gradient, its transpose gives the tangent, so both modes choose alike at corners.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._engine.batched import BatchedTensor, batched, check_result, in_front
+from rushlight._engine.bind import bind, flatten
+from rushlight._engine.call import Caller, make_function
+from rushlight._engine.derived import tangent_operator
+from rushlight._engine.describe import describe
+from rushlight._engine.kinds import make_kind
+from rushlight._engine.state import new_plan_table
+from rushlight._engine.tensor import Tensor
+from rushlight._engine.transformed import LEVELS, Transformed, rewrap, tensors_in, top_level
+from rushlight._types.spec import Spec
+
+__all__ = ["DualTensor", "become_dual", "dual", "parts"]
+
+
+class DualTensor(Transformed):
+    """A value (`primal`) that moves (`tangent`)."""
+
+    __slots__ = ()
+
+    backend = "FuncTorchDual"
+    primal: Tensor
+    tangent: Tensor
+
+    @property
+    def inside(self) -> Tensor:
+        return self.primal
+
+    @classmethod
+    def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not any(parts(t, level) for t in tensors_in((args, kwargs))):
+            return make_function(Caller(op))(*args, **kwargs)
+        if op.kind == "view":
+            return _view(level, op, args, kwargs)
+        template, tensors, numbers = flatten(op, bind(op, op.schema.name, args, kwargs))
+        pairs = [parts(t, level) for t in tensors]
+        function, moved, wrap = _derived(op, template, tensors, tuple(p is not None for p in pairs))
+        given = [t if p is None else p[0] for t, p in zip(tensors, pairs, strict=True)]
+        made = function([*given, *[p[1] for p in pairs if p is not None]], *numbers)
+        results = list(made) if isinstance(made, (tuple, list)) else [made]
+        tangents = iter(results[len(moved) :])
+        items = tuple(dual(r, next(tangents), level) if flag else r for r, flag in zip(results, moved))
+        if op.schema.returns_list or len(items) > 1:
+            return items if wrap is None else wrap(items)
+        return items[0]
+
+    @classmethod
+    def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        target, *rest = args
+        made = cls.operate(level, op, (target, *rest), kwargs)
+        check_result(made, target)
+        target.copy_(made)
+        return target
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        if not any(level.kind == "dual" and level.number == self.level for level in LEVELS.stack):
+            inner = "\n".join("    " + line for line in repr(self.primal).split("\n"))
+            return f"GradTrackingTensor(lvl={self.level}, value=\n{inner}\n)"
+        return describe(self.primal, tangent=f"{self.tangent}")
+
+
+def dual(primal: Tensor, tangent: Tensor, level: int) -> Any:
+    """A tensor with a tangent of its own shape.  Where they belong to higher levels, those stay outside."""
+    top = top_level([primal, tangent])
+    if top is not None and top.level > level:
+        if isinstance(top, DualTensor):
+            first, second = parts(primal, top.level), parts(tangent, top.level)
+            first, second = first or (primal, _zeros(primal)), second or (tangent, _zeros(tangent))
+            return dual(dual(first[0], second[0], level), dual(first[1], second[1], level), top.level)
+        size = top.value.shape[0]  # type: ignore[attr-defined]
+        return batched(dual(in_front(primal, top.level, size), in_front(tangent, top.level, size), level), top.level)
+    made = make_kind(DualTensor, primal._spec)
+    made.primal, made.tangent, made.level = primal, tangent, level
+    return made
+
+
+def parts(x: Any, level: int) -> tuple[Any, Any] | None:
+    """(primal, tangent) of `x` at this level, also below higher levels; None where it has no tangent there."""
+    if not isinstance(x, Transformed) or x.level < level:
+        return None
+    if isinstance(x, DualTensor):
+        if x.level == level:
+            return x.primal, x.tangent
+        first, second = parts(x.primal, level), parts(x.tangent, level)
+        if first is None and second is None:
+            return None
+        first, second = first or (x.primal, _zeros(x.primal)), second or (x.tangent, _zeros(x.tangent))
+        return dual(first[0], second[0], x.level), dual(first[1], second[1], x.level)
+    assert isinstance(x, BatchedTensor)
+    found = parts(x.value, level)
+    return None if found is None else (batched(found[0], x.level), batched(found[1], x.level))
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return x.new_zeros(tuple(x.shape))  # type: ignore[attr-defined, no-any-return]
+
+
+def _view(level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Views of the value and of the tangent, so that what is written to them is seen by both."""
+    function = make_function(Caller(op))
+
+    def side(k: int) -> Any:
+        def pick(t: Any) -> Any:
+            found = parts(t, level)
+            return t if found is None else found[k]
+
+        return function(*rewrap(pick, tuple(args)), **rewrap(pick, dict(kwargs)))
+
+    return paired(side(0), side(1), level)
+
+
+def paired(primals: Any, tangents: Any, level: int) -> Any:
+    """Results and their tangents as dual tensors."""
+    if isinstance(primals, Tensor):
+        floats = primals.dtype.is_floating_point or primals.dtype.is_complex
+        return dual(primals, tangents, level) if floats and tangents is not None else primals
+    items = [paired(p, t, level) for p, t in zip(primals, tangents, strict=True)]
+    return type(primals)(*items) if hasattr(primals, "_fields") else type(primals)(items)
+
+
+def become_dual(x: Tensor, level: int) -> None:
+    """Let a plain tensor, which is about to be written to, have a tangent from now on: zeros."""
+    held = Tensor.__new__(Tensor)
+    held._storage, held._spec, held._ptr = x._storage, x._spec, x._ptr
+    held._rg, held._node, held._meta = x._rg, x._node, x._meta
+    x._storage, x._ptr, x._rg, x._node, x._meta = None, 0, False, None, None
+    x.__class__ = DualTensor
+    x.primal, x.tangent, x.level = held, _zeros(held), level  # type: ignore[attr-defined]
+    MADE.append(weakref.ref(x))
+
+
+# Tensors that became dual while they were written to, or were made so by hand: they are plain again when their level ends.
+MADE: list[Any] = []
+
+
+def become_plain(x: Any) -> None:
+    """Forget the tangent: the tensor is its value from now on."""
+    held = x.primal
+    if type(held) is not Tensor:
+        return
+    for name in ("primal", "tangent", "level"):
+        x.__dict__.pop(name, None)
+    x.__class__ = Tensor
+    x._storage, x._spec, x._ptr = held._storage, held._spec, held._ptr
+    x._rg, x._node, x._meta = held._rg, held._node, held._meta
+
+
+_ROWS: dict[int, Any] = {}
+
+
+def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], mask: tuple[bool, ...]) -> tuple[Any, list[bool], Any]:
+    """(the derived operator as a function, which results have tangents, the type of several results) for this kind of call."""
+    floats = tuple(flag and (t.dtype.is_floating_point or t.dtype.is_complex) for t, flag in zip(tensors, mask))
+    table = _ROWS.get(id(op))
+    if table is None:
+        table = _ROWS[id(op)] = (op, new_plan_table())
+    specs = [t._spec for t in tensors]
+    key = (template, mask, *specs)
+    found = table[1].get(key)
+    if found is None:
+        row, moved = tangent_operator(op, template, [Spec.of(s.dtype, s.device, s.shape) for s in specs], floats)
+        found = table[1][key] = make_function(Caller(row)), moved, Caller(op).result
+    return found  # type: ignore[no-any-return]
+
+
+# ***** what is not an operator of the table *****
+
+
+@DualTensor.implements("copy_")
+def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    given = parts(source, level)
+    held = parts(x, level)
+    if held is None:
+        if given is None or not (x.dtype.is_floating_point or x.dtype.is_complex):
+            x.copy_(source if given is None else given[0])
+            return x
+        become_dual(x, level)
+        held = x.primal, x.tangent
+    if given is None:
+        held[0].copy_(source)
+        held[1].zero_()
+    else:
+        held[0].copy_(given[0])
+        held[1].copy_(given[1])
+    return x
+
+
+@DualTensor.implements("__setitem__")
+def _setitem(level: int, function: Any, x: Any, index: Any, value: Any) -> None:
+    if parts(x, level) is None and parts(value, level) is not None:
+        become_dual(x, level)
+    Transformed.handlers["__setitem__"](level, function, x, index, value)
+
+
+@DualTensor.implements("detach", "data")
+def _detach(level: int, function: Any, x: Any) -> Any:
+    return x.primal.detach()
+
+
+@DualTensor.implements("zero_")
+def _zero(level: int, function: Any, x: Any) -> Any:
+    x.primal.zero_()
+    x.tangent.zero_()
+    return x
+
+
+@DualTensor.implements("fill_")
+def _fill(level: int, function: Any, x: Any, value: Any) -> Any:
+    return x.copy_(value)
+
+
+@DualTensor.implements(
+    "item", "__float__", "__int__", "__complex__", "__index__", "__bool__", "is_nonzero", "__contains__", "equal", "allclose", "nonzero", "argwhere",
+    "stride", "storage_offset", "is_contiguous", "dim_order", "tolist", "numpy", "numpy_of", "bincount", "histc",
+)  # fmt: skip
+def _by_value(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """What depends on the value alone."""
+
+    def value(t: Any) -> Any:
+        found = parts(t, level)
+        return t if found is None else found[0]
+
+    return function(*rewrap(value, tuple(args)), **rewrap(value, kwargs))
+
+
+@DualTensor.implements("type")
+def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+    return x.primal.type() if dtype is None else x.to(dtype)
+
+
+@DualTensor.implements("view_as_real", "view_as_complex", "real", "imag", "as_strided")
+def _linear(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    if function.__name__ == "imag" and not x.dtype.is_complex:
+        return function(x.primal)
+    return dual(function(x.primal, *args, **kwargs), function(x.tangent, *args, **kwargs), level)
+
+
+@DualTensor.implements("masked_select")
+def _masked_select(level: int, function: Any, x: Any, mask: Any) -> Any:
+    found = parts(x, level)
+    return function(x, mask) if found is None else dual(function(found[0], mask), function(found[1], mask), level)
+
+
+__all__ += ["MADE", "become_plain", "paired"]

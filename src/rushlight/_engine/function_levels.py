@@ -1,0 +1,241 @@
+"""Custom functions (`autograd.Function`) under transforms: their `vmap` and `jvp` rules, and the rule made from forward and backward."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._base.pytree import spec_text, tree_flatten, tree_unflatten
+from rushlight._engine.autograd.function import Function, FunctionNode, _node_class
+from rushlight._engine.batched import BatchedTensor, batched, in_front, peeled
+from rushlight._engine.dual import dual, parts
+from rushlight._engine.state import GRAD, STATE, TRANSFORMS
+from rushlight._engine.tensor import Tensor
+from rushlight._engine.transformed import LEVELS, top_level
+
+__all__ = ["VmapInfo", "applied"]
+
+VmapInfo = namedtuple("VmapInfo", ("batch_size", "randomness"))
+PAGE = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+
+
+def applied(cls: type[Function], args: Sequence[Any]) -> tuple[bool, Any]:
+    """(True, result) where a transform has a part in `cls.apply(*args)`."""
+    top = top_level([args])
+    if top is None and not LEVELS.stack:
+        return False, None
+    if cls.setup_context is Function.setup_context and any(level.kind != "dual" for level in LEVELS.stack):
+        raise RuntimeError(
+            "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context "
+            f"staticmethod. {PAGE}"
+        )
+    if top is None:
+        return False, None
+    return True, _batch(cls, args, top.level) if isinstance(top, BatchedTensor) else _move(cls, args, top.level)
+
+
+# ***** batches *****
+
+
+def _batch(cls: type[Function], args: Sequence[Any], level: int) -> Any:
+    own = cls.__dict__.get("vmap") is not None or any("vmap" in c.__dict__ for c in cls.__mro__ if c not in (Function, object))
+    if cls.generate_vmap_rule and own:
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden vmap staticmethod. Please set "
+            f"generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid ambiguity. {PAGE}"
+        )
+    if cls.generate_vmap_rule:
+        return _generated(cls, args, level)
+    if not own:
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the vmap staticmethod or set "
+            f"generate_vmap_rule=True. {PAGE}"
+        )
+    leaves, structure = tree_flatten(tuple(args))
+    inside = [peeled(a, level) for a in leaves]
+    values = [a if v is None else v for a, v in zip(leaves, inside, strict=True)]
+    dims = tree_unflatten([None if v is None else 0 for v in inside], structure)
+    state = LEVELS.stack[level - 1]
+    made = cls.vmap(VmapInfo(state.size, state.randomness), dims, *tree_unflatten(values, structure))  # type: ignore[attr-defined]
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise RuntimeError(
+            "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible with the output. Got a "
+            f"{type(made)} instead"
+        )
+    outputs, out_dims = made
+    flat, shape = tree_flatten(outputs)
+    places = [out_dims] * len(flat) if isinstance(out_dims, int) or out_dims is None else tree_flatten(out_dims)[0]
+    if len(places) != len(flat) or (isinstance(out_dims, tuple) and not isinstance(outputs, tuple)):
+        raise RuntimeError(
+            f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected out_dims={out_dims} to be compatible "
+            f"with the structure of `output`. out_dims has structure {spec_text(out_dims)} but output has structure {spec_text(outputs)}. {PAGE}"
+        )
+    wrapped = []
+    for out, dim in zip(flat, places, strict=True):
+        plain = dim is None or not isinstance(out, Tensor)
+        wrapped.append(out if plain else batched(out.movedim(dim, 0), level))
+    return tree_unflatten(wrapped, shape)
+
+
+def _generated(cls: type[Function], args: Sequence[Any], level: int) -> Any:
+    """The function for the whole batch: its forward and backward are those of `cls`, each run with batched tensors."""
+    inside = [peeled(a, level) for a in args]
+    size = LEVELS.stack[level - 1].size
+    marks = [v is not None for v in inside]
+    memory: dict[str, Any] = {}
+
+    def wrap(values: Sequence[Any]) -> list[Any]:
+        return [batched(v, level) if flag else v for v, flag in zip(values, marks, strict=True)]
+
+    class Whole(Function):
+        """The batched form of a custom function."""
+
+        @staticmethod
+        def forward(*values: Any) -> Any:
+            given = wrap(values)
+            output = cls.forward(*given)
+            memory["inputs"], memory["output"] = given, output
+            flat, memory["shape"] = tree_flatten(output)
+            return tuple(in_front(o, level, size) if isinstance(o, Tensor) else o for o in flat)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            inner = _Context(ctx)
+            outs = tree_unflatten([batched(o, level) if isinstance(o, Tensor) else o for o in output], memory["shape"])
+            cls.setup_context(inner, tuple(wrap(inputs)), outs)
+            inner.keep(level)
+            ctx.whole = inner
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            inner = ctx.whole.restored(level)
+            found = cls.backward(inner, *[None if g is None else batched(g, level) for g in grads])
+            found = found if isinstance(found, tuple) else (found,)
+            return tuple(_to_input(g, flag, level, size) for g, flag in zip(found, marks, strict=True))
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            inner = ctx.whole.restored(level)
+            moved = cls.jvp(inner, *[t if t is None or not flag else batched(t, level) for t, flag in zip(tangents, marks, strict=True)])
+            return tuple(in_front(m, level, size) for m in (moved if isinstance(moved, tuple) else (moved,)))
+
+    Whole.__name__ = Whole.__qualname__ = cls.__name__
+    made = Whole.apply(*[a if v is None else v for a, v in zip(args, inside, strict=True)])
+    flat = [batched(o, level) if isinstance(o, Tensor) else o for o in made]
+    return tree_unflatten(flat, memory["shape"])
+
+
+def _to_input(grad: Any, flag: bool, level: int, size: int) -> Any:
+    """A gradient for what is inside: summed over the batch where all items share the input."""
+    if grad is None:
+        return None
+    whole = in_front(grad, level, size)
+    return whole if flag else whole.sum(0)
+
+
+class _Context:
+    """The context that a batched function's own code sees: tensors are saved as what is inside of them."""
+
+    to_save: tuple[Any, ...]
+    marks: list[bool]
+
+    def __init__(self, ctx: Any) -> None:
+        self.ctx, self.to_save = ctx, ()
+        self.restoring: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ctx, name)
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors for backward."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep tensors for forward mode."""
+        self.to_save = tensors
+
+    def keep(self, level: int) -> None:
+        """Hand what was saved to the real context."""
+        inside = [peeled(t, level) for t in self.to_save]
+        self.marks = [v is not None for v in inside]
+        values = [t if v is None else v for t, v in zip(self.to_save, inside, strict=True)]
+        self.ctx.save_for_backward(*values)
+        self.ctx.save_for_forward(*values)
+
+    def restored(self, level: int) -> _Context:
+        """The same with `saved_tensors` batched again."""
+        self.restoring = level
+        return self
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved, as it was."""
+        assert self.restoring is not None
+        return tuple(
+            batched(t, self.restoring) if flag else t for t, flag in zip(self.ctx.saved_tensors, self.marks, strict=True)
+        )
+
+
+# ***** tangents *****
+
+
+def _move(cls: type[Function], args: Sequence[Any], level: int) -> Any:
+    pairs = [parts(a, level) for a in args]
+    values = tuple(a if p is None else p[0] for a, p in zip(args, pairs, strict=True))
+    output, ctx = _apply_and_keep(cls, values)
+    move = cls.jvp if cls.jvp is not Function.jvp else None
+    if move is None:
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+    ctx.tangents_of = level
+    tangents = move(ctx, *[None if p is None else p[1] for p in pairs])
+    flat = output if isinstance(output, tuple) else (output,)
+    moved = tangents if isinstance(tangents, tuple) else (tangents,)
+    made = []
+    for out, tangent in zip(flat, moved, strict=True):
+        if tangent is not None and tuple(tangent.shape) != tuple(out.shape):
+            raise RuntimeError(
+                "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of "
+                f"size {list(out.shape)} while the given forward gradient is of size {list(tangent.shape)}."
+            )
+        made.append(out if tangent is None else dual(out, tangent, level))
+    return tuple(made) if isinstance(output, tuple) else made[0]
+
+
+class _Forward:
+    """The context of `jvp`: its `saved_tensors` are those saved for forward mode."""
+
+    def __init__(self, node: FunctionNode) -> None:
+        self.__dict__["node"] = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["node"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "tangents_of":
+            setattr(self.__dict__["node"], name, value)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_forward` (else `save_for_backward`) was given."""
+        node = self.__dict__["node"]
+        return getattr(node, "saved_for_forward", None) or node._to_save  # type: ignore[no-any-return]
+
+
+def _apply_and_keep(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The result as part of the graph, and the context that the user's code filled."""
+    output = cls.apply(*values)
+    node = _node_class(cls)(cls, tuple(isinstance(v, Tensor) and v.requires_grad for v in values))
+    word = STATE.word
+    STATE.word = word & ~GRAD
+    try:
+        if cls.setup_context is not Function.setup_context:
+            cls.setup_context(node, values, output)
+        else:
+            cls.forward(node, *values)
+    finally:
+        STATE.word = word
+    return output, _Forward(node)
+
+
+TRANSFORMS["function"] = applied

@@ -1,0 +1,100 @@
+"""Forward mode by hand: tensors with tangents inside of a `dual_level`.
+
+    >>> import rushlight as torch
+    >>> import rushlight.autograd.forward_ad as fwAD
+    >>> with fwAD.dual_level():
+    ...     x = fwAD.make_dual(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0]))
+    ...     fwAD.unpack_dual(torch.sin(x)).tangent
+    tensor([1.0000, 0.5403])
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import rushlight._engine.function_levels
+import rushlight._engine.lifted  # noqa: F401
+from rushlight._engine.convert import as_alias_view
+from rushlight._engine.dual import MADE, become_plain, dual, parts
+from rushlight._engine.modes import _Mode
+from rushlight._engine.tensor import Tensor
+from rushlight._engine.transformed import Level
+
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
+_LEVELS: list[Level] = []
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What `unpack_dual` gives: the value, and the tangent or None."""
+
+    primal: Tensor
+    tangent: Tensor | None
+
+
+def enter_dual_level() -> int:
+    """Open a level and return its number, 0; RuntimeError inside of another: levels of forward mode do not nest here (see `func.jvp`)."""
+    if _LEVELS:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    _LEVELS.append(Level("dual").__enter__())
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Close the level: the tensors that were made in it lose their tangents."""
+    if not _LEVELS:
+        raise RuntimeError("Dual level must be a positive number." if level is None else f"Trying to exit a forward AD level that is not the current one: {level}")
+    number = _LEVELS[-1].number
+    for reference in MADE:
+        made = reference()
+        if made is not None and getattr(made, "level", None) == number:
+            become_plain(made)
+    MADE.clear()
+    _LEVELS.pop().__exit__()
+
+
+class dual_level(_Mode):
+    """A context manager (and decorator) inside of which tensors can have tangents."""
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: object) -> None:
+        exit_dual_level()
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Any:
+    """A view of `tensor` that moves along `tangent`, which has its shape.
+
+    ValueError unless both are of float or complex dtype, RuntimeError outside of a level, for another shape, or where `tensor` has a tangent already.
+    """
+    if not _LEVELS:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
+    for word, t in (("primal", tensor), ("tangent", tangent)):
+        if not (t.is_floating_point() or t.is_complex()):
+            raise ValueError(f"Expected {word} to be floating point or complex, but got: {t.dtype}")
+    number = _LEVELS[-1].number
+    if parts(tensor, number) is not None:
+        raise RuntimeError(
+            "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not supported."
+        )
+    if tensor.shape != tangent.shape:
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size "
+            f"{list(tensor.shape)} while the given forward gradient is of size {list(tangent.shape)}."
+        )
+    shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor) if type(tensor) is Tensor else tensor  # type: ignore[attr-defined]
+    made = dual(shown, tangent, number)
+    MADE.append(weakref.ref(made))
+    return made
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """The value and the tangent of a tensor; the tangent is None for those that have none."""
+    if not _LEVELS:
+        return UnpackedDualTensor(tensor, None)
+    found = parts(tensor, _LEVELS[-1].number)
+    return UnpackedDualTensor(tensor, None) if found is None else UnpackedDualTensor(*found)
+
+
