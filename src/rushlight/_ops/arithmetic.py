@@ -191,7 +191,7 @@ floor_divide.gradient(lambda ct, out, x, y: (build.zeros_like(ct), build.zeros_l
     out=True,
 )
 def remainder(x: Any, y: Any) -> Any:
-    """What dividing downward leaves: it has the sign of `other`, as Python's %."""
+    """input - other * floor(input / other): what dividing downward leaves; it has the sign of `other`, as Python's %."""
     x, y = pair(x, y)
     refuse(x, "remainder", "bc")
     rest = prim.rem_trunc(x, y)
@@ -216,7 +216,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     out=True,
 )
 def fmod(x: Any, y: Any) -> Any:
-    """What dividing toward 0 leaves: it has the sign of `input`, as C's fmod."""
+    """input - other * trunc(input / other): what dividing toward 0 leaves; it has the sign of `input`, as C's fmod."""
     x, y = pair(x, y)
     refuse(x, "fmod", "bc")
     return prim.rem_trunc(x, y)
@@ -266,7 +266,7 @@ def _power(base: Any, exponent: Any) -> Any:
           inplace_spaces=(), out=True,
           node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1" if hasattr(input, "shape") else "PowBackward2")  # fmt: skip
 def pow_(base: Any, exponent: Any) -> Any:
-    """input to the power exponent."""
+    """input ^ exponent."""
     return _power(*_power_operands(base, exponent))
 
 
@@ -290,7 +290,7 @@ def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
 @operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
           inplace_spaces=(), out=True, like="operands", node="PowBackward0")  # fmt: skip
 def float_power(base: Any, exponent: Any) -> Any:
-    """input to the power exponent, computed and returned in double precision."""
+    """input ^ exponent, computed and returned in double precision."""
     complex_ = any(number_kind(v) == "c" for v in (base, exponent))
     dtype = COMPLEX128 if complex_ else FLOAT64
     base = number_value(base, dtype) if is_weak(base) else build.convert(base, dtype)
@@ -312,7 +312,7 @@ def float_power(base: Any, exponent: Any) -> Any:
     aliases=("arctan2",),
 )
 def atan2(y: Any, x: Any) -> Any:
-    """The angle of the point (other, input)."""
+    """atan(input / other), in the quadrant of the point (other, input): its angle in (-pi, pi]."""
     return prim.atan2(*pair(y, x))
 
 
@@ -333,8 +333,8 @@ def _extreme(name: str, doc: str, logic: str) -> None:
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", out=True, doc=doc)(body)
 
 
-_extreme("maximum", "The greater of two; NaN if either is.", "bitwise_or")
-_extreme("minimum", "The lesser of two; NaN if either is.", "bitwise_and")
+_extreme("maximum", "max(input, other); NaN if either is.", "bitwise_or")
+_extreme("minimum", "min(input, other); NaN if either is.", "bitwise_and")
 
 
 def _extreme_but_nan(name: str, doc: str, first: str, logic: str) -> None:
@@ -349,8 +349,8 @@ def _extreme_but_nan(name: str, doc: str, first: str, logic: str) -> None:
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", out=True, doc=doc)(body)
 
 
-_extreme_but_nan("fmax", "The greater of two; a NaN gives way to the other.", "ge", "bitwise_or")
-_extreme_but_nan("fmin", "The lesser of two; a NaN gives way to the other.", "le", "bitwise_and")
+_extreme_but_nan("fmax", "max(input, other); a NaN gives way to the other.", "ge", "bitwise_or")
+_extreme_but_nan("fmin", "min(input, other); a NaN gives way to the other.", "le", "bitwise_and")
 
 
 @operator("hypot(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, inplace_spaces=(), out=True)
@@ -381,7 +381,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     out=True,
 )
 def copysign(x: Any, y: Any) -> Any:
-    """The size of input with the sign of other."""
+    """|input| with the sign of other."""
     x, y = pair(x, y)
     refuse(x, "copysign", "c")
     return prim.copysign(x, y)
@@ -396,7 +396,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 
 @operator("nextafter(Tensor input, Tensor other) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
 def nextafter(x: Any, y: Any) -> Any:
-    """The next number after input in the direction of other."""
+    """input + one step of its dtype in the direction of other: the next number there is."""
     if x.dtype is not y.dtype or x.dtype.name not in ("float32", "float64"):
         raise NotImplementedError(f"\"nextafter\" not implemented for '{CPP_NAME[x.dtype.name]}'")
     return prim.nextafter(*pair(x, y))
@@ -570,7 +570,7 @@ heaviside.gradient(lambda ct, out, x, values: (build.zeros_like(ct), None))
 
 @operator("gcd(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)
 def gcd(x: Any, y: Any) -> Any:
-    """Greatest common divisor of whole numbers."""
+    """gcd(input, other): the greatest common divisor of whole numbers."""
     x, y = pair(x, y)
     refuse(x, "gcd", "bfc")
     return _gcd(x, y)
@@ -589,7 +589,7 @@ def _gcd(x: Any, y: Any) -> Any:
 
 @operator("lcm(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)
 def lcm(x: Any, y: Any) -> Any:
-    """Least common multiple of whole numbers."""
+    """|input * other| / gcd(input, other): the least common multiple of whole numbers."""
     x, y = pair(x, y)
     refuse(x, "lcm", "bfc")
     divisor = _gcd(x, y)

@@ -92,9 +92,9 @@ def _logical(name: str, primitive: str, doc: str) -> None:
     )(body)
 
 
-_logical("logical_and", "bitwise_and", "Whether both are true.")
-_logical("logical_or", "bitwise_or", "Whether either is true.")
-_logical("logical_xor", "bitwise_xor", "Whether one of them, but not both, is true.")
+_logical("logical_and", "bitwise_and", "input != 0 and other != 0.")
+_logical("logical_or", "bitwise_or", "input != 0 or other != 0.")
+_logical("logical_xor", "bitwise_xor", "(input != 0) != (other != 0).")
 
 
 @operator("logical_not(Tensor input) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=())
@@ -116,14 +116,14 @@ def _bitwise(name: str, doc: str) -> None:
              doc=doc)(body)  # fmt: skip
 
 
-_bitwise("bitwise_and", "Bits set in both (`and` for bool).")
-_bitwise("bitwise_or", "Bits set in either (`or` for bool).")
+_bitwise("bitwise_and", "input & other: bits set in both (`and` for bool).")
+_bitwise("bitwise_or", "input | other: bits set in either (`or` for bool).")
 _bitwise("bitwise_xor", "Bits set in one of the two (`!=` for bool).")
 
 
 @operator("bitwise_not(Tensor input) -> Tensor", promote="same", out=True, inplace=True, inplace_spaces=())
 def bitwise_not(x: Any) -> Any:
-    """Every bit flipped (`not` for bool)."""
+    """~input: every bit flipped (`not` for bool)."""
     refuse(x, "bitwise_not_cpu", "fc")
     return prim.bitwise_not(x)
 
@@ -139,8 +139,8 @@ def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
     return body
 
 
-_shift("bitwise_left_shift", "shift_left", "Bits moved up by `other` places.")
-_shift("bitwise_right_shift", "shift_right", "Bits moved down by `other` places; the sign stays.")
+_shift("bitwise_left_shift", "shift_left", "input << other: bits moved up by `other` places.")
+_shift("bitwise_right_shift", "shift_right", "input >> other: bits moved down by `other` places; the sign stays.")
 
 
 # ***** choosing *****
@@ -157,7 +157,7 @@ def _numbers_alone(x: Any, y: Any) -> list[Any]:
 @operator("where(Tensor condition, Tensor input, Tensor other) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, out=True,
           method=False)  # fmt: skip
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """`input` where the condition holds, else `other`."""
+    """out[i] = input[i] if condition[i] else other[i]; the three broadcast."""
     if condition.dtype.name == "uint8":
         condition = as_bool(condition)
     if condition.dtype is not BOOL:
@@ -172,7 +172,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 @operator("masked_fill(Tensor input, Tensor mask, Tensor value) -> Tensor", numbers=("value",), like="operands", inplace=True,
           inplace_spaces=())  # fmt: skip
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    """`value` where the mask holds, else `input`."""
+    """out[i] = value if mask[i] else input[i]; the mask broadcasts to the input."""
     if mask.dtype is not BOOL:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if not is_weak(value) and value.shape:
@@ -259,5 +259,5 @@ def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], A
     declared.gradient(rule)
 
 
-_one_bound("clamp_min", "min", "`input`, but not below `min`.", _raise_to, "ge", "lt")
-_one_bound("clamp_max", "max", "`input`, but not above `max`.", _cut_to, "le", "gt")
+_one_bound("clamp_min", "min", "max(input, min): not below `min`.", _raise_to, "ge", "lt")
+_one_bound("clamp_max", "max", "min(input, max): not above `max`.", _cut_to, "le", "gt")

@@ -44,7 +44,7 @@ def _line(start: Any, end: Any, steps: int, dtype: DType) -> Any:
 
 @operator("linspace_core(Scalar start, Scalar end, int steps, dtype dtype) -> Tensor", **CORE)
 def linspace_core(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """`steps` numbers from start to end at equal distances."""
+    """start + i * (end - start) / (steps - 1): `steps` numbers at equal distances."""
     if steps == 0:
         return build.full((0,), 0, dtype)
     if dtype.is_integer:
@@ -67,7 +67,7 @@ def _whole_line(start: Any, end: Any, steps: int, dtype: DType) -> Any:
 
 @operator("logspace_core(Scalar start, Scalar end, int steps, float base, dtype dtype) -> Tensor", **CORE)
 def logspace_core(start: Any, end: Any, steps: int, base: float, dtype: DType) -> Any:
-    """base to the power of `steps` numbers from start to end."""
+    """base ^ (start + i * (end - start) / (steps - 1)): `steps` numbers."""
     if steps == 0:
         return build.full((0,), 0, dtype)
     line = _line(start, end, steps, FLOAT64 if dtype.is_integer else dtype)
@@ -83,14 +83,14 @@ def eye_core(n: int, m: int, dtype: DType) -> Any:
 
 @operator("tril_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def tril_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """Rows and columns of the places on and below a diagonal."""
+    """(i, j) with j - i <= offset: rows and columns of the places on and below a diagonal, as a (2, n) tensor."""
     counts = [min(max(i + offset + 1, 0), col) for i in range(row)]
     return _places([(i, 0, n) for i, n in enumerate(counts)], dtype)
 
 
 @operator("triu_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def triu_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """Rows and columns of the places on and above a diagonal."""
+    """(i, j) with j - i >= offset: rows and columns of the places on and above a diagonal, as a (2, n) tensor."""
     starts = [min(max(i + offset, 0), col) for i in range(row)]
     return _places([(i, start, col - start) for i, start in enumerate(starts)], dtype)
 

@@ -93,7 +93,7 @@ def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
 @operator("index_put_core(Tensor input, int[] dims, Tensor[] indices, Tensor values, bool accumulate) -> Tensor", spaces=(), method=False,
           inplace=True, numbers=("values",), node="IndexPutBackward0", name="index_put_core")  # fmt: skip
 def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
-    """`x` with `values` written (or added) where `index` reads."""
+    """out[..., i, ...] = values (or += values with `accumulate`): `x` with values written where `index` reads."""
     places = _common_shape(indices)
     moved, perm = _front(x, dims)
     count = len(places[0].shape)
@@ -161,7 +161,7 @@ def _lines(x: Any, dim: int) -> tuple[Any, int]:
 
 @operator("index_select(Tensor input, int dim, Tensor index) -> Tensor", out=True)
 def index_select(x: Any, dim: int, index: Any) -> Any:
-    """The places listed in `index` along dim."""
+    """out[..., i, ...] = input[..., index[i], ...]: the places listed along dim."""
     places = _vector("index_select", index)
     lines, dim = _lines(x, dim)
     moved, perm = _front(lines, (dim,))
@@ -299,7 +299,7 @@ def _identity(dtype: Any, reduce: str) -> Any:
 
 @operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0")
 def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
-    """`input` with src at the given places, counted row by row."""
+    """out.flat[places[i]] = src[i], `input` elsewhere; places are counted row by row."""
     flat = prim.scatter(build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set")
     return build.reshape(flat, x.shape)
 
@@ -316,7 +316,7 @@ def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
 @operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out=True,
           inplace=True, inplace_spaces=())  # fmt: skip
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
-    """`input` reduced with src at the places of `index`; without `include_self` only with what src brings."""
+    """out[index[i][j]][j] = reduce(input, all src[i][j] that go there) for dim 0, and so on; without `include_self` only what src brings."""
     if reduce not in _REDUCE_NAMES:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
     lines, places, source, dim = _scatter_operands("scatter_reduce", x, dim, index, src)
@@ -452,7 +452,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     inplace_spaces=(),
 )
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
-    """`input` with source written at the places listed along dim."""
+    """out[..., index[i], ...] = source[..., i, ...]: `input` with places along dim written over."""
     if x.dtype is not source.dtype:
         raise RuntimeError(
             f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}"
@@ -471,7 +471,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     inplace_spaces=(),
 )
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
-    """`input` with `value` at the places listed along dim."""
+    """out[..., index[i], ...] = value: `input` with places along dim filled."""
     if not is_weak(value) and value.shape:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
@@ -504,7 +504,7 @@ def _(ct: Any, out: Any, x: Any, dim: int, index: Any, value: Any) -> Any:
 
 @operator("take(Tensor input, Tensor index) -> Tensor", out=True)
 def take(x: Any, index: Any) -> Any:
-    """Elements of the flattened input."""
+    """out[i] = input.flat[index[i]]: elements of the flattened input, in the shape of `index`."""
     if numel(x.shape) == 0 and numel(index.shape) != 0:
         raise IndexError("take(): tried to take from an empty tensor")
     return prim.index(flat(x), _as_index("take", index))
@@ -514,7 +514,7 @@ def take(x: Any, index: Any) -> Any:
     "put(Tensor input, Tensor index, Tensor source, bool accumulate=False) -> Tensor", inplace=True, inplace_spaces=()
 )
 def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
-    """The flattened input with source written (or added) at the places of `index`."""
+    """out.flat[index[i]] = source[i] (or += with `accumulate`): the input with flat places written over."""
     if numel(index.shape) != numel(source.shape):
         raise RuntimeError(f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
                            f"index.numel() = {numel(index.shape)}")  # fmt: skip
@@ -536,7 +536,7 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
 
 @operator("take_along_dim(Tensor input, Tensor indices, int? dim=None) -> Tensor", out=True, node="GatherBackward0")
 def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
-    """`gather` whose operands broadcast; without dim in the flattened input."""
+    """out[i][j] = input[indices[i][j]][j] for dim 0, and so on: `gather` whose operands broadcast; without dim in the flattened input."""
     places = _as_index("torch.take_along_dim", indices)
     if dim is None:
         return prim.gather(flat(x), flat(places), dim=0)
@@ -559,7 +559,7 @@ def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
           "bool scale_grad_by_freq=False, bool sparse=False) -> Tensor", spaces=("nn.functional",), method=False)  # fmt: skip
 def embedding(x: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, scale_grad_by_freq: bool,
               sparse: bool) -> Any:  # fmt: skip
-    """Rows of `weight` named by `input`.  The row `padding_idx` gets no gradient."""
+    """out[..., :] = weight[input[...], :]: rows of `weight`.  The row `padding_idx` gets no gradient."""
     _padding_row(weight, padding_idx)
     if len(weight.shape) != 2:
         raise RuntimeError("'weight' must be 2-D")
@@ -630,19 +630,19 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
     like="operands",
 )
 def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
-    """Values in order along dim, and where they came from; NaN counts as greatest."""
+    """values[i] <= values[i + 1] and values[i] = input[indices[i]] along dim (>= with `descending`); NaN counts as greatest."""
     return _sorted(x, dim, descending, stable)
 
 
 @operator("argsort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
 def argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
-    """Where the values would come from if they were put in order along dim."""
+    """indices with input[indices[i]] <= input[indices[i + 1]] along dim: where values in order come from."""
     return _sorted(x, dim, descending, stable)[1]
 
 
 @operator("msort(Tensor input) -> Tensor", out=True, node="SortBackward0")
 def msort(x: Any) -> Any:
-    """Values in order along the first dim."""
+    """out[i] <= out[i + 1]: values in order along the first dim."""
     return _sorted(x, 0, False, True)[0]
 
 
@@ -651,7 +651,7 @@ def msort(x: Any) -> Any:
     out=True,
 )
 def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
-    """The k greatest (or least) values along dim, and where they are."""
+    """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and where they are."""
     refuse(x, "topk", "c")
     lines, dim = _lines(x, dim)
     if not 0 <= k <= lines.shape[dim]:
@@ -684,7 +684,7 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
 @operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,
           out=True, node="MedianBackward1")  # fmt: skip
 def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
-    """The middle value along dim (the lower of two), and where it is; NaN where there is one."""
+    """sorted(input)[(n - 1) // 2] along a dim of size n (the lower of two middles), and where it is; NaN where there is one."""
     refuse(x, "median", "bc")
     lines, place = _lines(x, dim)
     if lines.shape[place] == 0:
@@ -712,7 +712,7 @@ def _first_nan(x: Any, dim: int, keepdim: bool) -> Any:
     "median(Tensor input) -> Tensor", name="median_all", spaces=(), method=False, out=True, node="MedianBackward0"
 )
 def median_all(x: Any) -> Any:
-    """The middle of all values (the lower of two); NaN for none, or where there is one."""
+    """sorted(input)[(n - 1) // 2] of all n values (the lower of two middles); NaN for none, or where there is one."""
     refuse(x, "median", "bc")
     if numel(x.shape) == 0:
         return build.full((), float("nan") if x.dtype.is_floating_point else lowest(x.dtype), x.dtype)
@@ -721,7 +721,7 @@ def median_all(x: Any) -> Any:
 
 @operator("bucketize_core(Tensor input, Tensor boundaries, bool right) -> Tensor", spaces=(), method=False)
 def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
-    """How many boundaries lie below each element (or at it, with `right`): by halving, as often as the boundaries need."""
+    """the number of i with boundaries[i] < x (<= x with `right`), for each element x: by halving, as often as the boundaries need."""
     if len(boundaries.shape) != 1 and (len(boundaries.shape) != len(x.shape) or boundaries.shape[:-1] != x.shape[:-1]):
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(boundaries.shape)})")
     size = boundaries.shape[-1]

@@ -446,7 +446,7 @@ def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_t
 def poisson_nll_loss(
     x: Any, y: Any, log_input: bool, full: bool, size_average: Any, eps: float, reduce: Any, reduction: str
 ) -> Any:
-    """Negative log likelihood of Poisson counts, given the rate or its log; `full` adds Stirling's term."""
+    """exp(input) - target * input (input - target * log(input + eps) unless `log_input`): Poisson counts; `full` adds Stirling's term."""
     x, y = pair(x, y)
     loss = prim.exp(x) - y * x if log_input else x - y * prim.log(x + eps)
     if full:
@@ -460,7 +460,7 @@ def poisson_nll_loss(
 @operator("gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full=False, float eps=1e-06, str reduction='mean') -> Tensor",
           numbers=("var",), node="MeanBackward0", **LOSS)  # fmt: skip
 def gaussian_nll_loss(x: Any, y: Any, var: Any, full: bool, eps: float, reduction: str) -> Any:
-    """Negative log likelihood of a normal distribution with mean `input` and variance `var` (not below eps)."""
+    """(log(v) + (input - target)^2 / v) / 2 with v = max(var, eps): a normal distribution's; `full` adds log(2 pi) / 2."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not valid")
     if is_weak(var):
@@ -542,7 +542,7 @@ def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
 @operator("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", promote="float", method=False, like="contiguous",
           spaces=("torch", "nn.functional"), node="SumBackward1")  # fmt: skip
 def cosine_similarity(a: Any, b: Any, dim: int, eps: float) -> Any:
-    """The cosine of the angle between vectors along dim."""
+    """sum(x1 * x2) / (max(|x1|, eps) * max(|x2|, eps)) along dim: the cosine of the angle between vectors."""
     return _cosine(a, b, dim, eps)
 
 

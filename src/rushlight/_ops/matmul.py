@@ -73,21 +73,21 @@ def _inner(x: Any, y: Any, dims: Sequence[int]) -> Any:
 
 @operator("mm(Tensor input, Tensor mat2) -> Tensor", out=True)
 def mm(a: Any, b: Any) -> Any:
-    """Product of two matrices."""
+    """out[i, j] = sum over k of input[i, k] mat2[k, j]: the product of matrices (n, m) and (m, p)."""
     _matrices("addmm_impl_cpu_", a, b)
     return prim.dot(a, b)
 
 
 @operator("bmm(Tensor input, Tensor mat2) -> Tensor", out=True)
 def bmm(a: Any, b: Any) -> Any:
-    """Products of as many pairs of matrices as the batch holds."""
+    """out[b] = input[b] @ mat2[b]: the products of as many pairs of matrices (b, n, m) and (b, m, p) as the batch holds."""
     _batches("bmm", a, b)
     return prim.dot(a, b)
 
 
 @operator("mv(Tensor input, Tensor vec) -> Tensor", out=True)
 def mv(a: Any, v: Any) -> Any:
-    """Product of a matrix and a vector."""
+    """out[i] = sum over k of input[i, k] vec[k]: the product of a matrix (n, m) and a vector (m)."""
     if len(a.shape) != 2 or len(v.shape) != 1:
         raise RuntimeError(
             f"vector + matrix @ vector expected, got {min(len(a.shape), 1)}, {len(a.shape)}, {len(v.shape)}"
@@ -113,14 +113,14 @@ def _vectors(a: Any, b: Any) -> None:
 
 @operator("dot(Tensor input, Tensor tensor) -> Tensor", out=True)
 def dot(a: Any, b: Any) -> Any:
-    """Sum of the products of two vectors' elements."""
+    """sum over i of input[i] tensor[i]: two vectors of one length give one number."""
     _vectors(a, b)
     return _inner(a, b, (0,))
 
 
 @operator("vdot(Tensor input, Tensor other) -> Tensor", out=True)
 def vdot(a: Any, b: Any) -> Any:
-    """`dot` with the first vector conjugated."""
+    """sum over i of conj(input[i]) other[i]: `dot` with the first vector conjugated."""
     _vectors(a, b)
     return _inner(build.conj(a), b, (0,))
 
@@ -170,7 +170,7 @@ def _matmul_node(input: Any, other: Any) -> str:
 
 @operator("matmul(Tensor input, Tensor other) -> Tensor", out=True, node=_matmul_node, aliases=("linalg.matmul",))
 def matmul(a: Any, b: Any) -> Any:
-    """Matrix product over the last two dims; the dims before broadcast, and a vector stands for a row or a column."""
+    """out[..., i, j] = sum over k of input[..., i, k] other[..., k, j]; the dims before broadcast, and a vector stands for a row or a column."""
     return product(a, b)
 
 
@@ -321,7 +321,7 @@ def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
     node="MulBackward0",
 )
 def outer(a: Any, b: Any) -> Any:
-    """The products of all pairs of elements of two vectors."""
+    """out[i, j] = input[i] vec2[j]: vectors (n) and (m) give a matrix (n, m)."""
     for x, what in ((a, "self"), (b, "vec2")):
         if len(x.shape) != 1:
             raise RuntimeError(f"outer: Expected 1-D argument {what}, but got {len(x.shape)}-D")
@@ -355,7 +355,7 @@ def contract(a: Any, b: Any, dims_a: Sequence[int], dims_b: Sequence[int]) -> An
     node="ViewBackward0",
 )
 def tensordot_core(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
-    """Sum over pairs of dims (see `tensordot`)."""
+    """sum of a[..., k] b[k, ...] over pairs of dims k (see `tensordot`)."""
     if len(dims_a) != len(dims_b):
         raise RuntimeError("both dimension lists should have same length")
     if a.dtype is not b.dtype:
@@ -367,7 +367,7 @@ def tensordot_core(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
 
 @operator("tensordot(Tensor a, Tensor b, any dims=2) -> Tensor", method=False, node="ViewBackward0")
 def tensordot(a: Any, b: Any, dims: Any) -> Any:
-    """Sum over the last `dims` dims of a and the first of b, or over two lists of dims."""
+    """sum of a[..., k] b[k, ...] over the last `dims` dims of a and the first of b, or over two lists of dims."""
     if isinstance(dims, int):
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
@@ -381,7 +381,7 @@ def tensordot(a: Any, b: Any, dims: Any) -> Any:
 
 @operator("inner(Tensor input, Tensor other) -> Tensor", out=True, node="ViewBackward0")
 def inner(a: Any, b: Any) -> Any:
-    """Sum of products over the last dims."""
+    """out[..., i, j] = sum over k of input[..., i, k] other[..., j, k]: products summed over the last dims."""
     if not a.shape or not b.shape:
         if a.dtype is not b.dtype:
             raise RuntimeError("expected both tensors to have same dtype")
@@ -399,7 +399,7 @@ def inner(a: Any, b: Any) -> Any:
 
 @operator("kron(Tensor input, Tensor other) -> Tensor", promote="same", like="contiguous", out=True)
 def kron(a: Any, b: Any) -> Any:
-    """Every element of input times all of other, laid out as blocks."""
+    """out[i p + k, j q + l] = input[i, j] other[k, l], other being (p, q): every element times all of other, laid out as blocks."""
     ndim = max(len(a.shape), len(b.shape))
     sizes = [(1,) * (ndim - len(x.shape)) + x.shape for x in (a, b)]
     pairs = tuple(s for both in zip(*sizes, strict=True) for s in both)

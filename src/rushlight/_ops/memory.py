@@ -21,7 +21,7 @@ def preserved(shape: Any, specs: Any) -> Any:
 
 @operator("clone_core(Tensor input) -> Tensor", spaces=(), method=False, like=preserved, node="CloneBackward0")
 def clone(x: Any) -> Any:
-    """A copy with the memory order of its source."""
+    """out[i] = x[i]: a copy with the memory order of its source."""
     return x
 
 
@@ -37,19 +37,19 @@ def _last(shape: Any, specs: Any) -> Any:
 
 @operator("clone_channels_last(Tensor input) -> Tensor", spaces=(), method=False, like=_last, node="CloneBackward0")
 def clone_to(x: Any) -> Any:
-    """A copy with channels innermost."""
+    """out[i] = x[i]: a copy with channels innermost in memory."""
     return x
 
 
 @operator("to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=preserved, node="ToCopyBackward0")
 def to_dtype(x: Any, dtype: DType) -> Any:
-    """A copy with another dtype, in the memory order of its source."""
+    """out[i] = dtype(x[i]): a copy with another dtype, in the memory order of its source."""
     return build.convert(x, dtype)
 
 
 @operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, numbers=("src",), node="CopyBackwards")
 def copy(x: Any, source: Any, non_blocking: bool) -> Any:
-    """`source` in the shape and dtype of `input`; `copy_` writes it there."""
+    """out[i] = source[i] in the shape and dtype of `input`; `copy_` writes it there."""
     return build.broadcast_to(build.convert(source, x.dtype), x.shape)
 
 
@@ -73,7 +73,7 @@ def _(ct: Any, out: Any, x: Any, value: Any) -> Any:
 
 @operator("zero(Tensor input) -> Tensor", like="operands", inplace=True, method=False, inplace_spaces=("torch",))
 def zero(x: Any) -> Any:
-    """Zeros shaped like the input."""
+    """out[i] = 0, shaped like the input."""
     return build.zeros_like(x)
 
 

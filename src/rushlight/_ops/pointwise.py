@@ -43,17 +43,17 @@ def _same(name: str) -> Body:
 
 # ***** exponentials and logarithms *****
 
-_unary("exp", "e to the power of each element.", _same("exp"))
-_unary("exp2", "2 to the power of each element.", _same("exp2"), aliases=("special.exp2",))
+_unary("exp", "e^x.", _same("exp"))
+_unary("exp2", "2^x.", _same("exp2"), aliases=("special.exp2",))
 _unary("expm1", "e^x - 1, exact where x is near 0.", _same("expm1"), aliases=("special.expm1",))
-_unary("log", "Natural logarithm.", _same("log"))
-_unary("log2", "Logarithm to base 2.", _same("log2"))
-_unary("log10", "Logarithm to base 10.", _same("log10"))
+_unary("log", "ln(x).", _same("log"))
+_unary("log2", "ln(x) / ln(2).", _same("log2"))
+_unary("log10", "ln(x) / ln(10).", _same("log10"))
 _unary("log1p", "log(1 + x), exact where x is near 0.", _same("log1p"), aliases=("special.log1p",))
 
 # ***** powers *****
 
-_unary("sqrt", "Square root; NaN for negative numbers.", _same("sqrt"))
+_unary("sqrt", "x^(1/2); NaN for negative numbers.", _same("sqrt"))
 _unary("rsqrt", "1 / sqrt(x).", _same("rsqrt"))
 
 
@@ -73,18 +73,18 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 # ***** circles and hyperbolas *****
 
-_unary("sin", "Sine.", _same("sin"))
-_unary("cos", "Cosine.", _same("cos"))
-_unary("tan", "Tangent.", _same("tan"))
-_unary("asin", "Inverse sine.", _same("asin"), aliases=("arcsin",))
-_unary("acos", "Inverse cosine.", _same("acos"), aliases=("arccos",))
-_unary("atan", "Inverse tangent.", _same("atan"), aliases=("arctan",))
-_unary("sinh", "Hyperbolic sine.", _same("sinh"))
-_unary("cosh", "Hyperbolic cosine.", _same("cosh"))
-_unary("tanh", "Hyperbolic tangent.", _same("tanh"), aliases=("nn.functional.tanh",))
-_unary("asinh", "Inverse hyperbolic sine.", _same("asinh"), aliases=("arcsinh",))
-_unary("acosh", "Inverse hyperbolic cosine.", _same("acosh"), aliases=("arccosh",))
-_unary("atanh", "Inverse hyperbolic tangent.", _same("atanh"), aliases=("arctanh",))
+_unary("sin", "sin(x), x in radians.", _same("sin"))
+_unary("cos", "cos(x), x in radians.", _same("cos"))
+_unary("tan", "sin(x) / cos(x), x in radians.", _same("tan"))
+_unary("asin", "asin(x) in [-pi/2, pi/2]; NaN beyond [-1, 1].", _same("asin"), aliases=("arcsin",))
+_unary("acos", "acos(x) in [0, pi]; NaN beyond [-1, 1].", _same("acos"), aliases=("arccos",))
+_unary("atan", "atan(x) in [-pi/2, pi/2].", _same("atan"), aliases=("arctan",))
+_unary("sinh", "(e^x - e^-x) / 2.", _same("sinh"))
+_unary("cosh", "(e^x + e^-x) / 2.", _same("cosh"))
+_unary("tanh", "(e^x - e^-x) / (e^x + e^-x).", _same("tanh"), aliases=("nn.functional.tanh",))
+_unary("asinh", "log(x + sqrt(x^2 + 1)).", _same("asinh"), aliases=("arcsinh",))
+_unary("acosh", "log(x + sqrt(x^2 - 1)); NaN below 1.", _same("acosh"), aliases=("arccosh",))
+_unary("atanh", "log((1 + x) / (1 - x)) / 2; NaN beyond [-1, 1].", _same("atanh"), aliases=("arctanh",))
 
 
 def _sinc(x: Any) -> Any:
@@ -94,16 +94,16 @@ def _sinc(x: Any) -> Any:
 
 
 _unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", _sinc, aliases=("special.sinc",))
-_unary("deg2rad", "Degrees as radians.", lambda x: x * (math.pi / 180.0), refused="c")
-_unary("rad2deg", "Radians as degrees.", lambda x: x * (180.0 / math.pi), refused="c")
+_unary("deg2rad", "x * pi / 180.", lambda x: x * (math.pi / 180.0), refused="c")
+_unary("rad2deg", "x * 180 / pi.", lambda x: x * (180.0 / math.pi), refused="c")
 
 # ***** special functions *****
 
-_unary("erf", "Error function.", _same("erf"), refused="c", aliases=("special.erf",))
+_unary("erf", "2 / sqrt(pi) times the integral of exp(-t^2), 0..x.", _same("erf"), refused="c", aliases=("special.erf",))
 _unary("erfc", "1 - erf(x), exact in the tail.", _same("erfc"), refused="c", aliases=("special.erfc",))
-_unary("erfinv", "Inverse of the error function.", _same("erfinv"), refused="c", aliases=("special.erfinv",))
+_unary("erfinv", "y with erf(y) = x.", _same("erfinv"), refused="c", aliases=("special.erfinv",))
 _unary("lgamma", "log |gamma(x)|.", _same("lgamma"), refused="c", aliases=("special.gammaln",))
-_unary("digamma", "Derivative of lgamma.", _same("digamma"), refused="c", aliases=("special.digamma", "special.psi"))
+_unary("digamma", "(d/dx) log gamma(x).", _same("digamma"), refused="c", aliases=("special.digamma", "special.psi"))
 
 sigmoid = _unary(
     "sigmoid", "1 / (1 + exp(-x)).", lambda x: 1.0 / (1.0 + prim.exp(-x)), aliases=("special.expit", "nn.functional.sigmoid"),
@@ -147,10 +147,10 @@ def _rounding(name: str, doc: str, **options: Any) -> None:
     _unary(name, doc, body, "same", "bc", **options)
 
 
-_rounding("floor", "The next whole number below.")
-_rounding("ceil", "The next whole number above.")
+_rounding("floor", "the greatest whole n <= x.")
+_rounding("ceil", "the least whole n >= x.")
 _rounding("trunc", "The whole number next toward 0.", aliases=("fix",))
-_unary("frac", "What `trunc` cuts off.", lambda x: x - prim.trunc(x), "same", "buic")
+_unary("frac", "x - trunc(x).", lambda x: x - prim.trunc(x), "same", "buic")
 
 
 @operator(
@@ -161,7 +161,7 @@ _unary("frac", "What `trunc` cuts off.", lambda x: x - prim.trunc(x), "same", "b
     aliases=("special.round",),
 )
 def round_(x: Any, *, decimals: int) -> Any:
-    """The nearest number with this many decimals, halves to the even one; negative `decimals` round to tens, hundreds, ..."""
+    """rint(x * 10^decimals) / 10^decimals, halves to the even number; negative `decimals` round to tens, hundreds, ..."""
     refuse(x, "round", "bc")
     if not x.dtype.is_floating_point:
         return x
@@ -229,9 +229,9 @@ def _isinf(x: Any) -> Any:
     return isinf(x)
 
 
-_test("isnan", "Whether it is NaN.", isnan, False)
-_test("isinf", "Whether it is infinite.", _isinf, False)
-_test("isfinite", "Whether it is neither infinite nor NaN.", _finite, True)
+_test("isnan", "x != x.", isnan, False)
+_test("isinf", "|x| = inf.", _isinf, False)
+_test("isfinite", "|x| < inf.", _finite, True)
 _test("isreal", "Whether the imaginary part is 0.", lambda x: build.eq(prim.imag(x), 0.0) if x.dtype.is_complex else
       build.full(x.shape, True, BOOL), True)  # fmt: skip
 
@@ -244,7 +244,7 @@ def _signed_infinity(name: str, doc: str, value: float) -> None:
     operator(f"{name}(Tensor input) -> Tensor", like="operands", out=True, doc=doc)(body)
 
 
-_signed_infinity("isposinf", "Whether it is inf.", math.inf)
+_signed_infinity("isposinf", "x = inf.", math.inf)
 _signed_infinity("isneginf", "Whether it is -inf.", -math.inf)
 
 
@@ -330,7 +330,7 @@ def polar(abs: Any, angle: Any) -> Any:
 
 @operator("conj_physical(Tensor input) -> Tensor", inplace=True, out=True, like="operands")
 def conj_physical(x: Any) -> Any:
-    """The complex conjugate, as new numbers."""
+    """re(x) - im(x) i, as new numbers."""
     return build.conj(x)
 
 
@@ -340,7 +340,7 @@ def conj_physical(x: Any) -> Any:
 @operator("threshold(Tensor input, Scalar threshold, Scalar value) -> Tensor", promote="same", promote_over=("input",), inplace=True,
           out=True, method=False, spaces=("torch", "nn.functional"), tags=("inplace_flag",))  # fmt: skip
 def threshold(x: Any, threshold: Any, value: Any) -> Any:
-    """x where it is greater than `threshold`, else `value`."""
+    """x if x > threshold else value."""
     return build.select(build.binary("le", x, threshold), value, x)
 
 

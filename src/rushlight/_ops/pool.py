@@ -520,7 +520,7 @@ def _pick(x: Any, dim: int, places: list[int]) -> Any:
 @operator("upsample_nearest_core(Tensor input, int[] output_size, any scales, bool exact) -> Tensor", spaces=(), method=False,
           node=lambda input, **_: f"UpsampleNearest{len(input.shape) - 2}DBackward0")  # fmt: skip
 def upsample_nearest_core(x: Any, output_size: Any, scales: Any, exact: bool) -> Any:
-    """Each place takes the nearest of the input."""
+    """out[i] = x[floor(i * scale)]: each place takes the nearest of the input."""
     for i, out in enumerate(output_size):
         scale = scales[i] if scales is not None else None
         x = _pick(x, 2 + i, _nearest_index(out, x.shape[2 + i], scale, exact))
@@ -562,7 +562,7 @@ def _mix(x: Any, dim: int, weights: list[tuple[int, int, float]]) -> Any:
 @operator("upsample_linear_core(Tensor input, int[] output_size, any scales, bool align_corners) -> Tensor", spaces=(), method=False,
           node=lambda input, **_: {3: "UpsampleLinear1DBackward0", 4: "UpsampleBilinear2DBackward0", 5: "UpsampleTrilinear3DBackward0"}[len(input.shape)])  # fmt: skip
 def upsample_linear_core(x: Any, output_size: Any, scales: Any, align_corners: bool) -> Any:
-    """Each place mixes its neighbours of the input by distance."""
+    """out[i] = (1 - t) x[k] + t x[k + 1] with k + t the place of i in the input: neighbours mixed by distance."""
     y = wide(x)
     for i, out in enumerate(output_size):
         scale = scales[i] if scales is not None else None

@@ -81,7 +81,7 @@ def _mean_dtype(name: str, x: Any, dtype: DType | None) -> DType:
     node=_by_dim("Mean"),
 )
 def mean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
-    """Mean of all elements, or along dims; NaN for no elements."""
+    """sum(x) / n over all elements, or along dims; NaN for no elements."""
     result, dims = _mean_dtype("mean", x, dtype), dims_of(x, dim)
     total = reduce_dims("sum", wide(build.convert(x, result)), dims)
     return narrow(finish(total / float(count_of(x, dims)), x.shape, dims, keepdim), result)
@@ -93,7 +93,7 @@ def mean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     node="DivBackward0",
 )
 def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
-    """Mean of the elements that are not NaN."""
+    """sum(x) / n over the elements that are not NaN."""
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {x.dtype}")
     result, dims = dtype or x.dtype, dims_of(x, dim)
@@ -124,7 +124,7 @@ def count_nonzero(x: Any, dim: Any) -> Any:
 
 @operator("trace(Tensor input) -> Tensor", out=False)
 def trace(x: Any) -> Any:
-    """Sum of the main diagonal of a matrix."""
+    """sum over i of input[i, i]: the main diagonal of a matrix."""
     if len(x.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {len(x.shape)}")
     result = count_dtype(x, None)
@@ -145,8 +145,8 @@ def _truth(name: str, doc: str) -> None:
     operator(f"{name}(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
 
 
-_truth("all", "Whether all elements are true (along dims).")
-_truth("any", "Whether any element is true (along dims).")
+_truth("all", "x[0] and x[1] and ... over all elements (along dims); True for none.")
+_truth("any", "x[0] or x[1] or ... over all elements (along dims); False for none.")
 
 # ***** extremes *****
 
@@ -173,8 +173,8 @@ def _extreme(name: str, doc: str) -> None:
     operator(f"{name}(Tensor input, int[1] dim=[], bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
 
 
-_extreme("amax", "The greatest element (along dims); equals share the gradient.")
-_extreme("amin", "The least element (along dims); equals share the gradient.")
+_extreme("amax", "max(x[0], x[1], ...) over all elements (along dims); equals share the gradient.")
+_extreme("amin", "min(x[0], x[1], ...) over all elements (along dims); equals share the gradient.")
 
 
 def _position(name: str, doc: str) -> None:
@@ -201,8 +201,8 @@ def _arg(name: str, x: Any, dim: int | None, keepdim: bool) -> Any:
     return finish(getattr(prim, name)(wide(x), dim=dims[0]), x.shape, dims, keepdim)
 
 
-_position("argmax", "Index of the greatest element (along dim), the first among equals; NaN counts as greatest.")
-_position("argmin", "Index of the least element (along dim), the first among equals; NaN counts as least.")
+_position("argmax", "the first i with x[i] = max(x), over the flattened input or along dim; NaN counts as greatest.")
+_position("argmin", "the first i with x[i] = min(x), over the flattened input or along dim; NaN counts as least.")
 
 
 def _extreme_with_index(name: str, doc: str) -> None:
@@ -235,8 +235,8 @@ def _to_place(ct: Any, index: Any, x: Any, dim: int) -> Any:
     return build.select(here, spread(ct, x.shape, dims), 0)
 
 
-_extreme_with_index("max_dim", "The greatest element along dim, and where it is.")
-_extreme_with_index("min_dim", "The least element along dim, and where it is.")
+_extreme_with_index("max_dim", "(max(x), i with x[i] = max(x)) along dim.")
+_extreme_with_index("min_dim", "(min(x), i with x[i] = min(x)) along dim.")
 
 
 def _whole_extreme(name: str, doc: str) -> None:
@@ -251,13 +251,13 @@ def _whole_extreme(name: str, doc: str) -> None:
              node=f"{public.capitalize()}Backward1")(body)  # fmt: skip
 
 
-_whole_extreme("max_all", "The greatest of all elements.")
-_whole_extreme("min_all", "The least of all elements.")
+_whole_extreme("max_all", "max(x) over all elements.")
+_whole_extreme("min_all", "min(x) over all elements.")
 
 
 @operator("aminmax(Tensor input, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", out=True)
 def aminmax(x: Any, *, dim: int | None, keepdim: bool) -> Any:
-    """The least and the greatest element (along dim)."""
+    """(min(x), max(x)) over all elements, or along dim."""
     refuse(x, "aminmax", "c")
     dims = dims_of(x, dim)
     _nonempty("aminmax", x, dims, dim is not None)
@@ -319,7 +319,9 @@ def _spread_family() -> None:
                 return result, narrow(finish(middle, x.shape, dims, keepdim), x.dtype), middle, found
             return result, middle, found
 
-        doc = f"{'Standard deviation' if root else 'Variance'} (along dims){' and mean' if both else ''}; the divisor is n - correction."
+        spread = "sum((x - mean(x))^2) / (n - correction)"
+        words = (f"sqrt({spread})", "standard deviation") if root else (spread, "variance")
+        doc = f"{words[0]}{' and mean(x)' if both else ''}, along dims: the {words[1]}{', and the mean' if both else ''}."
         results = "(Tensor, Tensor)" if both else "Tensor"
         declared = operator(name + signature + results, doc=doc, out=not both)(body)
 
@@ -500,8 +502,8 @@ def _scan(name: str, doc: str, primitive: str) -> None:
     )(body)
 
 
-_scan("cumsum", "Running sum along dim.", "cumsum")
-_scan("cumprod", "Running product along dim.", "cumprod")
+_scan("cumsum", "out[i] = x[0] + ... + x[i] along dim.", "cumsum")
+_scan("cumprod", "out[i] = x[0] * ... * x[i] along dim.", "cumprod")
 
 
 def _running_extreme(name: str, doc: str) -> None:
@@ -516,13 +518,13 @@ def _running_extreme(name: str, doc: str) -> None:
     operator(f"{name}(Tensor input, int dim) -> (Tensor values, Tensor indices)", out=True, doc=doc)(body)
 
 
-_running_extreme("cummax", "Running maximum along dim, and where it is (the last among equals).")
-_running_extreme("cummin", "Running minimum along dim, and where it is (the last among equals).")
+_running_extreme("cummax", "values[i] = max(x[0], ..., x[i]) along dim, and where it is (the last among equals).")
+_running_extreme("cummin", "values[i] = min(x[0], ..., x[i]) along dim, and where it is (the last among equals).")
 
 
 @operator("logcumsumexp(Tensor input, int dim) -> Tensor", out=True)
 def logcumsumexp(x: Any, dim: int) -> Any:
-    """log of the running sum of exponentials along dim."""
+    """out[i] = log(exp(x[0]) + ... + exp(x[i])) along dim."""
     refuse(x, "logcumsumexp", "bui")
     dim, dtype = wrap(dim, x), x.dtype
     if not x.shape:
@@ -554,7 +556,7 @@ def _log_add(a: Any, b: Any) -> Any:
     node="SubBackward0",
 )
 def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
-    """Differences of neighbours along dim, n times over; `prepend` and `append` are joined on first."""
+    """out[i] = x[i + 1] - x[i] along dim, n times over; `prepend` and `append` are joined on first."""
     if not x.shape:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:

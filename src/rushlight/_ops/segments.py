@@ -98,7 +98,7 @@ def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
 
 @operator("conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad=0) -> Tensor", spaces=("torch", "nn.functional"), method=False)
 def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
-    """Convolution of sequences (time, batch, channels) with weight (width, channels, outputs), `pad` zeros at both ends."""
+    """out[t, b, o] = bias[o] + sum over k, c of x[t + k - pad, b, c] weight[k, c, o]: sequences (time, batch, channels)."""
     if len(x.shape) != 3:
         raise RuntimeError("Input must have 3 dims: time, batch, in_channel")
     if len(weight.shape) != 3:

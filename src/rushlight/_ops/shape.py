@@ -55,7 +55,7 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
 
 @operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, aliases=("concat", "concatenate"))
 def cat(tensors: Sequence[Any], dim: int) -> Any:
-    """Tensors one after another along a dim."""
+    """out.shape[dim] = sum of the sizes there: tensors one after another along a dim; their other sizes are equal."""
     return _joined("cat", tensors, dim)
 
 
@@ -73,7 +73,7 @@ def _stacked(tensors: Sequence[Any], dim: int) -> Any:
 
 @operator("stack(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True)
 def stack(tensors: Sequence[Any], dim: int) -> Any:
-    """Tensors of one shape along a new dim."""
+    """out[..., k, ...] = tensors[k]: tensors of one shape along a new dim."""
     return _stacked(tensors, dim)
 
 
@@ -110,7 +110,7 @@ def dstack(tensors: Sequence[Any]) -> Any:
 
 @operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
 def column_stack(tensors: Sequence[Any]) -> Any:
-    """Side by side, vectors as columns."""
+    """hstack((x if x.ndim > 1 else x[:, None])): side by side, vectors as columns."""
     _no_tensors("column_stack", tensors)
     raised = [build.reshape(x, (numel(x.shape), 1)) if len(x.shape) <= 1 else x for x in tensors]
     return _joined("column_stack", raised, 1)
@@ -151,13 +151,13 @@ def _flipped(x: Any, dims: Sequence[int]) -> Any:
 
 @operator("flip(Tensor input, int[] dims) -> Tensor", like="operands")
 def flip(x: Any, dims: Any) -> Any:
-    """The order of places along dims turned round."""
+    """out[..., i, ...] = x[..., n - 1 - i, ...]: the order of places along dims turned round."""
     return _flipped(x, _flip_dims(x, dims))
 
 
 @operator("fliplr(Tensor input) -> Tensor", like="operands", node="FlipBackward0")
 def fliplr(x: Any) -> Any:
-    """Columns in reverse."""
+    """out[:, i] = x[:, n - 1 - i]: columns in reverse."""
     if len(x.shape) < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return _flipped(x, (1,))
@@ -165,7 +165,7 @@ def fliplr(x: Any) -> Any:
 
 @operator("flipud(Tensor input) -> Tensor", like="operands", node="FlipBackward0")
 def flipud(x: Any) -> Any:
-    """Rows in reverse."""
+    """out[i] = x[n - 1 - i]: rows in reverse."""
     if not x.shape:
         raise RuntimeError("Input must be >= 1-d.")
     return _flipped(x, (0,))
@@ -173,7 +173,7 @@ def flipud(x: Any) -> Any:
 
 @operator("rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor")
 def rot90(x: Any, k: int, dims: Any) -> Any:
-    """Turned by k quarters from the first dim toward the second."""
+    """out[i, j] = x[j, n - 1 - i], k times over: turned by k quarters from the first dim toward the second."""
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if len(x.shape) < 2:
@@ -196,7 +196,7 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
 
 @operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor")
 def roll(x: Any, shifts: Any, dims: Any) -> Any:
-    """Places moved along dims; those that fall off the end come in at the front.  Without dims in the flattened input."""
+    """out[..., (i + shift) % n, ...] = x[..., i, ...]: places moved along dims, round the end; without dims in the flattened input."""
     if not shifts:
         raise RuntimeError("`shifts` required")
     if not dims and len(shifts) == 1:
@@ -222,7 +222,7 @@ def _rolled(x: Any, shift: int, dim: int) -> Any:
 
 @operator("repeat(Tensor input, int[] repeats) -> Tensor", spaces=())
 def repeat(x: Any, repeats: Any) -> Any:
-    """The whole of x so often along each dim; more repeats than dims make new dims in front."""
+    """out[..., i, ...] = x[..., i % n, ...]: the whole of x so often along each dim; more repeats than dims make new dims in front."""
     if len(repeats) < len(x.shape):
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     if any(n < 0 for n in repeats):
@@ -244,7 +244,7 @@ def tile(x: Any, dims: Any) -> Any:
 @operator("repeat_interleave(Tensor input, int repeats, int? dim=None) -> Tensor", name="repeat_interleave_core", spaces=(), method=False,
           node="CloneBackward0")  # fmt: skip
 def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
-    """Each place so often, one after the other, along dim (of the flattened input without one)."""
+    """out[..., i, ...] = x[..., i // repeats, ...]: each place so often, along dim (of the flattened input without one)."""
     if repeats < 0:
         raise RuntimeError("repeats has to be positive")
     if dim is None:
@@ -329,7 +329,7 @@ def _pad_node(mode: str = "constant", **_: Any) -> str:
 @operator("pad(Tensor input, int[] pad, str mode='constant', float? value=None) -> Tensor", spaces=("nn.functional",), method=False,
           node=_pad_node)  # fmt: skip
 def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
-    """More room around x, from the last dim on: filled with `value`, or by what lies inside; negative pads cut off."""
+    """out[..., i + left, ...] = x[..., i, ...]: more room around x, from the last dim on, filled with `value` or by what lies inside; negative pads cut off."""
     pairs = _pad_pairs(x, pad)
     if mode == "constant":
         lo, hi = [0] * len(x.shape), [0] * len(x.shape)
@@ -372,7 +372,7 @@ def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> A
 
 @operator("constant_pad_nd(Tensor input, int[] pad, Scalar value=0) -> Tensor", static=("value",), method=False)
 def constant_pad_nd(x: Any, pad: Any, value: Any) -> Any:
-    """`pad` with a constant."""
+    """pad(input, pad, "constant", value)."""
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
     for dim, before, after in _pad_pairs(x, pad):
         lo[dim], hi[dim] = before, after
@@ -428,14 +428,14 @@ def diag_embed(x: Any, offset: int, dim1: int, dim2: int) -> Any:
 
 @operator("diagflat(Tensor input, int offset=0) -> Tensor", node="DiagEmbedBackward0")
 def diagflat(x: Any, offset: int) -> Any:
-    """A matrix with the flattened input on a diagonal."""
+    """out[i, i + offset] = x.flat[i], 0 elsewhere."""
     return _embedded(build.reshape(x, (numel(x.shape),)), offset, 0, 1)
 
 
 @operator("diag(Tensor input, int diagonal=0) -> Tensor", out=True,
           node=lambda input, diagonal: "DiagEmbedBackward0" if len(input.shape) == 1 else "DiagonalBackward0_copy")  # fmt: skip
 def diag(x: Any, diagonal: int) -> Any:
-    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    """out[i, i + diagonal] = x[i] for a vector; out[i] = x[i, i + diagonal] for a matrix."""
     if len(x.shape) == 1:
         return _embedded(x, diagonal, 0, 1)
     if len(x.shape) != 2:
@@ -445,7 +445,7 @@ def diag(x: Any, diagonal: int) -> Any:
 
 @operator("diagonal_scatter(Tensor input, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor")
 def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """`input` with `src` on a diagonal."""
+    """out[i, i + offset] = src[i], `input` elsewhere."""
     first, second = wrap(dim1, x), wrap(dim2, x)
     shape = diagonal_of(x, offset, first, second).shape
     if src.shape != shape:
@@ -486,7 +486,7 @@ def _patched(x: Any, src: Any, dim: int, start: int, stop: int, step: int) -> An
 
 @operator("select_scatter(Tensor input, Tensor src, int dim, int index) -> Tensor")
 def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
-    """`input` with `src` at one place along dim."""
+    """out[..., index, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)
     if not x.shape or not -x.shape[at] <= index < x.shape[at]:
         raise IndexError(
@@ -503,7 +503,7 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
 
 @operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor")
 def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
-    """`input` with `src` at start:end:step along dim."""
+    """out[..., start:end:step, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)
     first, last, _ = slice(start, end, step).indices(x.shape[at])
     return _patched(x, src, at, first, max(first, last), step)
@@ -560,7 +560,7 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
 
 @operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False, aliases=("native_channel_shuffle",))
 def channel_shuffle(x: Any, groups: int) -> Any:
-    """Channels of the groups dealt out in turn."""
+    """[*, g (C / g), H, W] as [*, (C / g) g, H, W]: channels of the groups dealt out in turn."""
     if len(x.shape) < 3:
         raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(x.shape)}")
     batch, channels, *space = x.shape

@@ -22,7 +22,7 @@ def _inverse(perm: Sequence[int]) -> tuple[int, ...]:
 
 @view("view(Tensor input, int[] size) -> Tensor", spaces=())
 def view_(x: Any, size: Any) -> Any:
-    """The same elements under another shape; RuntimeError where strides cannot show them so (`reshape` copies then)."""
+    """out.flat[i] = input.flat[i]: the same elements under another shape; RuntimeError where strides cannot show them so (`reshape` copies then)."""
     return prim.reshape(x, shape=infer_size(size, numel(x.shape)))
 
 
@@ -59,7 +59,7 @@ def expand(x: Any, size: Any, *, implicit: bool) -> Any:
 
 @view("broadcast_to(Tensor input, int[] size) -> Tensor", node="ExpandBackward0")
 def broadcast_to(x: Any, size: Any) -> Any:
-    """`expand`."""
+    """expand(input, size): dims of size 1 repeated without copying."""
     return expand(x, size, implicit=False)
 
 
@@ -108,7 +108,7 @@ def unflatten(x: Any, dim: int, sizes: Any) -> Any:
 
 @view("permute(Tensor input, int[] dims) -> Tensor")
 def permute(x: Any, dims: Any) -> Any:
-    """Dims in the order given."""
+    """out.shape[i] = input.shape[dims[i]]: dims in the order given."""
     if len(dims) != len(x.shape):
         raise RuntimeError(
             "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "
@@ -130,19 +130,19 @@ def _swapped(x: Any, first: int, second: int) -> Any:
 
 @view("transpose(Tensor input, int dim0, int dim1) -> Tensor", aliases=("swapdims",))
 def transpose(x: Any, dim0: int, dim1: int) -> Any:
-    """Two dims exchanged."""
+    """out[..., j, ..., i, ...] = input[..., i, ..., j, ...]: two dims exchanged."""
     return _swapped(x, dim0, dim1)
 
 
 @view("swapaxes(Tensor input, int axis0, int axis1) -> Tensor", node="TransposeBackward0")
 def swapaxes(x: Any, axis0: int, axis1: int) -> Any:
-    """Two dims exchanged."""
+    """out[..., j, ..., i, ...] = input[..., i, ..., j, ...]: two dims exchanged."""
     return _swapped(x, axis0, axis1)
 
 
 @view("t(Tensor input) -> Tensor")
 def t(x: Any) -> Any:
-    """A matrix turned; vectors and numbers as they are."""
+    """out[j, i] = input[i, j]: a matrix turned; vectors and numbers as they are."""
     if len(x.shape) > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {len(x.shape)}D")
     return prim.transpose(x, perm=(1, 0) if len(x.shape) == 2 else tuple(range(len(x.shape))))
@@ -152,7 +152,7 @@ def t(x: Any) -> Any:
     "movedim(Tensor input, int[1] source, int[1] destination) -> Tensor", aliases=("moveaxis",), node="PermuteBackward0"
 )
 def movedim(x: Any, source: Any, destination: Any) -> Any:
-    """Dims `source` put at `destination`; the others keep their order."""
+    """out.shape[destination] = input.shape[source]: dims put at other places; the others keep their order."""
     if len(source) != len(destination):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same number of dims as destination "
@@ -179,7 +179,7 @@ def movedim(x: Any, source: Any, destination: Any) -> Any:
 
 @view("select(Tensor input, int dim, int index) -> Tensor")
 def select(x: Any, dim: int, index: int) -> Any:
-    """The place `index` along dim; the dim vanishes."""
+    """input[..., index, ...]: one place along dim; the dim vanishes."""
     if not x.shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = wrap(dim, x)
@@ -196,7 +196,7 @@ def _part(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
 
 @view("slice(Tensor input, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor", spaces=(), method=False)
 def slice_(x: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
-    """Places start:end:step along dim."""
+    """input[..., start:end:step, ...]: places along dim."""
     if not x.shape:
         raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
@@ -208,7 +208,7 @@ def slice_(x: Any, dim: int, start: int | None, end: int | None, step: int) -> A
 
 @view("narrow(Tensor input, int dim, int start, int length) -> Tensor", node="SliceBackward0")
 def narrow(x: Any, dim: int, start: int, length: int) -> Any:
-    """`length` places along dim from `start` on."""
+    """input[..., start:start + length, ...]: `length` places along dim."""
     if not x.shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
@@ -235,7 +235,7 @@ def diagonal_of(x: Any, offset: int, dim1: int, dim2: int) -> Any:
 
 @view("diagonal(Tensor input, int offset=0, int dim1=0, int dim2=1) -> Tensor", aliases=())
 def diagonal(x: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """The diagonal of two dims, `offset` above the main one, as the last dim."""
+    """out[..., i] = input[i, i + offset, ...]: the diagonal of two dims, `offset` above the main one, as the last dim."""
     first, second = wrap(dim1, x), wrap(dim2, x)
     if first == second:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -244,7 +244,7 @@ def diagonal(x: Any, offset: int, dim1: int, dim2: int) -> Any:
 
 @view("unfold(Tensor input, int dimension, int size, int step) -> Tensor", spaces=())
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
-    """Windows of `size` along a dim, every `step`: their number takes the place of the dim, their elements are a new last dim."""
+    """out[..., i, ..., j] = x[..., i step + j, ...]: windows of `size` along a dim; their number takes the place of the dim, their elements are a new last dim."""
     if not x.shape:
         wrap(dimension, x)
         if size > 1 or size < 0 or step <= 0:
@@ -324,7 +324,7 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
 @view("split(Tensor input, any split_size_or_sections, int dim=0) -> Tensor[]",
       node=lambda split_size_or_sections, **_: "SplitBackward0" if isinstance(split_size_or_sections, int) else "SplitWithSizesBackward0")  # fmt: skip
 def split(x: Any, split_size_or_sections: Any, dim: int) -> Any:
-    """Parts of one size (the last may be smaller), or of the sizes listed, along dim."""
+    """out[k] = input[..., k size:(k + 1) size, ...]: parts of one size (the last may be smaller), or of the sizes listed, along dim."""
     _no_scalar("split", x)
     dim = wrap(dim, x)
     return _cut(x, dim, _split_sizes(x, split_size_or_sections, dim))
@@ -342,7 +342,7 @@ def _as_list(cts: Any) -> list[Any]:
 
 @view("split_with_sizes(Tensor input, int[] split_sizes, int dim=0) -> Tensor[]")
 def split_with_sizes(x: Any, split_sizes: Any, dim: int) -> Any:
-    """Parts of the sizes listed, along dim."""
+    """out[k] = the next sizes[k] places of input along dim."""
     return split(x, tuple(split_sizes), dim)
 
 
@@ -362,7 +362,7 @@ def _chunk_sizes(x: Any, chunks: int, dim: int) -> list[int]:
 
 @view("chunk(Tensor input, int chunks, int dim=0) -> Tensor[]", node="SplitBackward0")
 def chunk(x: Any, chunks: int, dim: int) -> Any:
-    """At most `chunks` parts of one size along dim; the last may be smaller."""
+    """parts of ceil(n / chunks) places along a dim of size n, at most `chunks`; the last may be smaller."""
     _no_scalar("chunk", x)
     dim = wrap(dim, x)
     return _cut(x, dim, _chunk_sizes(x, chunks, dim))
@@ -395,7 +395,7 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
 
 @view("tensor_split(Tensor input, any indices_or_sections, int dim=0) -> Tensor[]", node="SliceBackward0")
 def tensor_split(x: Any, indices_or_sections: Any, dim: int) -> Any:
-    """So many parts of sizes as equal as can be, or parts that end at the indices listed, along dim."""
+    """parts of n // sections places along a dim of size n, the first n % sections one longer; or parts that end at the indices listed."""
     _no_scalar("tensor_split", x)
     dim = wrap(dim, x)
     return [_part(x, dim, a, b) for a, b in _tensor_split_sizes(x, indices_or_sections, dim)]
@@ -418,28 +418,28 @@ def _least(name: str, x: Any, ndim: int) -> None:
 
 @view("hsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")
 def hsplit(x: Any, indices_or_sections: Any) -> Any:
-    """`tensor_split` along columns."""
+    """tensor_split(input, ..., dim=1): along columns; along dim 0 for vectors."""
     _least("hsplit", x, 1)
     return _even("torch.hsplit", x, indices_or_sections, 0 if len(x.shape) == 1 else 1)
 
 
 @view("vsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")
 def vsplit(x: Any, indices_or_sections: Any) -> Any:
-    """`tensor_split` along rows."""
+    """tensor_split(input, ..., dim=0): along rows."""
     _least("vsplit", x, 2)
     return _even("torch.vsplit", x, indices_or_sections, 0)
 
 
 @view("dsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")
 def dsplit(x: Any, indices_or_sections: Any) -> Any:
-    """`tensor_split` along depth."""
+    """tensor_split(input, ..., dim=2): along depth."""
     _least("dsplit", x, 3)
     return _even("torch.dsplit", x, indices_or_sections, 2)
 
 
 @view("unbind(Tensor input, int dim=0) -> Tensor[]")
 def unbind(x: Any, dim: int) -> Any:
-    """All places along dim; the dim vanishes."""
+    """out[k] = input[..., k, ...] for all places k along dim; the dim vanishes."""
     if not x.shape:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = wrap(dim, x)
