@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import rushlight as rl
 from rushlight import nn
 from rushlight.nn import functional as F
