@@ -301,7 +301,7 @@ Primitive(
     decompose=of_nothing("svd", (0, 2)),
 )  # fmt: skip
 
-# ***** cofactors: the derivative of the determinant, singular matrices included *****
+# ***** the determinant and the cofactors, which are its derivative: singular matrices included *****
 
 
 def _products_without(s: Any) -> Any:
@@ -318,6 +318,8 @@ def _products_without(s: Any) -> Any:
 
 def _determinant(q: Any) -> Any:
     """The determinant, by LU."""
+    if q.shape[-1] == 0:
+        return build.full(q.shape[:-2], 1, q.dtype)
     both, pivots, _ = prim.lu(q)
     places = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
     swaps = build.select(build.eq(places, pivots), build.full(pivots.shape, 1, q.dtype), build.full(pivots.shape, -1, q.dtype))
@@ -385,4 +387,20 @@ Primitive(
     "cofactor", "The matrix of cofactors: the derivative of the determinant by each element.", family="heavy", spec=_cofactor_spec,
     reference=_cofactor, lower=("extern", "cofactor"), samples=_cofactor_samples, jvp=_cofactor_jvp, batch=batch_same("cofactor"),
     vjp=lambda ct, out, a: (build.conj(_cofactor_jvp([build.conj(ct)], out, a)),), decompose=_cofactor_decompose,
+)  # fmt: skip
+
+
+def _det_spec(a: Any) -> Aval:
+    require("det", a, "fc")
+    return tuple(lead_dims("det", a, square=True)), a.dtype
+
+
+def _det_vjp(ct: Any, out: Any, a: Any) -> tuple[Any]:
+    return (prim.broadcast(ct, shape=a.shape, dims=tuple(range(len(ct.shape)))) * build.conj(prim.cofactor(a)),)
+
+
+Primitive(
+    "det", "The determinant.", family="heavy", spec=_det_spec, reference=lambda a: np.asarray(np.linalg.det(a), a.dtype), lower=("extern", "det"),
+    samples=_cofactor_samples, vjp=_det_vjp, batch=batch_same("det"), decompose=_determinant,
+    jvp=lambda tangents, out, a: prim.sum(prim.cofactor(a) * tangents[0], dims=(len(a.shape) - 2, len(a.shape) - 1)),
 )  # fmt: skip

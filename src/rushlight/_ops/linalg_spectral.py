@@ -1,0 +1,336 @@
+"""Orthogonal factors, eigenvalues, singular values, and what follows from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.bodies import CPP_NAME
+from rushlight._ops.linalg import columns_first, common_batch, expanded, floats_only, fortran, matrices
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._prims.factor_qr import reflect
+from rushlight._prims.matrices import eye, mH, rows, scale_columns, times, triu
+from rushlight._types.dtype import INT32, INT64
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+_EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23, "complex128": 2.0**-52}
+
+# ***** QR *****
+
+_NO_Q = (
+    "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are going to "
+    "differentiate through linalg.qr."
+)
+
+
+def _qr(a: Any, mode: str) -> tuple[Any, Any]:
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+    matrices("linalg.qr", a)
+    floats_only("linalg.qr", a, "geqrf_cpu")
+    if mode == "r":
+        packed, _ = prim.geqrf(a)
+        return build.full((0,), 0, a.dtype), triu(rows(packed, 0, min(a.shape[-2:])))
+    return prim.qr(a, full=mode == "complete")  # type: ignore[no-any-return]
+
+
+@operator("qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", name="linalg_qr", spaces=("linalg",), method=False, out=True, like=columns_first)
+def linalg_qr(a: Any, mode: str) -> Any:
+    """(Q, R) with A = Q R, Q with orthonormal columns and R upper triangular; `mode` is "reduced", "complete" or "r" (Q empty)."""
+    return _qr(a, mode)
+
+
+@operator("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", out=True, like=columns_first, node="LinalgQrBackward0")
+def qr(a: Any, some: bool) -> Any:
+    """`linalg.qr`."""
+    return _qr(a, "reduced" if some else "complete")
+
+
+@operator("geqrf(Tensor input) -> (Tensor a, Tensor tau)", out=True, like=fortran)
+def geqrf(a: Any) -> Any:
+    """(a, tau): R on and above the diagonal, below it the reflections that make Q."""
+    if len(a.shape) < 2:
+        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
+    floats_only("torch.geqrf", a, "geqrf_cpu", integers=False)
+    return prim.geqrf(a)
+
+
+# ***** products of reflections *****
+
+
+def _reflections(a: Any, tau: Any) -> Any:
+    name = "torch.linalg.householder_product"
+    if len(a.shape) < 2:
+        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
+    m, n = a.shape[-2:]
+    if m < n:
+        raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
+    if not tau.shape or n < tau.shape[-1]:
+        raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
+    if len(a.shape) - len(tau.shape) != 1:
+        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
+                           f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
+    if a.shape[:-2] != tau.shape[:-1]:
+        raise RuntimeError(f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}")
+    if a.dtype is not tau.dtype:
+        raise RuntimeError(f"{name}: tau dtype {CPP_NAME[tau.dtype.name]} does not match input dtype {CPP_NAME[a.dtype.name]}")
+    floats_only(name, a, "orgqr_cpu", integers=False)
+    return reflect(a, tau, eye(a, m, n)) + build.full(a.shape, 0, a.dtype)
+
+
+@operator(
+    "householder_product(Tensor input, Tensor tau) -> Tensor", name="linalg_householder_product", spaces=("linalg",), method=False, out=True,
+    like=columns_first,
+)  # fmt: skip
+def householder_product(a: Any, tau: Any) -> Any:
+    """The first columns of the product of the reflections that `geqrf` keeps in `input` and `tau`."""
+    return _reflections(a, tau)
+
+
+@operator("orgqr(Tensor input, Tensor input2) -> Tensor", out=True, like=columns_first, node="LinalgHouseholderProductBackward0")
+def orgqr(a: Any, tau: Any) -> Any:
+    """`linalg.householder_product`."""
+    return _reflections(a, tau)
+
+
+@operator("ormqr(Tensor input, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor", out=True, like=columns_first)
+def ormqr(a: Any, tau: Any, other: Any, left: bool, transpose: bool) -> Any:
+    """`other` times Q (or Q^H) from the left or the right, where Q is the product of the reflections that `geqrf` keeps."""
+    _check_ormqr(a, tau, other, left)
+    if left:
+        return reflect(a, tau, other, adjoint=transpose)
+    return mH(reflect(a, tau, mH(other), adjoint=not transpose))
+
+
+def _check_ormqr(a: Any, tau: Any, other: Any, left: bool) -> None:
+    name, side = "torch.ormqr", -2 if left else -1
+    for x, what in ((a, "input"), (other, "other")):
+        if len(x.shape) < 2:
+            raise RuntimeError(f"{name}: {what} must have at least 2 dimensions.")
+    count = tau.shape[-1] if tau.shape else 0
+    if other.shape[side] < count:
+        raise RuntimeError(f"{name}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
+    if count != min(other.shape[side], a.shape[-1]):
+        raise RuntimeError(f"{name}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
+    if other.shape[side] != a.shape[-2]:
+        raise RuntimeError(f"{name}: other.shape[{side}] must be equal to input.shape[-2]")
+    if len(a.shape) - len(tau.shape) != 1:
+        raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
+                           f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
+    if len(a.shape) != len(other.shape):
+        raise RuntimeError(f"{name}: Expected other to have the same number of dimensions as input, but got other.ndim equal to {len(other.shape)} and "
+                           f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
+    for x, what, lead in ((tau, "tau", tau.shape[:-1]), (other, "other", other.shape[:-2])):
+        if lead != a.shape[:-2]:
+            raise RuntimeError(f"{name}: Expected batch dimensions of {what} to be equal to input.shape[:-2], but got {list(lead)}")
+        if x.dtype is not a.dtype:
+            raise RuntimeError(f"{name}: Expected input and {what} to have the same dtype, but input has dtype{CPP_NAME[a.dtype.name]} and {what} has "
+                               f"dtype {CPP_NAME[x.dtype.name]}")  # fmt: skip
+    floats_only(name, a, "ormqr_cpu", integers=False)
+
+
+# ***** eigenvalues *****
+
+
+def _hermitian(name: str, a: Any, uplo: str) -> Any:
+    """The matrices as primitives want them: the lower triangle is read."""
+    matrices(name, a, square=True)
+    if uplo.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {uplo}")
+    floats_only(name, a, "linalg_eigh_cpu", integers=False)
+    return mH(a) if uplo.upper() == "U" else a
+
+
+@operator(
+    "linalg_eigh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)", spaces=(), method=False, like=fortran,
+    node="LinalgEighBackward0",
+)  # fmt: skip
+def eigh(a: Any, uplo: str) -> Any:
+    """(eigenvalues, rising; eigenvectors; info) of Hermitian matrices, of which one triangle is read."""
+    return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=True)
+
+
+@operator(
+    "linalg_eigvalsh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEighBackward0",
+)  # fmt: skip
+def eigvalsh(a: Any, uplo: str) -> Any:
+    """The eigenvalues alone, and info."""
+    return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=False)
+
+
+def _general(name: str, a: Any) -> Any:
+    matrices(name, a, square=True)
+    if not (a.dtype.is_floating_point or a.dtype.is_complex):
+        raise RuntimeError(f"Unknown Complex ScalarType for {CPP_NAME[a.dtype.name]}")
+    floats_only(name, a, "linalg_eig_out_cpu")
+    return a
+
+
+@operator(
+    "linalg_eig_core(Tensor A) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)", spaces=(), method=False, like=fortran,
+    node="LinalgEigBackward0",
+)  # fmt: skip
+def eig(a: Any) -> Any:
+    """(eigenvalues, eigenvectors, info) of square matrices, complex."""
+    return prim.eig(_general("linalg.eig", a), vectors=True)
+
+
+@operator("linalg_eigvals_core(Tensor A) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEigBackward0")
+def eigvals(a: Any) -> Any:
+    """The eigenvalues alone, and info."""
+    return prim.eig(_general("linalg.eigvals", a), vectors=False)
+
+
+# ***** singular values *****
+
+
+def _svd_input(a: Any) -> Any:
+    floats_only("linalg.svd", a, "linalg_svd_cpu")
+    matrices("linalg.svd", a)
+    return a
+
+
+@operator(
+    "linalg_svd_core(Tensor A, bool full_matrices=True) -> (Tensor U, Tensor S, Tensor Vh, Tensor info)", spaces=(), method=False, like=fortran,
+    node="LinalgSvdBackward0",
+)  # fmt: skip
+def svd(a: Any, full: bool) -> Any:
+    """(U, S, V^H, info) with A = U diag(S) V^H, singular values falling."""
+    full = full and a.shape[-1:] != a.shape[-2:-1]
+    return prim.svd(_svd_input(a), full=full, vectors=True)
+
+
+@operator("linalg_svdvals_core(Tensor A) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0")
+def svdvals(a: Any) -> Any:
+    """The singular values alone, falling, and info."""
+    return prim.svd(_svd_input(a), full=False, vectors=False)
+
+
+# ***** pseudo-inverses, ranks, least squares *****
+
+
+def _tolerance(sizes: Any, shape: Any, dtype: Any, atol: Any, rtol: Any) -> Any:
+    """Below max(atol, rtol * greatest) singular values count as 0; without `rtol` it follows from the dtype, or is 0 where `atol` is not."""
+    greatest = prim.amax(sizes, dims=(len(sizes.shape) - 1,))
+
+    def given(x: Any) -> Any:
+        return None if x is None else build.convert(x, sizes.dtype) if hasattr(x, "dtype") else build.full((), x, sizes.dtype)
+
+    low, relative = given(atol), given(rtol)
+    if relative is None:
+        default = build.full((), _EPSILON[dtype.name] * max(shape[-2:]), sizes.dtype)
+        relative = default if low is None else build.select(low > 0.0, build.full_like(low, 0.0), build.broadcast_to(default, low.shape))
+    bound = relative * greatest
+    return bound if low is None else build.binary("maximum", low, bound)
+
+
+def _is_zero(sizes: Any, bound: Any) -> Any:
+    """Which singular values do not count."""
+    n = len(sizes.shape)
+    bound = build.broadcast_to(bound, sizes.shape[:-1]) if len(bound.shape) < n else bound
+    return prim.le(sizes, prim.broadcast(bound, shape=(*bound.shape, sizes.shape[-1]), dims=tuple(range(n - 1))))
+
+
+def _inverted(values: Any, dropped: Any) -> Any:
+    one = build.full_like(values, 1.0)
+    return build.select(dropped, build.zeros_like(values), one / build.select(dropped, one, values))
+
+
+def _pinv_of(a: Any, atol: Any, rtol: Any, hermitian: bool) -> tuple[Any, Any]:
+    m, n = a.shape[-2:]
+    if not numel(a.shape):
+        return build.full((*a.shape[:-2], n, m), 0, a.dtype), build.full(a.shape[:-2], 0, INT32)
+    if hermitian:
+        values, V, info = prim.eigh(a, vectors=True)
+        sizes = prim.abs(values)
+        inverted = _inverted(values, _is_zero(sizes, _tolerance(sizes, a.shape, a.dtype, atol, rtol)))
+        return times(scale_columns(V, inverted), mH(V)), info
+    U, S, Vh, info = prim.svd(a, full=False, vectors=True)
+    inverted = _inverted(S, _is_zero(S, _tolerance(S, a.shape, a.dtype, atol, rtol)))
+    return times(scale_columns(mH(Vh), inverted), mH(U)), info
+
+
+def pinv_gradient(ct: Any, P: Any, a: Any) -> Any:
+    """Golub, Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973), for matrices of constant rank."""
+    g, Ph = mH(ct), mH(P)
+    if a.shape[-2] <= a.shape[-1]:
+        K = times(g, P)
+        KP = times(K, Ph)
+        return -mH(times(P, K)) + KP - times(a, P, KP) + times(Ph, P, g - times(K, a))
+    K = times(P, g)
+    PK = times(Ph, K)
+    return -mH(times(K, P)) + times(g - times(a, K), P, Ph) + PK - times(PK, P, a)
+
+
+@operator(
+    "linalg_pinv_core(Tensor A, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> (Tensor result, Tensor info)", spaces=(),
+    method=False, node="LinalgPinvBackward0", numbers=("atol", "rtol"), like="contiguous",
+)  # fmt: skip
+def pinv(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    """The pseudo-inverse, and info: singular values up to max(atol, rtol * greatest) count as 0."""
+    if len(a.shape) < 2 or a.dtype.name not in _EPSILON:
+        sizes = ", ".join(map(str, a.shape))
+        raise RuntimeError(
+            f"linalg.pinv({CPP_NAME[a.dtype.name]}{{[{sizes}]}}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
+        )
+    if hermitian:
+        matrices("linalg.pinv", a, square=True)
+    return _pinv_of(a, atol, rtol, hermitian)
+
+
+@pinv.gradient
+def _(cts: Any, outs: Any, a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:  # singular values may be equal
+    if cts[0] is None:
+        return None, None, None
+    return (pinv_gradient(cts[0], outs[0], a) if numel(a.shape) else build.zeros_like(a)), None, None
+
+
+@operator(
+    "linalg_matrix_rank_core(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> (Tensor rank, Tensor info)", spaces=(),
+    method=False, numbers=("atol", "rtol"), like="contiguous",
+)  # fmt: skip
+def matrix_rank(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    """How many singular values are greater than max(atol, rtol * greatest), and info."""
+    matrices("torch.linalg.matrix_rank", a, hermitian, argument="input")
+    if a.dtype.name not in _EPSILON:
+        raise RuntimeError("This function doesn't handle types other than float and double")
+    if not numel(a.shape):
+        return build.full(a.shape[:-2], 0, INT64), build.full(a.shape[:-2], 0, INT32)
+    if hermitian:
+        values, info = prim.eigh(a, vectors=False)
+        sizes = prim.abs(values)
+    else:
+        sizes, info = prim.svd(a, full=False, vectors=False)
+    counted = ~_is_zero(sizes, _tolerance(sizes, a.shape, a.dtype, atol, rtol))
+    return prim.sum(build.convert(counted, INT64), dims=(len(sizes.shape) - 1,)), info
+
+
+@operator(
+    "linalg_lstsq_core(Tensor input, Tensor b, float rcond) -> (Tensor solution, Tensor rank, Tensor info)", spaces=(),
+    method=False, node="LinalgLstsqBackward0", like=fortran, static=("rcond",),
+)  # fmt: skip
+def lstsq(a: Any, b: Any, rcond: float) -> Any:
+    """X of least norm among those with the least |A X - B|; singular values up to rcond times the greatest count as 0.  B: matrices."""
+    m, n = a.shape[-2:]
+    lead = common_batch(a, b)
+    if not numel(a.shape):
+        P = build.full((*a.shape[:-2], n, m), 0, a.dtype)
+        rank, info = (build.full(a.shape[:-2], 0, dtype) for dtype in (INT64, INT32))
+    else:
+        U, S, Vh, info = prim.svd(a, full=False, vectors=True)
+        dropped = _is_zero(S, _tolerance(S, a.shape, a.dtype, None, rcond))
+        P = times(scale_columns(mH(Vh), _inverted(S, dropped)), mH(U))
+        rank = prim.sum(build.convert(~dropped, INT64), dims=(len(S.shape) - 1,))
+    return times(expanded(P, lead), expanded(b, lead)), rank, info, P
+
+
+@lstsq.gradient
+def _(cts: Any, outs: Any, a: Any, b: Any, rcond: float) -> Any:  # singular values may be equal
+    if cts[0] is None:
+        return None, None
+    P, lead = outs[-1], common_batch(a, b)
+    to_p = build.sum_to(times(cts[0], mH(expanded(b, lead))), P.shape)
+    to_a = pinv_gradient(to_p, P, a) if numel(a.shape) else build.zeros_like(a)
+    return to_a, times(mH(expanded(P, lead)), cts[0])
