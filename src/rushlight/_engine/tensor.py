@@ -41,6 +41,7 @@ class AutogradMeta:
     inference: bool = False
     retains: bool = False
     name: str | None = None
+    grad_dtype: Any = ...  # the leaf's own dtype
 
 
 class TensorMeta(type):
@@ -70,11 +71,13 @@ class Tensor(metaclass=TensorMeta):
 
         def __getattr__(self, name: str) -> Any: ...
 
-        __add__: Any; __radd__: Any; __sub__: Any; __rsub__: Any; __mul__: Any; __rmul__: Any; __truediv__: Any; __rtruediv__: Any  # noqa: E702
-        __floordiv__: Any; __rfloordiv__: Any; __mod__: Any; __rmod__: Any; __pow__: Any; __rpow__: Any; __matmul__: Any; __rmatmul__: Any  # noqa: E702
-        __and__: Any; __rand__: Any; __or__: Any; __ror__: Any; __xor__: Any; __rxor__: Any; __lshift__: Any; __rshift__: Any  # noqa: E702
-        __lt__: Any; __le__: Any; __gt__: Any; __ge__: Any; __neg__: Any; __pos__: Any; __invert__: Any; __abs__: Any  # noqa: E702
-        __getitem__: Any; __setitem__: Any; __len__: Any; __iter__: Any; __bool__: Any; __int__: Any; __float__: Any; __index__: Any  # noqa: E702
+        __add__: Any; __radd__: Any; __sub__: Any; __rsub__: Any; __mul__: Any; __rmul__: Any  # noqa: E702
+        __truediv__: Any; __rtruediv__: Any; __floordiv__: Any; __rfloordiv__: Any; __mod__: Any; __rmod__: Any  # noqa: E702
+        __pow__: Any; __rpow__: Any; __matmul__: Any; __rmatmul__: Any; __and__: Any; __rand__: Any  # noqa: E702
+        __or__: Any; __ror__: Any; __xor__: Any; __rxor__: Any; __lshift__: Any; __rshift__: Any  # noqa: E702
+        __lt__: Any; __le__: Any; __gt__: Any; __ge__: Any; __neg__: Any; __pos__: Any  # noqa: E702
+        __invert__: Any; __abs__: Any; __getitem__: Any; __setitem__: Any; __len__: Any; __iter__: Any  # noqa: E702
+        __bool__: Any; __int__: Any; __float__: Any; __index__: Any  # noqa: E702
 
     # ***** what it is *****
 
@@ -154,9 +157,10 @@ class Tensor(metaclass=TensorMeta):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
-        if value._spec.dtype is not self._spec.dtype:
+        wanted = self._spec.dtype if self._meta is None or self._meta.grad_dtype is ... else self._meta.grad_dtype
+        if wanted is not None and value._spec.dtype is not wanted:
             raise RuntimeError(
-                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{self.dtype}'. "
+                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{wanted}'. "
                 "The gradient must match the tensor's dtype."
             )
         if value._spec.device is not self._spec.device:

@@ -143,7 +143,8 @@ def multi_head_attention_forward(
         mask = _check_mask_shape(mask, (target, source), (batch * num_heads, target, source))
     extra = 0
     if bias_k is not None:
-        k, v = rushlight.cat([k, bias_k.repeat(1, batch, 1)]), rushlight.cat([v, bias_v.repeat(1, batch, 1)])  # type: ignore[union-attr]  # both or none
+        k = rushlight.cat([k, bias_k.repeat(1, batch, 1)])
+        v = rushlight.cat([v, bias_v.repeat(1, batch, 1)])  # type: ignore[union-attr]  # both or none
         extra += 1
     q = q.reshape(target, batch * num_heads, head).transpose(0, 1)
     k = k.reshape(-1, batch * num_heads, head).transpose(0, 1) if static_k is None else static_k

@@ -153,7 +153,11 @@ def _warn_renamed(name: str) -> None:
 
 
 def upsample(
-    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest", align_corners: bool | None = None
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
 ) -> Tensor:
     """The old name of `interpolate`."""
     _warn_renamed("upsample")
