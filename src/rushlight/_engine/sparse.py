@@ -135,7 +135,7 @@ def _plain(part: Tensor) -> Tensor:
     return alias(part) if part._rg or part._meta is not None or type(part) is not Tensor else part
 
 
-def parts_of(x: Any) -> tuple[Any, ...]:
+def parts_of(x: Any) -> tuple[Any, Any, Any]:
     """What a sparse tensor holds."""
     if type(x) is SparseTensor:
         return x._where, x._held, x._sorted
@@ -171,8 +171,9 @@ def adopt(x: Any, made: Any) -> Any:
     return x
 
 
-def _rebuild(cls: type, layout: Layout, parts: tuple[Any, ...], shape: tuple[int, ...], requires_grad: bool) -> Any:
-    made = make_coo(parts[0], parts[1], shape, parts[2]) if cls is SparseTensor else make_compressed(layout, *parts, shape)
+def _rebuild(cls: type, layout: Layout, parts: tuple[Any, Any, Any], shape: tuple[int, ...], requires_grad: bool) -> Any:
+    first, second, third = parts
+    made = make_coo(first, second, shape, third) if cls is SparseTensor else make_compressed(layout, first, second, third, shape)
     made._rg = requires_grad
     return made
 

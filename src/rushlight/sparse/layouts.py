@@ -105,9 +105,9 @@ def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
 def dense_to_coo(x: Tensor, sparse_dims: int) -> Any:
     """A strided tensor's places that are not zero; with dense dims a place counts when any element there is not zero."""
     if not x.dim():  # one value at no coordinate
-        kept = (x != 0).reshape(1).nonzero().reshape(-1)
+        kept = x.reshape(1).nonzero().reshape(-1)
         return make_coo(rushlight.zeros((0, kept.numel()), dtype=rushlight.int64), x.reshape(1)[kept], (), True)
-    there = x != 0
+    there: Any = x != 0
     if sparse_dims < x.dim():
         there = there.flatten(sparse_dims).any(-1)
     where = there.nonzero().t().contiguous()

@@ -75,8 +75,8 @@ def _swapped(x: Any, order: Sequence[int]) -> Any:
     if list(order) != same:
         if sorted(order[:n]) == list(range(n)) and list(order[n:]) == list(range(n, x.dim())):
             lead = list(order[:n])
-            parts = [p.permute(*lead, *range(n, p.dim())).contiguous() for p in (x._pointers, x._others, x._held)]
-            return make_compressed(x._format, *parts, [x.shape[d] for d in order])
+            first, second, values = (p.permute(*lead, *range(n, p.dim())).contiguous() for p in (x._pointers, x._others, x._held))
+            return make_compressed(x._format, first, second, values, [x.shape[d] for d in order])
         raise RuntimeError(
             f"transpose(): can only transpose dimensions of the same type (Batch, Sparse, Dense) of a tensor in layout {WORDS[x.layout.name]}"
         )

@@ -53,7 +53,7 @@ def split_places(places: Tensor, sizes: Sequence[int]) -> Tensor:
 def add_rows(places: Tensor, values: Tensor, count: int) -> Tensor:
     """(count, *rest): the rows of `values` added up at their places."""
     if values.dtype is rushlight.bool:
-        return add_rows(places, values.to(rushlight.int32), count) != 0
+        return add_rows(places, values.to(rushlight.int32), count).to(rushlight.bool)  # type: ignore[no-any-return]
     return values.new_zeros((count, *values.shape[1:])).index_add(0, places, values)
 
 

@@ -219,7 +219,7 @@ def _add_sparse(a: Any, b: Any, alpha: Any) -> Any:
             raise RuntimeError(f"add: expected both operands to have one blocksize, got {block} and {block_shape(b)}")
         made = convert(_sum_coo(convert(bare(a), COO), convert(bare(b), COO), alpha), a.layout, block)
         made._pointers, made._others = made._pointers.to(a._pointers.dtype), made._others.to(a._others.dtype)
-    return record("AddBackward0", [a, b], made, lambda grad: (grad, lambda: grad if alpha == 1 else grad * alpha))
+    return record("AddBackward0", [a, b], made, lambda grad: (grad, lambda: grad if alpha == 1 else grad * alpha.conjugate()))
 
 
 def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tensor:

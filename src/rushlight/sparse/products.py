@@ -30,6 +30,7 @@ from rushlight.sparse.parts import (
     spots,
     to_dense,
     values_of,
+    with_parts,
     with_values,
 )
 
@@ -131,7 +132,7 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
             return to_dense(product(_adjoint(a), to_dense(grad)))
         return _transposed_back(_masked_product(_adjoint(grad), _adjoint(a), bare(b).transpose(0, 1)), b)
 
-    return record(node, [a, b], made, lambda grad: (lambda: left(grad), lambda: right(grad)))
+    return record(node, [a, b], made, lambda grad: (lambda: left(grad), lambda: right(grad)), [t for t in (a, b) if not is_sparse(t)])
 
 
 def _transposed_back(x: Any, b: Any) -> Any:
@@ -210,7 +211,9 @@ def _batched(x: Any, dense: Tensor) -> Tensor:
     def left(grad: Any) -> Any:
         return to_dense(grad) @ _adjoint(dense)
 
-    return record("BmmBackward0", [x, dense], made, lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad))))  # type: ignore[no-any-return]
+    return record(  # type: ignore[no-any-return]
+        "BmmBackward0", [x, dense], made, lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad)))
+    )
 
 
 def _plus(input: Any, made: Any, beta: Any, alpha: Any) -> Any:
@@ -327,14 +330,20 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: A
     """
     _check_sampled(input, mat1, mat2)
     batch, rows, columns = spots(input)
-    batches = numel(mat1.shape[:-2])
-    left = mat1.reshape(batches, *mat1.shape[-2:])[batch, rows]
-    right = mat2.transpose(-2, -1).reshape(batches, mat2.shape[-1], mat2.shape[-2])[batch, columns]
+    batches, pattern = numel(mat1.shape[:-2]), bare(input)
+    left = mat1.detach().reshape(batches, *mat1.shape[-2:])[batch, rows]
+    right = mat2.detach().transpose(-2, -1).reshape(batches, mat2.shape[-1], mat2.shape[-2])[batch, columns]
     values = (left * right).sum(-1).reshape(input._held.shape)
     values = values if alpha == 1 else values * alpha
     if beta != 0:
-        values = values_of(input) * beta + values
-    return _into(with_values(bare(input), values, "SparseSampledAddmmBackward0"), out)
+        values = pattern._held * beta + values
+
+    def rule(grad: Any) -> tuple[Any, Any, Any]:
+        kept = to_dense(masked(grad, pattern))
+        kept = kept if alpha == 1 else kept * alpha.conjugate()
+        return lambda: grad if beta == 1 else grad * beta.conjugate(), lambda: kept @ _adjoint(mat2), lambda: _adjoint(mat1) @ kept
+
+    return _into(record("SparseSampledAddmmBackward0", [input, mat1, mat2], with_parts(pattern, values), rule, (mat1, mat2)), out)
 
 
 def _check_sampled(input: Any, mat1: Any, mat2: Any) -> None:
