@@ -54,7 +54,7 @@ _FUNCTIONS = _surface.SPACES["torch"]
 _PAGES = frozenset((
     "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
     "signal", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
-    "functional", "torch_version", "accelerator", "__config__", "__future__",
+    "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
     "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp",
@@ -64,10 +64,20 @@ _FROM_PAGES = {
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
     "thread_safe_generator": "random",
+    **dict.fromkeys((
+        "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond", "convolution", "cosine_embedding_loss", "ctc_loss",
+        "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm",
+        "kaiser_window", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "norm_except_dim", "nuclear_norm", "poisson_nll_loss", "rnn_relu",
+        "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss", "while_loop",
+    ), "nn.composites.positional"),
+    **dict.fromkeys((
+        "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "FatalError", "OutOfMemoryError", "Stream", "Tag",
+    ), "_surface.dispatch"),
     **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
                      "sparse_compressed_tensor"), "sparse.construct"),
     **dict.fromkeys(("smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),
-    **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy"),
+    **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy",
+                     "resize_as_sparse_"),
                     "sparse.members"),
 }  # fmt: skip
 # Methods of tensors that are there when `rushlight.sparse` is: the first look at one loads it.

@@ -68,6 +68,7 @@ class SparseKind(Kind):
         if found is None:
             found = memo[id(self)] = bare(self).clone()
             found._rg = self._rg
+            found.__dict__.update(self.__dict__)
             if self._meta is not None and self._meta.grad is not None:
                 found.grad = self._meta.grad.__deepcopy__(memo)
         return found
@@ -75,10 +76,11 @@ class SparseKind(Kind):
     def __copy__(self) -> Any:
         made = bare(self)
         made._rg = self._rg
+        made.__dict__.update(self.__dict__)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg)
+        return _rebuild, (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg, dict(self.__dict__))
 
 
 class SparseTensor(SparseKind):
@@ -171,10 +173,11 @@ def adopt(x: Any, made: Any) -> Any:
     return x
 
 
-def _rebuild(cls: type, layout: Layout, parts: tuple[Any, Any, Any], shape: tuple[int, ...], requires_grad: bool) -> Any:
+def _rebuild(cls: type, layout: Layout, parts: tuple[Any, Any, Any], shape: tuple[int, ...], requires_grad: bool, named: dict[str, Any]) -> Any:
     first, second, third = parts
     made = make_coo(first, second, shape, third) if cls is SparseTensor else make_compressed(layout, first, second, third, shape)
     made._rg = requires_grad
+    made.__dict__.update(named)
     return made
 
 

@@ -33,7 +33,8 @@ def describe_sparse(x: Any) -> str:
         suffixes.append(f"grad_fn=<{x._node.name()}>")
     elif x._rg:
         suffixes.append("requires_grad=True")
-    return append_suffixes(text, suffixes, indent, OPTIONS.linewidth, coordinates)
+    whole = append_suffixes(text, suffixes, indent, OPTIONS.linewidth, coordinates)
+    return "Parameter containing:\n" + whole if getattr(x, "_is_param", False) else whole
 
 
 def _part(part: Tensor, indent: int) -> str:

@@ -43,6 +43,7 @@ UNTYPED = StorageType("UntypedStorage", BY_NAME["uint8"])
 _REBUILDERS = {
     "_rebuild_parameter": rebuild.rebuild_parameter,
     "_rebuild_parameter_with_state": rebuild.rebuild_parameter_with_state,
+    "_rebuild_sparse_tensor": rebuild.rebuild_sparse_tensor,
     "_rebuild_tensor": rebuild.rebuild_tensor,
     "_rebuild_tensor_v2": rebuild.rebuild_tensor_v2,
     "_rebuild_tensor_v3": rebuild.rebuild_tensor_v3,
@@ -54,6 +55,7 @@ def tensor_globals() -> dict[str, Any]:
     """Every name that a file of tensors may use, with what it stands for."""
     found: dict[str, Any] = {f"torch._utils.{name}": function for name, function in _REBUILDERS.items()}
     found["torch._tensor._rebuild_from_type_v2"] = rebuild.rebuild_from_type_v2
+    found["torch.serialization._get_layout"] = rebuild.get_layout
     found.update({f"torch.{name}": kind for name, kind in STORAGE_TYPES.items()})
     found["torch.storage.UntypedStorage"] = found["torch.UntypedStorage"] = UNTYPED
     found.update({f"torch.{name}": dtype for name, dtype in BY_NAME.items()})

@@ -8,10 +8,12 @@ import rushlight
 
 __all__ = [
     "LoadedStorage",
+    "get_layout",
     "rebuild_from_type_v2",
     "rebuild_meta_tensor_no_storage",
     "rebuild_parameter",
     "rebuild_parameter_with_state",
+    "rebuild_sparse_tensor",
     "rebuild_tensor",
     "rebuild_tensor_v2",
     "rebuild_tensor_v3",
@@ -120,6 +122,37 @@ def rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires_
     return made.requires_grad_(True) if requires_grad else made
 
 
+def get_layout(name: str) -> Any:
+    """The layout that a file names, such as `torch.sparse_coo`."""
+    found = rushlight.SPARSE_LAYOUTS.get(str(name).removeprefix("torch.")) if name != "torch.strided" else rushlight.strided
+    if found is None:
+        raise RuntimeError(f"corrupt file: unknown layout {name!r:.100}")
+    return found
+
+
+def rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
+    """A sparse tensor over its parts, every index of which is checked."""
+    if not isinstance(layout, rushlight.layout) or not isinstance(data, tuple) or len(data) not in (3, 4):
+        raise RuntimeError("corrupt file: a sparse tensor needs a layout and its parts")
+    tensors = data[: 2 if layout is rushlight.SPARSE_LAYOUTS["sparse_coo"] else 3]
+    if not all(isinstance(part, rushlight.Tensor) and part.layout is rushlight.strided for part in tensors):
+        raise RuntimeError("corrupt file: the parts of a sparse tensor must be strided tensors")
+    size = _whole_numbers(tuple(data[len(tensors)]), "sizes")
+    if len(tensors) == 2:
+        ordered = bool(data[3]) if len(data) == 4 else False
+        made = rushlight.sparse_coo_tensor(*tensors, size, check_invariants=True)
+        return made._coalesced_(True) if ordered and _in_order(tensors[0], size) else made
+    return rushlight.sparse_compressed_tensor(*tensors, size, layout=layout, check_invariants=True)
+
+
+def _in_order(indices: Any, size: tuple[int, ...]) -> bool:
+    """Whether coordinates are as strictly ordered as the file says."""
+    places = rushlight.zeros(indices.shape[1], dtype=rushlight.int64)
+    for row, extent in zip(indices, size, strict=False):
+        places = places * extent + row
+    return bool((places[1:] > places[:-1]).all())
+
+
 def rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
     """A parameter over `data`."""
     if not isinstance(data, rushlight.Tensor):
@@ -156,6 +189,7 @@ _MAKERS = (
     rebuild_tensor_v2,
     rebuild_tensor_v3,
     rebuild_meta_tensor_no_storage,
+    rebuild_sparse_tensor,
     rebuild_parameter,
     rebuild_parameter_with_state,
 )

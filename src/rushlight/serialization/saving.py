@@ -168,6 +168,8 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
             return rushlight.Size, (tuple(obj),)
         if isinstance(obj, rushlight.device):
             return rushlight.device, (obj.type,) if obj.index is None else (obj.type, obj.index)
+        if isinstance(obj, rushlight.layout):
+            return rebuild.get_layout, (repr(obj),)
         if isinstance(obj, (memory.DType, StorageType)):
             return str(obj)  # a text means: a global of this name, see save_global
         return NotImplemented
@@ -175,6 +177,8 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
     def _reduce_tensor(self, tensor: Any) -> Any:
         warn_if_has_hooks(tensor)
         cls = type(tensor)
+        if tensor.layout is not rushlight.strided:
+            return _sparse_recipe(tensor)
         if cls is rushlight.nn.Parameter:
             state = dict(tensor.__dict__)
             args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
@@ -199,6 +203,19 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
 
     dispatch = dict(_PythonPickler.dispatch)
     dispatch[type(save)] = save_global
+
+
+def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function that makes a sparse tensor from its parts, and the parts."""
+    if getattr(tensor, "_is_param", False):
+        return rebuild.rebuild_parameter, (tensor.data, tensor.requires_grad, OrderedDict())
+    size = rushlight.Size(tensor.shape)
+    if tensor.is_sparse:
+        data: tuple[Any, ...] = (tensor._indices(), tensor._values(), size, tensor.is_coalesced())
+        return rebuild.rebuild_sparse_tensor, (tensor.layout, data)
+    rows = tensor.layout.name in ("sparse_csr", "sparse_bsr")
+    indices = (tensor.crow_indices(), tensor.col_indices()) if rows else (tensor.ccol_indices(), tensor.row_indices())
+    return rebuild.rebuild_sparse_tensor, (tensor.layout, (*indices, tensor.detach().values(), size))
 
 
 def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -578,8 +578,3 @@ ccol_indices_copy = _copy_function("ccol_indices")
 row_indices_copy = _copy_function("row_indices")
 
 
-def resize_as_sparse_function(input: Any, the_template: Any) -> Any:
-    """`input.resize_as_sparse_(the_template)`."""
-    return resize_as_sparse_(input, the_template)
-
-
