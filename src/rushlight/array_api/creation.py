@@ -165,16 +165,28 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinates of a grid, one array for each of the given one-dimensional ones.
+    """Coordinates of a grid, one array for each of the given one-dimensional ones, as views.
 
     `indexing="xy"` puts the first coordinate along the second dim (as in pictures), `"ij"` along the first.
-    Raises ValueError for another `indexing` or arrays of several dtypes.
+    Raises ValueError for another `indexing`.
+
+        >>> import rushlight.array_api as xp
+        >>> xp.meshgrid(xp.asarray([1, 2, 3]), xp.asarray([10, 20]))[1]
+        tensor([[10, 10, 10],
+                [20, 20, 20]])
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: expected indexing 'xy' or 'ij', found {indexing!r}")
-    if len({a.dtype for a in arrays}) > 1:
-        raise ValueError(f"meshgrid: expected arrays of one dtype, found {[a.dtype for a in arrays]}")
-    return tuple(rushlight.meshgrid(*arrays, indexing=indexing)) if arrays else ()
+    places = list(range(len(arrays)))
+    if indexing == "xy" and len(arrays) > 1:
+        places[:2] = 1, 0
+    shape = [0] * len(arrays)
+    for place, x in zip(places, arrays):
+        shape[place] = x.numel()
+    return tuple(
+        x.reshape([-1 if d == place and x.numel() else shape[d] if d == place else 1 for d in range(len(arrays))]).expand(shape)
+        for place, x in zip(places, arrays)
+    )
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
