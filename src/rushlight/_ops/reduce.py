@@ -319,8 +319,8 @@ def _spread_family() -> None:
                 return result, narrow(finish(middle, x.shape, dims, keepdim), x.dtype), middle, found
             return result, middle, found
 
-        spread = "sum((x - mean(x))^2) / (n - correction)"
-        words = (f"sqrt({spread})", "standard deviation") if root else (spread, "variance")
+        variance = "sum((x - mean(x))^2) / (n - correction)"
+        words = (f"sqrt({variance})", "standard deviation") if root else (variance, "variance")
         doc = f"{words[0]}{' and mean(x)' if both else ''}, along dims: the {words[1]}{', and the mean' if both else ''}."
         results = "(Tensor, Tensor)" if both else "Tensor"
         declared = operator(name + signature + results, doc=doc, out=not both)(body)
