@@ -205,11 +205,11 @@ def _shown(array: NDArray[Any] | Elements, dtype: DType, edge: int | None) -> An
     return [*head, ..., *(_shown(array[i], dtype, edge) for i in range(size - edge, size))]
 
 
-def _leaves(nested: Any) -> list[Any]:
+def leaves(nested: Any) -> list[Any]:
     """The numbers in nested lists, without the gaps."""
     if not isinstance(nested, list):
         return [] if nested is ... else [nested]
-    return [leaf for item in nested for leaf in _leaves(item)]
+    return [leaf for item in nested for leaf in leaves(item)]
 
 
 # ***** brackets and lines *****
@@ -232,7 +232,7 @@ def _lay_out(nested: Any, ndim: int, indent: int, writer: _Real | _Complex, line
 def contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options: PrintOptions) -> str:
     """The text between `tensor(` and the first suffix."""
     nested = _shown(array, dtype, options.edgeitems if array.size > options.threshold else None)
-    values = _leaves(nested)
+    values = leaves(nested)
     writer = _Complex(values, options) if dtype.is_complex else _Real(values, dtype.is_floating_point, options)
     return _lay_out(nested, array.ndim, indent, writer, options.linewidth)
 

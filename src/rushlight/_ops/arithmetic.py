@@ -449,7 +449,7 @@ def _x_times(x: Any, y: Any, log: Any) -> Any:
     return build.select(isnan(y), math.nan, build.select(build.eq(x, 0.0), 0.0, x * log(y)))
 
 
-@operator("xlogy(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+@operator("xlogy(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=("torch",), out=True,
           aliases=("special.xlogy",))  # fmt: skip
 def xlogy(x: Any, y: Any) -> Any:
     """input * log(other), 0 where input is 0 (unless other is NaN)."""
@@ -484,7 +484,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     "ldexp(Tensor input, Tensor other) -> Tensor",
     promote="float",
     inplace=True,
-    inplace_spaces=(),
+    inplace_spaces=("torch",),
     out=True,
     node="MulBackward0",
 )

@@ -214,7 +214,7 @@ def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     return _plus(x, prim.dot(a, b), beta, alpha)
 
 
-@operator("addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+@operator("addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **{**ADDED, "inplace_spaces": ("torch",)})
 def addmv(x: Any, a: Any, v: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat @ vec)."""
     return _plus(x, mv(a, v), beta, alpha)

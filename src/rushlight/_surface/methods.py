@@ -160,12 +160,6 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 
 @method
-def is_shared(self: Tensor) -> bool:
-    """Whether the memory can be seen by other processes."""
-    return False
-
-
-@method
 def is_pinned(self: Tensor, device: Any = None) -> bool:
     """False: there is no pinned memory without a GPU."""
     return False
@@ -192,12 +186,6 @@ Tensor.names = property(lambda self: (None,) * self._spec.ndim)  # type: ignore[
 def has_names(self: Tensor) -> bool:
     """False: named tensors are not supported."""
     return False
-
-
-@method
-def get_device(self: Tensor) -> int:
-    """Number of the GPU; -1 on the CPU."""
-    return -1
 
 
 @method

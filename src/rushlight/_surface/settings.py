@@ -62,6 +62,9 @@ _TORCH["from_dlpack"] = dlpack.from_dlpack
 _TORCH["to_dlpack"] = dlpack.to_dlpack
 _TORCH["UntypedStorage"] = storage.UntypedStorage
 _TORCH["TypedStorage"] = storage.TypedStorage
+for _name, _class in storage.TYPED_STORAGES.items():
+    _TORCH[_name] = _class
+_TORCH["Storage"] = storage.TYPED_STORAGES["FloatStorage"]
 
 _DETERMINISTIC = [False, False]
 
@@ -193,6 +196,8 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
         made = _TORCH["empty"](0, dtype=kind, device=device)
     elif len(args) == 1 and isinstance(args[0], Tensor):
         made = args[0].detach()  # type: ignore[attr-defined]
+    elif len(args) == 1 and isinstance(args[0], (storage.TypedStorage, storage.UntypedStorage)):
+        made = storage.storage_tensor(args[0].untyped(), kind)
     elif all(isinstance(a, int) for a in args):
         made = _TORCH["empty"](*args, dtype=kind, device=device)
     elif len(args) == 1 and type(args[0]).__name__ == "Size":

@@ -1,0 +1,340 @@
+"""Settings that programs turn on and off, facts about this build, and plain-number forms of the functions for symbolic sizes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from rushlight._base.lazy import require
+from rushlight._engine.autograd.anomaly import set_detect_anomaly
+from rushlight._surface.methods import TYPE_NAMES
+from rushlight._surface.registry import SPACES
+from rushlight._surface.settings import are_deterministic_algorithms_enabled as _is_deterministic
+from rushlight._surface.settings import is_deterministic_algorithms_warn_only_enabled as _only_warns
+from rushlight._surface.settings import public, use_deterministic_algorithms
+from rushlight._types.device import Device
+from rushlight._types.dtype import BFLOAT16, FLOAT16, DType
+
+__all__ = ["AUTOCAST"]
+
+_TORCH = SPACES["torch"]
+
+
+@public
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Turn the detection of anomalies in backward on or off; see `torch.autograd.set_detect_anomaly`."""
+    set_detect_anomaly(mode, check_nan)
+
+
+# ***** automatic casts: the state that `amp` reads and sets *****
+
+
+class _Autocast:
+    """What is enabled where, with which dtype, and whether casts are kept."""
+
+    def __init__(self) -> None:
+        self.enabled: dict[str, bool] = {}
+        self.dtypes: dict[str, DType] = {"cpu": BFLOAT16, "cuda": FLOAT16, "xpu": FLOAT16, "mps": FLOAT16}
+        self.keeps = True
+
+
+AUTOCAST = _Autocast()
+
+
+def _device_type(device_type: Any) -> str:
+    if not isinstance(device_type, str):
+        raise TypeError(f"expected a device type as str, got {type(device_type).__name__}")
+    return Device(device_type).type
+
+
+@public
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether operators on this type of device cast by themselves; without an argument on CUDA."""
+    return AUTOCAST.enabled.get(_device_type(device_type), False)
+
+
+@public
+def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
+    """Turn automatic casts off.  NotImplementedError for turning them on where there is a device: rushlight does not cast by itself."""
+    if enabled is None:
+        device_type, enabled = "cuda", device_type
+    place = _device_type(device_type)
+    if enabled and place == "cpu":
+        raise NotImplementedError("set_autocast_enabled('cpu', True): rushlight does not cast automatically")
+    AUTOCAST.enabled[place] = bool(enabled)
+
+
+@public
+def get_autocast_dtype(device_type: str) -> DType:
+    """The dtype that automatic casts on this type of device go to."""
+    place = _device_type(device_type)
+    if place not in AUTOCAST.dtypes:
+        raise RuntimeError(f"there are no automatic casts for the device type '{place}'")
+    return AUTOCAST.dtypes[place]
+
+
+@public
+def set_autocast_dtype(device_type: str, dtype: DType) -> None:
+    """Set the dtype that automatic casts on this type of device go to."""
+    if not isinstance(dtype, DType):
+        raise TypeError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    AUTOCAST.dtypes[_device_type(device_type)] = dtype
+
+
+@public
+def is_autocast_cache_enabled() -> bool:
+    """Whether casts of weights are kept while automatic casting is on."""
+    return AUTOCAST.keeps
+
+
+@public
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Whether casts of weights are kept while automatic casting is on."""
+    AUTOCAST.keeps = bool(enabled)
+
+
+@public
+def clear_autocast_cache() -> None:
+    """Nothing: no casts are kept."""
+
+
+def _older_autocast(name: str, place: str) -> None:
+    def getter() -> DType:
+        return get_autocast_dtype(place)  # type: ignore[no-any-return]
+
+    def setter(dtype: DType) -> None:
+        set_autocast_dtype(place, dtype)
+
+    for function, word in ((getter, "get"), (setter, "set")):
+        function.__name__ = f"{word}_autocast_{name}_dtype"
+        function.__doc__ = f"The same as `{word}_autocast_dtype` for '{place}'."
+        public(function)
+
+
+_older_autocast("cpu", "cpu")
+_older_autocast("gpu", "cuda")
+
+
+@public
+def is_autocast_cpu_enabled() -> bool:
+    """The same as `is_autocast_enabled('cpu')`."""
+    return is_autocast_enabled("cpu")  # type: ignore[no-any-return]
+
+
+@public
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """The same as `set_autocast_enabled('cpu', enabled)`."""
+    set_autocast_enabled("cpu", enabled)
+
+
+# ***** determinism, denormals, warnings, threads *****
+
+_DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
+
+
+@public
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """"default" (0), "warn" (1) or "error" (2): other words for `use_deterministic_algorithms`."""
+    if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    if isinstance(debug_mode, str):
+        if debug_mode not in _DEBUG_MODES:
+            raise RuntimeError(f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}")
+        debug_mode = _DEBUG_MODES[debug_mode]
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    use_deterministic_algorithms(debug_mode > 0, warn_only=debug_mode == 1)
+
+
+@public
+def get_deterministic_debug_mode() -> int:
+    """0 where any algorithm may be used, 1 where others than deterministic ones warn, 2 where they raise."""
+    return 0 if not _is_deterministic() else 1 if _only_warns() else 2
+
+
+@public
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether the CPU treats denormal numbers as zero from now on; returns whether that was done.
+
+    False for `True`: kernels run with the processor's standard arithmetic and always keep denormal numbers.
+    """
+    return not mode
+
+
+_WARN_ALWAYS = [False]
+
+
+@public
+def set_warn_always(b: bool, /) -> None:
+    """Whether warnings that appear once by default appear every time; here Python's filters alone decide, and this is remembered."""
+    if not isinstance(b, bool):
+        raise RuntimeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
+    _WARN_ALWAYS[0] = b
+
+
+@public
+def is_warn_always_enabled() -> bool:
+    """What `set_warn_always` was told."""
+    return _WARN_ALWAYS[0]
+
+
+@public
+def init_num_threads() -> None:
+    """Bring the thread pool to the number of threads in force."""
+    pool = require("rushlight._backends.cpu.threads")
+    pool.set_num_threads(pool.get_num_threads())
+
+
+# ***** facts *****
+
+
+@public
+def compiled_with_cxx11_abi() -> bool:
+    """True, as for every PyTorch of these days; there is no C++ here whose interface could differ."""
+    return True
+
+
+# What PyTorch's builds may lack: factorisations, Intel's MKL (the BLAS is NumPy's), OpenMP (the threads are our own), Fourier transforms.
+_TORCH["has_lapack"], _TORCH["has_mkl"], _TORCH["has_openmp"], _TORCH["has_spectral"] = True, False, False, True
+
+
+@public
+def typename(obj: Any, /) -> str:
+    """The full name of an object's type; of a tensor the older one with its dtype (`torch.FloatTensor`)."""
+    from rushlight._engine.tensor import Tensor
+
+    if isinstance(obj, Tensor):
+        return f"torch.{TYPE_NAMES[obj.dtype.name]}Tensor"
+    module = getattr(obj, "__module__", None) or ""
+    name = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    if name is None:
+        kind = type(obj)
+        module, name = kind.__module__, kind.__qualname__
+    module = "torch" if isinstance(obj, DType) else module
+    name = "dtype" if isinstance(obj, DType) else name
+    return name if module in ("", "builtins") else f"{module.replace('rushlight', 'torch', 1)}.{name}"
+
+
+@public
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device's functions: `torch.cpu`, `torch.cuda`; by default the CPU's."""
+    if device is not None and not isinstance(device, (str, Device)):
+        raise RuntimeError(f"Invalid value of device '{device}', expect torch.device, str, or None")
+    place = "cpu" if device is None else Device(device).type
+    try:
+        return require(f"rushlight.{place}")
+    except ModuleNotFoundError:
+        raise RuntimeError(f"Device '{place}' does not have a corresponding module registered as 'torch.{place}'.") from None
+
+
+@public
+def set_default_tensor_type(t: Any) -> None:
+    """The dtype that Python floats get, given as a tensor type (`torch.DoubleTensor`) or its name."""
+    if isinstance(t, str):
+        found = _TORCH.get(t.removeprefix("torch."))
+        if found is None:
+            raise ModuleNotFoundError(f"there is no tensor type {t!r}")
+        t = found
+    dtype = getattr(t, "dtype", None)
+    if not isinstance(dtype, DType):
+        raise TypeError("invalid type object")
+    _TORCH["set_default_dtype"](dtype)
+
+
+# ***** symbolic numbers: shapes are plain ints here *****
+
+
+def _symbolic(name: str, plain: str) -> type:
+    def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(f"rushlight has no symbolic numbers: sizes are plain Python numbers, so use {plain} instead of {name}")
+
+    made = type(name, (), {"__new__": refuse, "__module__": "torch", "__doc__": f"For isinstance: no {plain} of rushlight is symbolic."})
+    _TORCH[name] = made
+    return made
+
+
+_symbolic("SymInt", "int")
+_symbolic("SymFloat", "float")
+_symbolic("SymBool", "bool")
+
+
+@public
+def sym_int(a: Any) -> int:
+    """`a` as an int, cut toward zero."""
+    return int(a)
+
+
+@public
+def sym_float(a: Any) -> float:
+    """`a` as a float."""
+    return float(a)
+
+
+@public
+def sym_not(a: Any) -> bool:
+    """Not `a`."""
+    return not a
+
+
+@public
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """`t` if `b` else `f`, two values of one type."""
+    if not isinstance(b, bool) or type(t) is not type(f):
+        raise AssertionError(f"sym_ite takes a bool and two values of one type, got {type(b).__name__}, {type(t).__name__}, {type(f).__name__}")
+    return t if b else f
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, (int, float)):
+        raise AssertionError(f"expected an int or a float, got {type(value)}")
+    return value
+
+
+def _either(pick: Any, a: Any, b: Any) -> Any:
+    """A float where either is one."""
+    found = pick(_number(a), _number(b))
+    return float(found) if isinstance(a, float) or isinstance(b, float) else found
+
+
+@public
+def sym_max(a: Any, b: Any) -> Any:
+    """The larger of two numbers; a float where either is one."""
+    return _either(max, a, b)
+
+
+@public
+def sym_min(a: Any, b: Any) -> Any:
+    """The smaller of two numbers; a float where either is one."""
+    return _either(min, a, b)
+
+
+@public
+def sym_sum(*args: Any) -> Any:
+    """The sum of numbers, given one by one or as a sequence."""
+    return sum(args[0] if len(args) == 1 and not isinstance(args[0], (int, float)) else args)
+
+
+@public
+def sym_sqrt(a: Any) -> float:
+    """The square root."""
+    return math.sqrt(a)
+
+
+@public
+def sym_fresh_size(expr: Any) -> Any:
+    """The size itself."""
+    return expr
+
+
+@public
+def sym_constrain_range(size: Any, *, min: int | None = None, max: int | None = None) -> None:
+    """RuntimeError unless min <= size <= max."""
+    low, high = -math.inf if min is None else min, math.inf if max is None else max
+    if not low <= size <= high:
+        raise RuntimeError(f"Invalid value range for {size} between [{low}, {high}].")
+
+
+@public
+def sym_constrain_range_for_size(size: Any, *, min: int | None = None, max: int | None = None) -> None:
+    """`sym_constrain_range` for a size, which is not negative."""
+    sym_constrain_range(size, min=0 if min is None else min, max=max)

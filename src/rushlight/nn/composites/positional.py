@@ -1,0 +1,286 @@
+"""Functions of neural networks as the package itself has them (`torch.batch_norm`): positional arguments, reductions as numbers.
+
+Each is a function of `nn.functional`, or a layer's run, in another order of arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight.nn import functional as F
+from rushlight.nn.composites.recurrence import CELLS, run_layers
+
+__all__ = [
+    "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond", "convolution", "cosine_embedding_loss", "ctc_loss",
+    "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm", "kaiser_window",
+    "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "norm_except_dim", "nuclear_norm", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell",
+    "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss", "while_loop",
+]  # fmt: skip
+
+_REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+
+
+def _word(reduction: int) -> str:
+    if reduction not in _REDUCTIONS:
+        raise RuntimeError(f"{reduction} is not a reduction: 0 is none, 1 the mean, 2 the sum")
+    return _REDUCTIONS[reduction]
+
+
+# ***** losses *****
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """See `nn.functional.binary_cross_entropy_with_logits`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)  # type: ignore[no-any-return]
+
+
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+    """See `nn.functional.cosine_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))  # type: ignore[no-any-return]
+
+
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
+) -> Tensor:
+    """See `nn.functional.ctc_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _word(reduction), zero_infinity)  # type: ignore[no-any-return]
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+    """See `nn.functional.hinge_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))  # type: ignore[no-any-return]
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
+    """See `nn.functional.kl_div`; `reduction` is 0 (none), 1 (mean over all elements) or 2 (sum)."""
+    losses = F.kl_div(input, target, reduction="none", log_target=log_target)
+    return losses if _word(reduction) == "none" else getattr(losses, _word(reduction))()  # type: ignore[no-any-return]
+
+
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+    """See `nn.functional.margin_ranking_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))  # type: ignore[no-any-return]
+
+
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
+    """See `nn.functional.poisson_nll_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))  # type: ignore[no-any-return]
+
+
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: int = 1
+) -> Tensor:
+    """See `nn.functional.triplet_margin_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
+    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))  # type: ignore[no-any-return]
+
+
+# ***** normalisation *****
+
+
+def batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
+    momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """See `nn.functional.batch_norm`; there is no cuDNN to enable."""
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)  # type: ignore[no-any-return]
+
+
+def instance_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, use_input_stats: bool,
+    momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """See `nn.functional.instance_norm`; there is no cuDNN to enable."""
+    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)  # type: ignore[no-any-return]
+
+
+def batch_norm_update_stats(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
+) -> tuple[Tensor, Tensor]:
+    """Mean and (biased) variance of each channel (dim 1), which are mixed into the running ones in place, the variance unbiased."""
+    dims = [d for d in range(input.dim()) if d != 1]
+    var, mean = rushlight.var_mean(input, dims, correction=0)
+    if running_mean is not None:
+        running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
+    if running_var is not None:
+        count = input.numel() // input.shape[1]
+        running_var.mul_(1 - momentum).add_(var, alpha=momentum * count / (count - 1))
+    return mean, var
+
+
+# ***** looking up *****
+
+
+def embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    """Rows of `weight`; `padding_idx` -1 is none.  See `nn.functional.embedding`."""
+    row = None if padding_idx < 0 else padding_idx
+    return F.embedding(indices, weight, row, None, 2.0, scale_grad_by_freq, sparse)  # type: ignore[no-any-return]
+
+
+def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Scale the rows of `input` at `indices` whose norm is larger down to `max_norm`, in place."""
+    F.embedding(indices, input, None, max_norm, norm_type)
+    return input
+
+
+_BAG_MODES = {0: "sum", 1: "mean", 2: "max"}
+
+
+def embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """See `nn.functional.embedding_bag`; `mode` is 0 (sum), 1 (mean) or 2 (max).
+
+    Returns the bags, the bag of each index (empty for plain sums), the number of indices that count in each bag (0 for sums), and for "max"
+    the index that each element came from.
+    """
+    if mode not in _BAG_MODES:
+        raise RuntimeError(f"{mode} is not a mode: 0 is the sum, 1 the mean, 2 the maximum")
+    out = F.embedding_bag(
+        indices, weight, offsets, scale_grad_by_freq=scale_grad_by_freq, mode=_BAG_MODES[mode], sparse=sparse, per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset, padding_idx=padding_idx,
+    )  # fmt: skip
+    starts = offsets.tolist()
+    spans = list(zip(starts, starts[1:] if include_last_offset else [*starts[1:], indices.numel()], strict=False))
+    held = indices.reshape(-1).tolist()
+    bags = [[i for i in held[start:end] if i != padding_idx] for start, end in spans]
+    plain = mode == 0 and padding_idx is None
+    places = [] if plain else [bag for bag, (start, end) in enumerate(spans) for _ in range(end - start)]
+    sizes = rushlight.tensor([len(bag) if mode else 0 for bag in bags], dtype=rushlight.int64)
+    largest = sizes
+    if mode == 2:
+        none = rushlight.zeros(weight.size(1), dtype=rushlight.int64)
+        largest = rushlight.stack([rushlight.tensor(bag)[weight.detach()[bag].argmax(0)] if bag else none for bag in bags])
+    return out, rushlight.tensor(places, dtype=rushlight.int64), sizes, largest  # type: ignore[return-value]
+
+
+# ***** convolution *****
+
+
+def convolution(
+    input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.conv1d` to `conv3d`, or with `transposed` their transposes, by the number of dims of `weight`."""
+    dims = weight.dim() - 2
+    if transposed:
+        made: Tensor = getattr(F, f"conv_transpose{dims}d")(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return made
+    return getattr(F, f"conv{dims}d")(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
+
+
+# ***** recurrent layers *****
+
+
+def _grouped(params: Sequence[Tensor], has_biases: bool, projected: bool) -> list[list[Tensor | None]]:
+    """The flat weights as [w_ih, w_hh, b_ih, b_hh, w_hr] for each layer and direction."""
+    step = 2 + 2 * has_biases + projected
+    found = []
+    for start in range(0, len(params), step):
+        part = list(params[start : start + step])
+        biases = part[2:4] if has_biases else [None, None]
+        found.append([*part[:2], *biases, part[-1] if projected else None])
+    return found
+
+
+def _recurrent(mode: str) -> Callable[..., Any]:
+    def run(input: Tensor, second: Any, third: Any, *rest: Any) -> Any:
+        packed = isinstance(rest[0], (list, tuple))  # data, batch_sizes, hx, params, ...
+        if packed:
+            sizes, state, (params, has_biases, num_layers, dropout, train, bidirectional) = second.tolist(), third, rest
+        else:
+            state, params, (has_biases, num_layers, dropout, train, bidirectional, batch_first) = second, third, rest
+            sequence = input.transpose(0, 1) if batch_first else input
+            sizes = [sequence.size(1)] * sequence.size(0)
+            input = sequence.reshape(-1, sequence.size(-1))
+        parts = tuple(state) if mode == "LSTM" else (state,)
+        directions = 2 if bidirectional else 1
+        projected = len(params) == num_layers * directions * (3 + 2 * has_biases)
+        out, last = run_layers(mode, input, sizes, parts, _grouped(params, has_biases, projected), directions, dropout, train)
+        if not packed:
+            out = out.reshape(len(sizes), sizes[0], -1)
+            out = out.transpose(0, 1) if batch_first else out
+        return (out, *last)
+
+    run.__name__ = mode.lower()
+    run.__doc__ = (
+        f"The run of `nn.{mode.split('_')[0]}`: (input, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first), or\n    "
+        "(data, batch_sizes, state, weights, has_biases, num_layers, dropout, train, bidirectional) for packed sequences.\n\n    "
+        "Returns the outputs and the last state."
+    )
+    return run
+
+
+def _cell(mode: str) -> Callable[..., Any]:
+    def step(input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Any:
+        state = CELLS[mode](F.linear(input, w_ih, b_ih), tuple(hx) if mode == "LSTM" else (hx,), w_hh, b_hh, None)
+        return state if mode == "LSTM" else state[0]
+
+    step.__name__ = f"{mode.lower()}_cell"
+    step.__doc__ = f"One step of `nn.{mode.split('_')[0]}Cell` with its weights: the next state."
+    return step
+
+
+lstm, gru, rnn_tanh, rnn_relu = (_recurrent(mode) for mode in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU"))
+lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell = (_cell(mode) for mode in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU"))
+
+# ***** norms *****
+
+
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The square root of the sum of squares over `dim`."""
+    return rushlight.linalg.vector_norm(input, 2, dim, keepdim, out=out)  # type: ignore[no-any-return]
+
+
+def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The sum of the singular values of the matrices in two dims (a matrix's own by default)."""
+    if isinstance(dim, bool):
+        dim, keepdim = None, dim
+    return rushlight.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim, out=out)  # type: ignore[no-any-return]
+
+
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norm over all dims but one, which keeps its place among dims of size 1; over all for `dim` -1."""
+    if dim == -1:
+        return v.norm(pow)  # type: ignore[no-any-return]
+    others = [d for d in range(v.dim()) if d != dim]
+    return rushlight.linalg.vector_norm(v, pow, others, keepdim=True)  # type: ignore[no-any-return]
+
+
+def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Tensor:
+    """The Kaiser window (zeroth-order modified Bessel function); the first `window_length` points of one longer window if periodic."""
+    return rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, **options)  # type: ignore[no-any-return]
+
+
+# ***** control flow *****
+
+
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    """`true_fn(*operands)` where `pred` (a bool, or a tensor with one element) holds, else `false_fn(*operands)`."""
+    if not callable(true_fn) or not callable(false_fn):
+        raise RuntimeError("Expect both branches to be callable.")
+    if not isinstance(pred, (bool, rushlight.Tensor)):
+        raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
+    if isinstance(pred, rushlight.Tensor) and pred.numel() != 1:
+        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
+    return (true_fn if pred else false_fn)(*operands)
+
+
+def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
+    """`carried = body_fn(*carried)` as long as `cond_fn(*carried)` holds; returns what is carried."""
+    if not callable(cond_fn) or not callable(body_fn):
+        raise RuntimeError("Expect cond_fn and body_fn to be callable.")
+    if not isinstance(carried_inputs, (tuple, list)):
+        raise RuntimeError(f"Expect carried_inputs to be tuple, got {type(carried_inputs)}")
+    carried = tuple(carried_inputs)
+    while cond_fn(*carried):
+        found = body_fn(*carried)
+        carried = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    return carried

@@ -1,0 +1,70 @@
+"""Storages, typed and untyped: making, casting, resizing under living tensors, sharing with other processes."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+
+import pytest
+
+import rushlight as torch
+
+
+def test_typed_storages_are_classes_for_isinstance() -> None:
+    s = torch.FloatStorage([1, 2, 3])
+    assert isinstance(s, torch.FloatStorage) and isinstance(s, torch.TypedStorage) and not isinstance(s, torch.LongStorage)
+    assert isinstance(torch.ones(2).storage(), torch.Storage) and torch.LongStorage.dtype is torch.int64 and torch.ones(1).storage_type() is torch.FloatStorage
+    assert (s.tolist(), s.type(), s.pickle_storage_type(), len(s), s.nbytes(), s[1]) == ([1.0, 2.0, 3.0], "torch.FloatStorage", "FloatStorage", 3, 12, 2.0)
+    assert s.long().tolist() == [1, 2, 3] and s.double().dtype is torch.float64 and s.float8_e5m2().tolist() == [1.0, 2.0, 3.0]
+    assert repr(s) == " 1.0\n 2.0\n 3.0\n[torch.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 3]"
+    for made in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s)), s.clone()):
+        assert made.tolist() == s.tolist() and made != s
+    assert s.cpu() == s and torch.FloatTensor(s).tolist() == [1.0, 2.0, 3.0] and torch.zeros(1).set_(s).numel() == 3
+    with pytest.raises(RuntimeError, match="slices are only supported"):
+        s[0:2]
+    s[0:2] = 7
+    assert s.fill_(2).tolist() == [2.0] * 3 and torch.storage.TypedStorage is torch.TypedStorage
+
+
+def test_from_buffer_knows_byte_orders() -> None:
+    assert torch.IntStorage.from_buffer(b"\0\0\0\1", "big").tolist() == [1]
+    assert torch.FloatStorage.from_buffer(b"\0\0\x80?\0\0\0@", "little").tolist() == [1.0, 2.0]
+    assert torch.UntypedStorage([1, 300]).tolist() == [1, 44]
+    with pytest.raises(ValueError, match="are not 1 elements"):
+        torch.ShortStorage.from_buffer(b"\0\0\0", "little")
+    with pytest.raises(TypeError, match="byte_order"):
+        torch.IntStorage.from_buffer(b"\0\0\0\1")
+
+
+def test_a_storage_grows_under_its_tensors() -> None:
+    x = torch.arange(6.0)
+    tail, square = x[2:], x.view(2, 3)
+    storage = x.untyped_storage()
+    version = x._version
+    storage.resize_(64)
+    assert x.untyped_storage() == tail.untyped_storage() == square.untyped_storage() and storage.nbytes() == 64
+    tail[0] = 9.0
+    assert x.tolist() == [0.0, 1.0, 9.0, 3.0, 4.0, 5.0] and square[0, 2].item() == 9.0 and x._version == version + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_shared_memory_is_seen_by_other_processes() -> None:
+    x = torch.arange(4.0)
+    view = x[1:]
+    assert not x.is_shared() and x.share_memory_() is x and x.is_shared() and view.is_shared() and view.untyped_storage().is_shared()
+    child = os.fork()
+    if not child:
+        view[0] = 77.0
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert x.tolist() == [0.0, 77.0, 2.0, 3.0]
+    assert not torch.zeros(0).share_memory_().is_shared() and pickle.loads(pickle.dumps(x)).tolist() == x.tolist()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_shared_memory_leaves_nothing_behind() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        torch.ones(100).share_memory_()
+    assert len(os.listdir("/proc/self/fd")) == before
