@@ -5,9 +5,8 @@ Importing this package teaches the kinds in `_engine/sparse.py` what every opera
 
 from __future__ import annotations
 
-from typing import Any
-
 from rushlight.sparse import members, moving, pointwise, products, reductions
+from rushlight.sparse.checking import as_sparse_gradcheck
 from rushlight.sparse.construct import check_sparse_tensor_invariants
 from rushlight.sparse.products import addmm, mm, sampled_addmm
 from rushlight.sparse.reductions import log_softmax, softmax, spdiags, spsolve, sum
@@ -26,9 +25,3 @@ __all__ = [
 _LOADED = (members, moving, pointwise, products, reductions)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "as_sparse_gradcheck":  # gradcheck needs NumPy
-        from rushlight.sparse.checking import as_sparse_gradcheck
-
-        return as_sparse_gradcheck
-    raise AttributeError(f"rushlight.sparse has no {name!r} yet")

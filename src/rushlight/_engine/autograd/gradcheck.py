@@ -14,9 +14,13 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.autograd.api import grad
 from rushlight._engine.modes import enable_grad, no_grad
+from rushlight._engine.sparse import SparseKind
 from rushlight._engine.tensor import Tensor
 
-__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+__all__ = ["STAND_INS", "GradcheckError", "gradcheck", "gradgradcheck"]
+
+# How a function of sparse tensors becomes one of strided tensors: `rushlight.sparse` adds it, without which there are none.
+STAND_INS: list[Callable[..., Any]] = []
 
 
 class GradcheckError(RuntimeError):
@@ -141,8 +145,11 @@ def gradcheck(
     """
     if check_forward_ad or check_batched_grad or check_batched_forward_grad:
         raise NotImplementedError("rushlight has no forward-mode or batched check in gradcheck yet")
+    given = _tuple(inputs)
+    if STAND_INS and any(isinstance(x, SparseKind) for x in given):
+        func, given = STAND_INS[0](func, given, bool(masked))
     try:
-        _check(func, _tuple(inputs), eps, atol, rtol, nondet_tol, check_grad_dtypes)
+        _check(func, given, eps, atol, rtol, nondet_tol, check_grad_dtypes)
     except GradcheckError:
         if raise_exception:
             raise
