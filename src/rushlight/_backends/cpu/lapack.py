@@ -292,7 +292,7 @@ def _ask(layout: _Layout, address: int) -> list[int]:
 
     if not layout.asked:
         return []
-    held = (ctypes.c_int64 * native.SLOTS)(*layout.fixed)
+    held = (ctypes.c_int64 * (layout.space // 8))(*layout.fixed)  # all of it: some routines write more than the answer
     base = ctypes.addressof(held)
     args = [ctypes.c_void_p(base + at if at >= 0 else -at) for at in _arguments(layout)]
     ctypes.CFUNCTYPE(None)(address)(*args)
