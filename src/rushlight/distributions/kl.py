@@ -132,6 +132,9 @@ def _bernoulli(p: Any, q: Any) -> Any:
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Any, q: Any) -> Any:
+    # with more trials in q the binomial coefficients do not cancel, and there is no closed form
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     each = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     total = p.total_count * each
     return total.masked_fill(p.total_count > q.total_count, math.inf)
@@ -405,7 +408,7 @@ _PAIRS: dict[type, tuple[tuple[type, ...], tuple[type, ...], tuple[type, ...]]] 
     Gumbel: ((), (Normal,), (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
     Laplace: ((), (Normal,), (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
     Normal: ((), (Gumbel, Laplace), (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
-    Pareto: ((), (Exponential, Gamma, Normal), (Beta, ContinuousBernoulli, Uniform)),
+    Pareto: ((), (), (Beta, ContinuousBernoulli, Uniform)),  # and see `_heavy_tailed`
     Poisson: ((), (), (Bernoulli, Binomial)),
     Uniform: ((Beta, ContinuousBernoulli, Exponential, Gamma, Pareto), (Gumbel, Normal), ()),
 }
@@ -427,6 +430,20 @@ def _compared(cross: Callable[[Any, Any], Any]) -> Divergence:
     return divergence
 
 
+def _heavy_tailed(cross: Callable[[Any, Any], Any], moments: int) -> Divergence:
+    """The same of a Pareto p, infinite where p lacks one of the moments that q needs.
+
+    In these places p is replaced by one that has it, so that infinities do not become NaN in the gradients.
+    """
+
+    def divergence(p: Any, q: Any) -> Any:
+        lacks = p.alpha <= moments
+        tame = Pareto(p.scale, p.alpha.masked_fill(lacks, moments + 1), validate_args=False)
+        return rushlight.where(lacks, math.inf, -tame.entropy() - cross(tame, q))
+
+    return divergence
+
+
 def _infinite(p: Any, q: Any) -> Any:
     return rushlight.full_like(p.mean, math.inf)
 
@@ -439,6 +456,8 @@ def _register_pairs() -> None:
             register_kl(p, q)(_divergence(_CROSS[q]))
         for q in never:
             register_kl(p, q)(_infinite)
+    for q, moments in ((Exponential, 1), (Gamma, 1), (Normal, 2)):
+        register_kl(Pareto, q)(_heavy_tailed(_CROSS[q], moments))
 
 
 _register_pairs()

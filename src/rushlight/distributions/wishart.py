@@ -131,6 +131,8 @@ class Wishart(ByMatrix, ExponentialFamily):
     def rsample(self, sample_shape: Any = Size(), max_try_correction: int | None = None) -> Any:
         """Draws; singular ones (roundings, for low `df`) are drawn again up to `max_try_correction` times, and a warning is given."""
         sample_shape = Size(sample_shape)
+        # PyTorch draws once more than it uses: the second draws are the ones that it returns for a seed.
+        self._bartlett_sampling(sample_shape)
         sample = self._bartlett_sampling(sample_shape)
         singular = self._is_singular(sample)
         if not singular.any():
