@@ -14,6 +14,7 @@ from rushlight.optim.radam import RAdam as RAdam
 from rushlight.optim.rmsprop import RMSprop as RMSprop
 from rushlight.optim.rprop import Rprop as Rprop
 from rushlight.optim.sgd import SGD as SGD
+from rushlight.optim.sparse_adam import SparseAdam as SparseAdam
 from rushlight.optim import lr_scheduler as lr_scheduler
 from rushlight.optim import optimizer as optimizer
 from rushlight.optim import swa_utils as swa_utils

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import enum
 import importlib
 import inspect
 import pkgutil
@@ -37,9 +38,7 @@ HEADER = '"""Written by `python -m rushlight stubs` from the operator table and 
 TYPING = """
 from builtins import bool as _bool, complex as _complex, float as _float, int as _int, str as _str
 from types import EllipsisType as _EllipsisType
-from typing import Any as _Any, SupportsIndex as _SupportsIndex, TypeAlias as _TypeAlias, Union as _Union
-
-from numpy import ndarray as _ndarray
+from typing import Any as _Any, Protocol as _Protocol, SupportsIndex as _SupportsIndex, TypeAlias as _TypeAlias, Union as _Union
 
 from rushlight._engine.tensor import Tensor as _Tensor
 from rushlight._types.device import Device as _Device
@@ -47,7 +46,11 @@ from rushlight._types.device import Device as _Device
 Number: _TypeAlias = _Union[_int, _float, _bool]
 Scalar: _TypeAlias = _Union[_int, _float, _bool, _complex]
 DeviceLike: _TypeAlias = _Union[_Device, _str, _int, None]
-Index: _TypeAlias = _Union[_SupportsIndex, None, slice, _EllipsisType, _Tensor, _ndarray, list[_Any], tuple[_Any, ...], range]
+
+class Array(_Protocol):
+    def __array__(self, *args: _Any, **kwargs: _Any) -> _Any: ...
+
+Index: _TypeAlias = _Union[_SupportsIndex, None, slice, _EllipsisType, _Tensor, Array, list[_Any], tuple[_Any, ...], range]
 """
 
 
@@ -115,7 +118,7 @@ def _entry(module: ModuleType, name: str, value: Any, space: Any, names: Names) 
     if isinstance(value, ModuleType):
         parent, _, last = value.__name__.rpartition(".")
         return [f"from {parent} import {last} as {name}"]
-    if name in space and space[name] is value and not isinstance(value, type):
+    if name in space and space[name] is value and inspect.isfunction(value):
         return function_lines(name, value, names)
     if not isinstance(value, type) and not inspect.isroutine(value) and not callable(value):
         return [f"{name}: {value_type(value, names)}"]
@@ -177,6 +180,9 @@ def _made_class(name: str, value: type, names: Names) -> list[str]:
     fields = getattr(value, "__match_args__", ())
     if fields and issubclass(value, tuple):
         return _named_tuple(name, fields, names)
+    if issubclass(value, enum.Enum):
+        members = [f"    {member} = {value[member].value!r}" for member in value.__members__]
+        return [f"class {name}({names.use('enum', 'Enum')}):", *(members or ["    ..."])]
     for base in value.__mro__[1:]:
         home = home_of(base, base.__name__) or (("builtins", base.__name__) if base.__module__ == "builtins" and base is not object else None)
         if home is not None:
@@ -270,6 +276,11 @@ def _is_private(name: str) -> bool:
 
 
 def _member(name: str, value: Any, names: Names) -> list[str]:
+    if isinstance(value, LazyMethod) and row_of(value) is None:  # not from the table: what it will become says its own forms
+        try:
+            value = value.make(value.argument)
+        except (AttributeError, KeyError):  # announced, and not there yet
+            return []
     if isinstance(value, property):
         return _property(name, value, names)
     if isinstance(value, (classmethod, staticmethod)):
@@ -278,11 +289,6 @@ def _member(name: str, value: Any, names: Names) -> list[str]:
         forms = python_forms(value.__func__, names)
         rest = [Form([*first, *[p for p in f.parameters if p.name != "cls" or not first]], f.result) for f in forms]
         return [f"@{kind}", *render(name, rest, names)]
-    if isinstance(value, LazyMethod) and row_of(value) is None:  # not from the table: what it will become says its own forms
-        try:
-            value = value.make(value.argument)
-        except (AttributeError, KeyError):  # announced, and not there yet
-            return []
     if not callable(value) and not isinstance(value, LazyMethod):
         return [f"{name}: {value_type(value, names)}"]
     note = "  # type: ignore[override]" if name in _UNLIKE_OBJECT else ""
