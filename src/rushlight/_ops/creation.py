@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from rushlight._ops.bodies import number_value
+from rushlight._ops.bodies import HALF, number_value, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT64, DType
 
 __all__: list[str] = []
 
@@ -27,51 +28,89 @@ def arange_core(start: Any, step: Any, length: int, dtype: DType) -> Any:
     return build.convert(steps + number_value(start, wide), dtype)
 
 
+def _fused(first: Any, step: Any, at: Any) -> Any:
+    """first + step * at in float64, rounded once: the step is split so that the products are exact."""
+    bits = prim.bitcast(step, dtype=INT64)
+    high = prim.bitcast(prim.bitwise_and(bits, build.full_like(bits, -(1 << 27))), dtype=FLOAT64)
+    part = high * at
+    total = first + part
+    gone = total - first
+    return total + ((first - (total - gone)) + (part - gone) + (step - high) * at)
+
+
+def _between(first: Any, last: Any, steps: int, combine: Callable[[Any, Any, Any], Any], dtype: DType) -> Any:
+    """`steps` places counted from both ends toward the middle, so that the ends are exact and the halves mirror each other.
+
+    first and last are values of shape (); `combine(end, step, how many steps)` makes a place.
+    """
+    shape = (steps,)
+    step = (last - first) / float(steps - 1)
+    first, last, step = (build.broadcast_to(v, shape) for v in (first, last, step))
+    at = _index(shape, 0, INT64)
+    left, right = (_counted(n, dtype) for n in (at, (steps - 1) - at))
+    return build.select(at < steps // 2, combine(first, step, left), combine(last, -step, right))
+
+
+def _counted(number: Any, dtype: DType) -> Any:
+    return build.complex_(build.convert(number, dtype.to_real())) if dtype.is_complex else build.convert(number, dtype)
+
+
 def _line(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """From both ends toward the middle, in `dtype`: the ends are exact and the halves mirror each other."""
-    wide = dtype if dtype in (FLOAT32, FLOAT64) else COMPLEX128 if dtype.is_complex else FLOAT32
-    first, last = number_value(start, wide), number_value(end, wide)
+    """Numbers at equal distances, to the bit those of PyTorch: products and sums are rounded together, but one by one in half types."""
+    first, last = number_value(start, dtype), number_value(end, dtype)
     if steps == 1:
         return build.broadcast_to(first, (1,))
-    at = _index((steps,), 0, wide if not wide.is_complex else FLOAT64)
-    index = build.complex_(at) if wide.is_complex else at
-    step = (last - first) / float(steps - 1)
-    shape = (steps,)
-    first, last, step = (build.broadcast_to(v, shape) for v in (first, last, step))
-    low = _index(shape, 0, INT64) < steps // 2
-    return build.select(low, first + step * index, last - step * (float(steps - 1) - index))
+    if dtype in HALF:
+        return _half_line(wide(first), wide(last), steps, dtype)
+    if dtype.is_complex:
+        return _between(first, last, steps, lambda end, step, n: end + step * n, dtype)
+    if dtype is FLOAT32:
+        step = (last - first) / float(steps - 1)
+        at = _index((steps,), 0, INT64)
+        first, last, step = (build.broadcast_to(build.convert(v, FLOAT64), (steps,)) for v in (first, last, step))
+        left, right = (build.convert(n, FLOAT64) for n in (at, (steps - 1) - at))
+        return build.convert(build.select(at < steps // 2, first + step * left, last - step * right), FLOAT32)
+    return _between(first, last, steps, _fused, FLOAT64)
+
+
+def _half_line(first: Any, last: Any, steps: int, dtype: DType) -> Any:
+    """Ends in float32; every step of the computation is rounded to the half type."""
+
+    def rounded(v: Any) -> Any:
+        return build.convert(build.convert(v, dtype), FLOAT32)
+
+    gap = rounded(rounded(last - first) / rounded(build.full((), float(steps - 1), FLOAT32)))
+    at = _index((steps,), 0, INT64)
+    up, down = (rounded(rounded(build.convert(n, FLOAT32)) * gap) for n in (at, (steps - 1) - at))
+    return build.convert(build.select(at < steps // 2, up + first, last - down), dtype)
 
 
 @operator("linspace_core(Scalar start, Scalar end, int steps, dtype dtype) -> Tensor", **CORE)
 def linspace_core(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """start + i * (end - start) / (steps - 1): `steps` numbers at equal distances."""
+    """`steps` numbers from start to end at equal distances; for integers the ends and then all places are cut toward 0."""
     if steps == 0:
         return build.full((0,), 0, dtype)
     if dtype.is_integer:
-        return _whole_line(start, end, steps, dtype)
-    return build.convert(_line(start, end, steps, dtype), dtype)
+        return build.convert(_exponents(start, end, steps, dtype), dtype)
+    return _line(start, end, steps, dtype)
 
 
-def _whole_line(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """Whole numbers: ends cut toward 0 first, then what lies between."""
-    first, last = (build.convert(number_value(v, INT64), FLOAT64) for v in (start, end))
+def _exponents(start: Any, end: Any, steps: int, dtype: DType) -> Any:
+    """Places between ends that are rounded to `dtype`, in float64."""
+    first, last = (build.convert(number_value(v, dtype), FLOAT64) for v in (start, end))
     if steps == 1:
-        return build.convert(build.broadcast_to(first, (1,)), dtype)
-    shape = (steps,)
-    step = build.convert(build.convert((last - first) / float(steps - 1), FLOAT32), FLOAT64)
-    first, last, step = (build.broadcast_to(v, shape) for v in (first, last, step))
-    at = _index(shape, 0, FLOAT64)
-    low = _index(shape, 0, INT64) < steps // 2
-    return build.convert(prim.trunc(build.select(low, first + step * at, last - step * (float(steps - 1) - at))), dtype)
+        return build.broadcast_to(first, (1,))
+    held = dtype if dtype in HALF else FLOAT64  # half types keep the step in their own precision
+    return _between(first, last, steps, lambda end, step, n: end + build.convert(build.convert(step, held), FLOAT64) * n, FLOAT64)
 
 
-@operator("logspace_core(Scalar start, Scalar end, int steps, float base, dtype dtype) -> Tensor", **CORE)
-def logspace_core(start: Any, end: Any, steps: int, base: float, dtype: DType) -> Any:
-    """base ^ (start + i * (end - start) / (steps - 1)): `steps` numbers."""
+@operator("logspace_core(Scalar start, Scalar end, int steps, Scalar base, dtype dtype) -> Tensor", **CORE)
+def logspace_core(start: Any, end: Any, steps: int, base: Any, dtype: DType) -> Any:
+    """base to the power of `steps` numbers from start to end."""
     if steps == 0:
         return build.full((0,), 0, dtype)
-    line = _line(start, end, steps, FLOAT64 if dtype.is_integer else dtype)
-    return build.convert(prim.pow(build.full_like(line, base), line), dtype)
+    line = _line(start, end, steps, dtype) if dtype.is_complex else _exponents(start, end, steps, dtype)
+    return build.convert(prim.pow(build.broadcast_to(number_value(base, line.dtype), line.shape), line), dtype)
 
 
 @operator("eye_core(int n, int m, dtype dtype) -> Tensor", **CORE)
@@ -83,26 +122,42 @@ def eye_core(n: int, m: int, dtype: DType) -> Any:
 
 @operator("tril_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def tril_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """(i, j) with j - i <= offset: rows and columns of the places on and below a diagonal, as a (2, n) tensor."""
-    counts = [min(max(i + offset + 1, 0), col) for i in range(row)]
-    return _places([(i, 0, n) for i, n in enumerate(counts)], dtype)
+    """Rows and columns of the places on and below a diagonal."""
+    return _places(row, col, [0] * row, [min(max(i + offset + 1, 0), col) for i in range(row)], dtype)
 
 
 @operator("triu_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def triu_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """(i, j) with j - i >= offset: rows and columns of the places on and above a diagonal, as a (2, n) tensor."""
-    starts = [min(max(i + offset, 0), col) for i in range(row)]
-    return _places([(i, start, col - start) for i, start in enumerate(starts)], dtype)
+    """Rows and columns of the places on and above a diagonal."""
+    return _places(row, col, [min(max(i + offset, 0), col) for i in range(row)], [col] * row, dtype)
 
 
-def _places(runs: list[tuple[int, int, int]], dtype: DType) -> Any:
-    """(row, first column, how many) as two rows of indices."""
-    runs = [run for run in runs if run[2]]
-    if not runs:
+def _places(row: int, col: int, starts: list[int], stops: list[int], dtype: DType) -> Any:
+    """The places start..stop of each row, as two rows of indices.
+
+    Starts and stops change by at most one from row to row, between 0 and `col`: both are functions of the row that are worked out in
+    the graph, so that its size does not grow with the number of rows.
+    """
+    total = sum(stop - start for start, stop in zip(starts, stops, strict=True))
+    if not total:
         return build.full((2, 0), 0, dtype)
-    rows = [build.full((1, n), i, INT64) for i, _, n in runs]
-    columns = [_index((1, n), 1, INT64) + start for _, start, n in runs]
-    return build.convert(prim.cat(prim.cat(*rows, dim=1), prim.cat(*columns, dim=1), dim=0), dtype)
+    start, stop = (_ramp_of(numbers, col) for numbers in (starts, stops))
+    ends = prim.cumsum(stop - start, dim=0, reverse=False)
+    marks = prim.scatter(build.full((total + 1,), 0, INT64), ends, build.full((row,), 1, INT64), dim=0, reduce="add")
+    rows = prim.slice(prim.cumsum(marks, dim=0, reverse=False), starts=(0,), stops=(total,), steps=(1,))
+    columns = _index((total,), 0, INT64) - prim.index(ends - stop, rows)
+    return build.convert(prim.cat(*(build.reshape(v, (1, total)) for v in (rows, columns)), dim=0), dtype)
+
+
+def _ramp_of(numbers: list[int], top: int) -> Any:
+    """Numbers that rise by one from row to row as far as 0 and `top` allow, or stay."""
+    count = len(numbers)
+    at = _index((count,), 0, INT64)
+    if numbers[0] == numbers[-1]:
+        return build.full((count,), numbers[0], INT64)
+    first = next(i for i in range(count) if numbers[i] != numbers[0])  # the ramp begins one row before
+    line = at + (numbers[first] - first)
+    return build.select(line < numbers[0], numbers[0], build.select(line > top, top, line))
 
 
 # ***** windows for signals: cosines over a period *****

@@ -11,10 +11,11 @@ from rushlight._engine.creation import as_shape, finish, generate, like_strides,
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
-from rushlight._prims import build, prim
+from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPARSE_FACTORIES, composite
-from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, DType
+from rushlight._types.dtype import BOOL, INT32, INT64, DType
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.promotion import default_dtype, number_dtype
 from rushlight._types.spec import Spec
@@ -32,6 +33,10 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, bool, Any]:
     for ignored in ("pin_memory", "names", "generator"):
         if kwargs.pop(ignored, None):
             raise NotImplementedError(f"rushlight has no argument '{ignored}' of {name} yet")
+    if dtype is not None and not isinstance(dtype, DType):
+        dtype = creation.python_dtype(dtype)
+    if out is not None and dtype not in (None, out.dtype):
+        raise RuntimeError(f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})")
     return dtype, device, requires_grad, out
 
 
@@ -251,49 +256,72 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
     if end is None:
         raise TypeError('arange() missing 1 required argument: "end"')
     dtype = dtype or (out.dtype if out is not None else _range_dtype((start, end, step)))
+    if any(isinstance(v, complex) for v in (start, end, step)):
+        raise RuntimeError("value cannot be converted to type double without overflow")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if not all(map(math.isfinite, (start, end))):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    if dtype.is_integer and not all(isinstance(v, int) for v in (start, end, step)):
-        start, end, step = (int(v) for v in (start, end, step))  # PyTorch truncates bounds to the dtype first
+    if dtype is BOOL or dtype.is_complex:
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{CPP_NAME[dtype.name]}'")
+    count = _range_count(start, end, step, dtype)
+    spec = spec_for((count,), dtype, device)
+    cast = int if dtype.is_integer else float
+    return _into(out, finish(_row("arange_core", spec, (cast(start), cast(step)), count), requires_grad))
+
+
+def _range_count(start: Any, end: Any, step: Any, dtype: DType) -> int:
+    """How many numbers there are: bounds of int64 are cut to integers before they are counted, those of narrower ones after."""
+    if dtype is INT64 or all(isinstance(v, int) for v in (start, end, step)):
+        start, end, step = int(start), int(end), int(step)
         if step == 0:
-            raise RuntimeError("step must be nonzero")
-    exact = all(isinstance(v, int) for v in (start, end, step))
-    count = max(0, -((start - end) // step) if exact else math.ceil((end - start) / step))
-    spec = spec_for((int(count),), dtype, device)
-    return _into(out, finish(_ramp(spec, start, step), requires_grad))
+            raise ValueError("step must be nonzero")
+        count = max(0, -((start - end) // step))
+    else:
+        count = max(0, math.ceil((end - start) / step))
+    if count >= 1 << 63:
+        raise RuntimeError("invalid size, possible overflow?")
+    return count
 
 
-def _ramp(spec: Spec, start: Any, step: Any) -> Tensor:
-    """start + i * step, computed in int64 or float64 as PyTorch accumulates."""
-    wide = INT64 if spec.dtype.is_integer or spec.dtype is BOOL else FLOAT64
-    shape = tuple(spec.shape)
-    cast = int if wide is INT64 else float
-
-    def body(first: Any, by: Any) -> Any:
-        places = build.convert(prim.iota(shape=shape, dim=0, dtype=INT64), wide)
-        return build.convert(places * build.convert(by, wide) + build.convert(first, wide), spec.dtype)
-
-    return generate(body, spec, "ramp", (cast(start), cast(step)))
+def _row(name: str, spec: Spec, numbers: tuple[Any, ...], *rest: Any) -> Tensor:
+    """A fresh tensor from a row of the table that takes numbers, further arguments that are part of its code, and a dtype."""
+    row = OPERATORS[name]
+    return generate(lambda *values: row(*values, *rest, spec.dtype), spec, (name, *rest), numbers)
 
 
 @composite("linspace")
 @forms("(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, *, **options: Factory) -> Tensor")
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """`steps` values evenly from start to end, both included; the second half is counted from the end, as PyTorch does."""
-    dtype, device, requires_grad, out = _options(kwargs, "linspace")
-    _reject(kwargs, "linspace")
-    start, end = _plain(start), _plain(end)
-    complex_ = isinstance(start, complex) or isinstance(end, complex)
-    dtype = dtype or (out.dtype if out is not None else COMPLEX128 if complex_ and default_dtype() is FLOAT64 else default_dtype())
-    steps = _steps(steps, "linspace")
-    spec = spec_for((steps,), dtype, device)
-    if complex_ or spec.dtype.is_complex:
-        raise NotImplementedError("rushlight has no complex 'linspace' yet")
-    return _into(out, finish(_spaced(spec, start, end, steps), requires_grad))
+    spec, ends, (requires_grad, out) = _spaced("linspace", start, end, steps, kwargs)
+    return _into(out, finish(_row("linspace_core", spec, ends, spec.shape[0]), requires_grad))
+
+
+def _spaced(name: str, start: Any, end: Any, steps: Any, kwargs: dict[str, Any]) -> tuple[Spec, tuple[Any, ...], tuple[bool, Any]]:
+    """(spec of the result, both ends, (requires_grad, out)) of `linspace` and `logspace`."""
+    dtype, device, requires_grad, out = _options(kwargs, name)
+    _reject(kwargs, name)
+    shapes = [tuple(v.shape) if isinstance(v, Tensor) else () for v in (start, end)]
+    if any(shapes):
+        raise RuntimeError(
+            f"{name} only supports 0-dimensional start and end tensors, but got start with {len(shapes[0])} dimension(s) and end with "
+            f"{len(shapes[1])} dimension(s)."
+        )
+    ends = (_plain(start), _plain(end))
+    steps = _steps(steps, name)
+    in_complex = any(isinstance(v, complex) for v in ends)
+    wanted = dtype or (out.dtype if out is not None else None)
+    if wanted is None:
+        wanted = default_dtype().to_complex() if in_complex else default_dtype()
+    elif in_complex and not wanted.is_complex:
+        raise RuntimeError(f"torch.{name}(): inferred dtype {default_dtype().to_complex()} can't be safely cast to passed dtype {wanted}")
+    if wanted is BOOL:
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for 'Bool'")
+    cast = complex if wanted.is_complex else int if wanted.is_integer else float
+    return spec_for((steps,), wanted, device), tuple(cast(v) for v in ends), (requires_grad, out)
 
 
 def _steps(steps: Any, name: str) -> int:
@@ -304,33 +332,16 @@ def _steps(steps: Any, name: str) -> int:
     return int(steps)
 
 
-def _spaced(spec: Spec, start: Any, end: Any, steps: int) -> Tensor:
-    dtype = spec.dtype if spec.dtype.is_floating_point and spec.dtype.itemsize >= 4 else FLOAT64
-    width = max(steps - 1, 1)
-
-    def body(first: Any, last: Any) -> Any:
-        first, last = build.convert(first, dtype), build.convert(last, dtype)
-        step = (last - first) / float(width)
-        place = prim.iota(shape=(steps,), dim=0, dtype=INT64)
-        up = build.convert(place, dtype) * step + first
-        down = last - build.convert((steps - 1) - place, dtype) * step
-        return build.convert(build.select(place < steps // 2, up, down) if steps > 1 else up, spec.dtype)
-
-    return generate(body, spec, ("linspace", steps), (float(start), float(end)))
-
-
 @composite("logspace")
 @forms(
     "(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, base: float = 10.0, *, **options: Factory) -> Tensor",
 )
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """`base ** linspace(start, end, steps)`."""
-    dtype, device, requires_grad, out = _options(kwargs, "logspace")
-    _reject(kwargs, "logspace")
-    steps = _steps(steps, "logspace")
-    spec = spec_for((steps,), dtype or (out.dtype if out is not None else None), device)
-    exponents = _spaced(Spec.of(FLOAT64, spec.device, (steps,)), _plain(start), _plain(end), steps)
-    return _into(out, finish((float(base) ** exponents).to(spec.dtype), requires_grad))  # type: ignore[operator]
+    spec, ends, (requires_grad, out) = _spaced("logspace", start, end, steps, kwargs)
+    row, count, dtype = OPERATORS["logspace_core"], spec.shape[0], spec.dtype
+    made = generate(lambda first, last, b: row(first, last, count, b, dtype), spec, ("logspace_core", count), (*ends, float(base)))
+    return _into(out, finish(made, requires_grad))
 
 
 @composite("range")
@@ -357,26 +368,26 @@ def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
     if rows < 0 or columns < 0:
         raise RuntimeError(f"n must be greater or equal to 0, got {min(rows, columns)}")
     spec = spec_for((rows, columns), dtype or (out.dtype if out is not None else None), device)
-
-    def body() -> Any:
-        place = [prim.iota(shape=(rows, columns), dim=d, dtype=INT64) for d in (0, 1)]
-        return build.convert(build.binary("eq", place[0], place[1]), spec.dtype)
-
-    return _into(out, finish(generate(body, spec, "eye"), requires_grad))
+    return _into(out, finish(_row("eye_core", spec, (), rows, columns), requires_grad))
 
 
-def _triangle(name: str, keep: Callable[[int, int, int], bool]) -> None:
+def _triangle(name: str) -> None:
     def factory(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None) -> Tensor:
-        places = [(i, j) for i in range(row) for j in range(col) if keep(i, j, offset)]
-        data = [[p[0] for p in places], [p[1] for p in places]]
-        return creation.tensor(data, dtype=dtype or INT64, device=device)
+        for word, size in (("row", row), ("col", col)):
+            if size < 0:
+                raise RuntimeError(f"{word} must be non-negative, got {size}")
+        dtype = dtype or INT64
+        if dtype not in (INT32, INT64):
+            raise NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME[dtype.name]}'")
+        kept = sum(min(max(i + offset + 1, 0), col) if name == "tril_indices" else col - min(max(i + offset, 0), col) for i in range(row))
+        return _row(f"{name}_core", spec_for((2, kept), dtype, device), (), row, col, offset)
 
     factory.__doc__ = f"Row and column numbers of the {name[:4]} part of a `row` by `col` matrix, as a (2, n) tensor."
     composite(name)(factory)
 
 
-_triangle("tril_indices", lambda i, j, k: j - i <= k)
-_triangle("triu_indices", lambda i, j, k: j - i >= k)
+_triangle("tril_indices")
+_triangle("triu_indices")
 
 
 @composite("scalar_tensor")

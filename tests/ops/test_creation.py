@@ -1,0 +1,53 @@
+"""Ranges and index matrices: to the bit as PyTorch makes them, and beside NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+
+
+def bits(x: Any) -> Any:
+    return (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
+
+
+def test_triangles_beside_numpy() -> None:
+    for rows, columns in ((3, 5), (5, 3), (1, 4), (0, 2)):
+        for offset in (-6, -2, 0, 1, 6):
+            np.testing.assert_array_equal(rl.tril_indices(rows, columns, offset).numpy(), np.stack(np.tril_indices(rows, offset, columns)))
+            np.testing.assert_array_equal(rl.triu_indices(rows, columns, offset).numpy(), np.stack(np.triu_indices(rows, offset, columns)))
+    with pytest.raises(NotImplementedError, match="tril_indices"):
+        rl.tril_indices(2, 2, dtype=rl.float32)
+
+
+def test_refused_ranges() -> None:
+    with pytest.raises(RuntimeError, match="nonzero"):
+        rl.arange(0, 1, 0)
+    with pytest.raises(ValueError, match="nonzero"):
+        rl.arange(0, 3, 0.5, dtype=rl.int64)
+    with pytest.raises(RuntimeError, match="can't be safely cast"):
+        rl.linspace(0, 1j, 3, dtype=rl.float32)
+    with pytest.raises(NotImplementedError, match="arange_cpu"):
+        rl.arange(3, dtype=rl.complex64)
+    with pytest.raises(RuntimeError, match="0-dimensional"):
+        rl.linspace(rl.tensor(0.0), rl.tensor([1.0]), 3)
+    with pytest.raises(RuntimeError, match="does not match dtype of out"):
+        rl.linspace(0, 1, 3, dtype=rl.float32, out=rl.empty(3, dtype=rl.float64))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16", "int32", "uint8"])
+def test_to_the_bit(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    for start, end, steps in ((0.0, 1.0, 50), (0.1, 17.0, 7), (50.0, 2.5, 33), (3.3, 9.0, 1), (1.0, 2.0, 0), (3.0, 200.0, 101)):
+        expected = torch.linspace(start, end, steps, dtype=getattr(torch, name))
+        np.testing.assert_array_equal(bits(rl.linspace(start, end, steps, dtype=getattr(rl, name))), bits(expected))
+    for arguments in ((5,), (2.5,), (1, 3, 0.8), (0, 5.5, 2), (10, 0, -3)):
+        expected = torch.arange(*arguments, dtype=getattr(torch, name))
+        np.testing.assert_array_equal(bits(rl.arange(*arguments, dtype=getattr(rl, name))), bits(expected))
+    tolerance = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 1e-14}.get(name, 4e-7)
+    expected = torch.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(torch, name))
+    np.testing.assert_allclose(bits(rl.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(rl, name))), bits(expected), rtol=tolerance)
