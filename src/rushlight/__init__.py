@@ -53,7 +53,7 @@ _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
     "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
-    "signal", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
+    "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
@@ -73,6 +73,12 @@ _FROM_PAGES = {
     **dict.fromkeys((
         "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "FatalError", "OutOfMemoryError", "Stream", "Tag",
     ), "_surface.dispatch"),
+    **dict.fromkeys((
+        "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",
+        "per_channel_affine_float_qparams", "per_channel_symmetric", "per_tensor_affine", "per_tensor_symmetric", "q_per_channel_axis",
+        "q_per_channel_scales", "q_per_channel_zero_points", "q_scale", "q_zero_point", "qscheme", "quantize_per_channel", "quantize_per_tensor",
+        "quantize_per_tensor_dynamic",
+    ), "_surface.quantized"),
     **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
                      "sparse_compressed_tensor"), "sparse.construct"),
     **dict.fromkeys(("smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),

@@ -40,6 +40,8 @@ def _differentiable(values: Sequence[Any]) -> list[Tensor]:
 
 
 def _array(x: Tensor) -> Any:
+    if isinstance(x, SparseKind):  # the gradient of a strided tensor may be sparse
+        x = x.to_dense()
     return x.detach().to(x.dtype).numpy().reshape(-1).copy()  # type: ignore[attr-defined]
 
 
