@@ -1,7 +1,7 @@
 """Linear algebra by elimination: triangular systems, Cholesky, LU, and what follows from them: inverses, systems, determinants.
 
-Rows whose results hold `info` never raise for what the numbers are; the functions that do (`linalg.cholesky`, `linalg.inv`, ...) are composites that look
-at `info`.
+Rows whose results hold `info` never raise for what the numbers are; the functions that do (`linalg.cholesky`, `linalg.inv`, ...) are composites that
+look at `info`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _same(name: str, what: str, a: Any, b: Any) -> None:
     """RuntimeError for two dtypes."""
     if a.dtype is not b.dtype:
         words = CPP_NAME[a.dtype.name], CPP_NAME[b.dtype.name]
-        raise RuntimeError(f"{name}: Expected {what} and B to have the same dtype, but found {what} of type {words[0]} and B of type {words[1]} instead")
+        found = f"found {what} of type {words[0]} and B of type {words[1]} instead"
+        raise RuntimeError(f"{name}: Expected {what} and B to have the same dtype, but {found}")
 
 
 # ***** triangular systems *****
@@ -154,10 +155,31 @@ def cholesky_ex(a: Any, *, upper: bool, check_errors: bool) -> Any:
     return _cholesky("linalg.cholesky", a, upper, True)
 
 
+@cholesky_ex.gradient
+def _(cts: Any, outs: Any, a: Any, *, upper: bool, check_errors: bool) -> Any:  # PyTorch's choice for imaginary parts of the diagonal
+    return _cholesky_gradient(cts[0], outs[0], upper)
+
+
+def _cholesky_gradient(ct: Any, factor: Any, upper: bool) -> Any:
+    """L^-H X L^-1 / 2, where X is the lower triangle of L^H ct, and its conjugate transpose above the diagonal."""
+    if ct is None:
+        return None
+    lower, ct = (mH(factor), mH(ct)) if upper else (factor, ct)
+    inner = times(mH(lower), ct)
+    below = tril(inner, -1)
+    whole = (tril(inner) + mH(below)) * 0.5
+    return solve(lower, solve(lower, whole, upper=False, left=False), upper=False, adjoint=True)
+
+
 @operator("cholesky_core(Tensor input, bool upper=False) -> (Tensor L, Tensor info)", spaces=(), method=False, like=fortran, node="CholeskyBackward0")
 def cholesky_core(a: Any, upper: bool) -> Any:
     """(L, info) with A = L L^H, as `torch.cholesky` needs them."""
     return _cholesky("cholesky", a, upper, False)
+
+
+@cholesky_core.gradient
+def _(cts: Any, outs: Any, a: Any, upper: bool) -> Any:
+    return _cholesky_gradient(cts[0], outs[0], upper)
 
 
 @operator("cholesky_solve(Tensor input, Tensor input2, bool upper=False) -> Tensor", out=True, like=columns_first)
@@ -484,7 +506,7 @@ def logdet(a: Any) -> Any:
     name="linalg_ldl_factor_ex", spaces=("linalg",), method=False, out=True, like=fortran,
 )  # fmt: skip
 def ldl_factor_ex(a: Any, *, hermitian: bool, check_errors: bool) -> Any:
-    """(LD, pivots, info) of symmetric (or Hermitian) matrices in LAPACK's compact form; the lower triangle is read."""
+    """A = L D L^T (L^H where Hermitian) as (LD, pivots, info) in LAPACK's compact form; the lower triangle is read."""
     name = "torch.linalg.ldl_factor_ex"
     matrices(name, a, square=True)
     floats_only(name, a, "ldl_factor_kernel_cpu")

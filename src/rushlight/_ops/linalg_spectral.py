@@ -36,7 +36,9 @@ def _qr(a: Any, mode: str) -> tuple[Any, Any]:
     return prim.qr(a, full=mode == "complete")  # type: ignore[no-any-return]
 
 
-@operator("qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", name="linalg_qr", spaces=("linalg",), method=False, out=True, like=columns_first)
+@operator(
+    "qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", name="linalg_qr", spaces=("linalg",), method=False, out=True, like=columns_first,
+)  # fmt: skip
 def linalg_qr(a: Any, mode: str) -> Any:
     """(Q, R) with A = Q R, Q with orthonormal columns and R upper triangular; `mode` is "reduced", "complete" or "r" (Q empty)."""
     return _qr(a, mode)
@@ -50,7 +52,7 @@ def qr(a: Any, some: bool) -> Any:
 
 @operator("geqrf(Tensor input) -> (Tensor a, Tensor tau)", out=True, like=fortran)
 def geqrf(a: Any) -> Any:
-    """(a, tau): R on and above the diagonal, below it the reflections that make Q."""
+    """A = Q R as (a, tau): R on and above the diagonal of a, below it the reflections that make Q."""
     if len(a.shape) < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     floats_only("torch.geqrf", a, "geqrf_cpu", integers=False)
@@ -85,7 +87,7 @@ def _reflections(a: Any, tau: Any) -> Any:
     like=columns_first,
 )  # fmt: skip
 def householder_product(a: Any, tau: Any) -> Any:
-    """The first columns of the product of the reflections that `geqrf` keeps in `input` and `tau`."""
+    """(I - tau[0] v[0] v[0]^H) (I - tau[1] v[1] v[1]^H) ...: the first columns of the product of the reflections that `geqrf` keeps in `input` and `tau`."""
     return _reflections(a, tau)
 
 
@@ -120,14 +122,18 @@ def _check_ormqr(a: Any, tau: Any, other: Any, left: bool) -> None:
         raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
                            f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
     if len(a.shape) != len(other.shape):
-        raise RuntimeError(f"{name}: Expected other to have the same number of dimensions as input, but got other.ndim equal to {len(other.shape)} and "
-                           f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
+        raise RuntimeError(
+            f"{name}: Expected other to have the same number of dimensions as input, but got other.ndim equal to {len(other.shape)} and "
+            f"input.ndim is equal to {len(a.shape)}"
+        )
     for x, what, lead in ((tau, "tau", tau.shape[:-1]), (other, "other", other.shape[:-2])):
         if lead != a.shape[:-2]:
             raise RuntimeError(f"{name}: Expected batch dimensions of {what} to be equal to input.shape[:-2], but got {list(lead)}")
         if x.dtype is not a.dtype:
-            raise RuntimeError(f"{name}: Expected input and {what} to have the same dtype, but input has dtype{CPP_NAME[a.dtype.name]} and {what} has "
-                               f"dtype {CPP_NAME[x.dtype.name]}")  # fmt: skip
+            raise RuntimeError(
+                f"{name}: Expected input and {what} to have the same dtype, but input has dtype{CPP_NAME[a.dtype.name]} and {what} has "
+                f"dtype {CPP_NAME[x.dtype.name]}"
+            )
     floats_only(name, a, "ormqr_cpu", integers=False)
 
 
@@ -148,16 +154,18 @@ def _hermitian(name: str, a: Any, uplo: str) -> Any:
     node="LinalgEighBackward0",
 )  # fmt: skip
 def eigh(a: Any, uplo: str) -> Any:
-    """(eigenvalues, rising; eigenvectors; info) of Hermitian matrices, of which one triangle is read."""
+    """A = V diag(w) V^H as (w, rising; V; info), of Hermitian matrices of which one triangle is read."""
     return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=True)
 
 
 @operator(
-    "linalg_eigvalsh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEighBackward0",
+    "linalg_eigvalsh_core(Tensor A, str UPLO='L', bool vectors=False) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False,
+    node="LinalgEighBackward0",
 )  # fmt: skip
-def eigvalsh(a: Any, uplo: str) -> Any:
-    """The eigenvalues alone, and info."""
-    return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=False)
+def eigvalsh(a: Any, uplo: str, vectors: bool) -> Any:
+    """w of A = V diag(w) V^H alone, and info."""
+    found = prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=vectors)  # a gradient will need them
+    return found[0], found[-1]
 
 
 def _general(name: str, a: Any) -> Any:
@@ -173,14 +181,17 @@ def _general(name: str, a: Any) -> Any:
     node="LinalgEigBackward0",
 )  # fmt: skip
 def eig(a: Any) -> Any:
-    """(eigenvalues, eigenvectors, info) of square matrices, complex."""
+    """A V = V diag(w) as (w, V, info), complex, of square matrices."""
     return prim.eig(_general("linalg.eig", a), vectors=True)
 
 
-@operator("linalg_eigvals_core(Tensor A) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEigBackward0")
-def eigvals(a: Any) -> Any:
-    """The eigenvalues alone, and info."""
-    return prim.eig(_general("linalg.eigvals", a), vectors=False)
+@operator(
+    "linalg_eigvals_core(Tensor A, bool vectors=False) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEigBackward0",
+)  # fmt: skip
+def eigvals(a: Any, vectors: bool) -> Any:
+    """w of A V = V diag(w) alone, and info."""
+    found = prim.eig(_general("linalg.eigvals", a), vectors=vectors)
+    return found[0], found[-1]
 
 
 # ***** singular values *****
@@ -202,10 +213,11 @@ def svd(a: Any, full: bool) -> Any:
     return prim.svd(_svd_input(a), full=full, vectors=True)
 
 
-@operator("linalg_svdvals_core(Tensor A) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0")
-def svdvals(a: Any) -> Any:
-    """The singular values alone, falling, and info."""
-    return prim.svd(_svd_input(a), full=False, vectors=False)
+@operator("linalg_svdvals_core(Tensor A, bool vectors=False) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0")
+def svdvals(a: Any, vectors: bool) -> Any:
+    """S of A = U diag(S) V^H alone, falling, and info."""
+    found = prim.svd(_svd_input(a), full=False, vectors=vectors)
+    return found[1 if vectors else 0], found[-1]
 
 
 # ***** pseudo-inverses, ranks, least squares *****
@@ -271,10 +283,8 @@ def pinv_gradient(ct: Any, P: Any, a: Any) -> Any:
 def pinv(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     """The pseudo-inverse, and info: singular values up to max(atol, rtol * greatest) count as 0."""
     if len(a.shape) < 2 or a.dtype.name not in _EPSILON:
-        sizes = ", ".join(map(str, a.shape))
-        raise RuntimeError(
-            f"linalg.pinv({CPP_NAME[a.dtype.name]}{{[{sizes}]}}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
-        )
+        given = f"{CPP_NAME[a.dtype.name]}{{{list(a.shape)}}}"
+        raise RuntimeError(f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types")
     if hermitian:
         matrices("linalg.pinv", a, square=True)
     return _pinv_of(a, atol, rtol, hermitian)

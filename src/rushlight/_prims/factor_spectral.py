@@ -60,6 +60,13 @@ def _apart(s: Any) -> Any:
     return gaps + embed(build.full(s.shape, 1, s.dtype))
 
 
+def _over_gaps(x: Any, gaps: Any) -> Any:
+    """x / gaps; 0 where both are 0: a cotangent that is not there asks nothing of equal values."""
+    gaps = _like(gaps, x)
+    nothing = build.eq(gaps, 0.0) & build.eq(x, 0.0)
+    return x / build.select(nothing, build.full_like(gaps, 1.0), gaps)
+
+
 def _like(d: Any, x: Any) -> Any:
     return build.complex_(d) if x.dtype.is_complex and not d.dtype.is_complex else d
 
@@ -93,7 +100,7 @@ def _eigh_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
     values, V = (out if vectors else prim.eigh(a, vectors=True))[:2]
     inner = None if to_values is None else _like(embed(to_values), a)
     if to_vectors is not None:
-        inner = build.add_any(inner, off_diagonal(times(mH(V), to_vectors)) / _like(_apart(values), a))
+        inner = build.add_any(inner, _over_gaps(off_diagonal(times(mH(V), to_vectors)), _apart(values)))
     return (hermitian(times(V, inner, mH(V))),)
 
 
@@ -101,7 +108,7 @@ def _eigh_jvp(tangents: Any, out: Any, a: Any, vectors: bool) -> Any:
     values, V = (out if vectors else prim.eigh(a, vectors=True))[:2]
     inner = times(mH(V), hermitian(tangents[0]), V)
     moved = _real(diagonal(inner))
-    return (moved, times(V, off_diagonal(inner) / _like(_apart(values), a)), None) if vectors else (moved, None)
+    return (moved, times(V, _over_gaps(off_diagonal(inner), _apart(values))), None) if vectors else (moved, None)
 
 
 def _eigh_samples() -> Samples:
@@ -152,7 +159,7 @@ def _eig_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
     if to_vectors is not None:  # vectors stay of length 1
         along = prim.real(diagonal(times(mH(V), to_vectors)))
         turned = times(mH(V), to_vectors - scale_columns(V, along))
-        inner = build.add_any(inner, off_diagonal(turned) / build.conj(_apart(values)))
+        inner = build.add_any(inner, _over_gaps(off_diagonal(turned), build.conj(_apart(values))))
     found = _solved(mH(V), times(inner, mH(V)))
     return (found if a.dtype.is_complex else prim.real(found),)
 
@@ -163,7 +170,7 @@ def _eig_jvp(tangents: Any, out: Any, a: Any, vectors: bool) -> Any:
     moved = diagonal(inner)
     if not vectors:
         return moved, None
-    turned = times(V, off_diagonal(inner) / _apart(values))
+    turned = times(V, _over_gaps(off_diagonal(inner), _apart(values)))
     along = prim.real(diagonal(times(mH(V), turned)))
     return moved, turned - scale_columns(V, along), None
 
@@ -218,12 +225,17 @@ def _thin(out: Any, a: Any, vectors: bool) -> tuple[Any, Any, Any]:
 
 def _turn(x: Any, gaps: Any) -> Any:
     """(x - x^H) / gaps off the diagonal."""
-    return off_diagonal(x - mH(x)) / _like(gaps, x)
+    return _over_gaps(off_diagonal(x - mH(x)), gaps)
+
+
+def _divided_columns(x: Any, s: Any) -> Any:
+    n = len(x.shape)
+    return _over_gaps(x, prim.broadcast(_like(s, x), shape=x.shape, dims=(*range(n - 2), n - 1)))
 
 
 def _phase(x: Any, s: Any) -> Any:
     """i Im(diagonal of x) / 2 s, as a diagonal matrix."""
-    part = prim.imag(diagonal(x)) / (s * 2.0)
+    part = _over_gaps(prim.imag(diagonal(x)), s * 2.0)
     return embed(prim.complex(build.zeros_like(part), part))
 
 
@@ -243,7 +255,7 @@ def _svd_vjp(ct: Any, out: Any, a: Any, full: bool, vectors: bool) -> tuple[Any]
         if a.dtype.is_complex:
             inner = inner + _phase(within, S)
         if m > k:
-            rest = times(scale_columns(to_u - times(U, within), 1.0 / S), Vh)
+            rest = times(_divided_columns(to_u - times(U, within), S), Vh)
     if to_vh is not None:
         to_v = mH(rows(to_vh, 0, k))
         within = times(Vh, to_v)
@@ -251,8 +263,7 @@ def _svd_vjp(ct: Any, out: Any, a: Any, full: bool, vectors: bool) -> tuple[Any]
         if a.dtype.is_complex:
             inner = inner - _phase(within, S)
         if n > k:
-            outside = mH(to_v - times(mH(Vh), within))
-            rest = build.add_any(rest, times(U, scale_rows(1.0 / S, outside)))
+            rest = build.add_any(rest, times(U, mH(_divided_columns(to_v - times(mH(Vh), within), S))))
     return (build.add_any(times(U, inner, Vh), rest),)
 
 
@@ -264,18 +275,18 @@ def _svd_jvp(tangents: Any, out: Any, a: Any, full: bool, vectors: bool) -> Any:
     moved = _real(diagonal(inner))
     if not vectors:
         return moved, None
-    gaps, off = _like(_apart(S * S), a), off_diagonal(inner)
+    gaps, off = _apart(S * S), off_diagonal(inner)
     sided, other = scale_columns(off, S), scale_rows(S, off)
-    turn_u, turn_v = (sided + mH(sided)) / gaps, (other + mH(other)) / gaps
+    turn_u, turn_v = _over_gaps(sided + mH(sided), gaps), _over_gaps(other + mH(other), gaps)
     if a.dtype.is_complex:
         turn_u, turn_v = turn_u + _phase(inner, S), turn_v - _phase(inner, S)
     to_u, to_v = times(U, turn_u), times(V, turn_v)
     if m > k:
         outside = times(t, V)
-        to_u = to_u + scale_columns(outside - times(U, mH(U), outside), 1.0 / S)
+        to_u = to_u + _divided_columns(outside - times(U, mH(U), outside), S)
     if n > k:
         outside = times(mH(t), U)
-        to_v = to_v + scale_columns(outside - times(V, Vh, outside), 1.0 / S)
+        to_v = to_v + _divided_columns(outside - times(V, Vh, outside), S)
     if full and m > k:
         to_u = prim.cat(to_u, build.full((*U.shape[:-1], m - k), 0, U.dtype), dim=len(U.shape) - 1)
     if full and n > k:

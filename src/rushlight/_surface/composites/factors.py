@@ -14,6 +14,7 @@ from rushlight._engine.call import write_out
 from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import FLOAT32, INT64
 
@@ -116,6 +117,7 @@ def inverse(input: Tensor, *, out: Any = None) -> Tensor:
 
 
 @composite("inv_ex", spaces=LINALG)
+@forms("... -> return_types.linalg_inv_ex")
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
     """(inverse, info): info is not 0 where a matrix is singular; with `check_errors` that raises."""
     found = function_of("linalg_inv_ex")(A, out=out)
@@ -137,6 +139,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Any = None) -> Tensor
 
 
 @composite("solve_ex", spaces=LINALG)
+@forms("... -> return_types.linalg_solve_ex")
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """(solution, info): info is not 0 where a matrix is singular; with `check_errors` that raises."""
     found = results("linalg_solve_ex", ("result", "info"), tuple(_solved(A, B, left)), out, A, B)
@@ -187,6 +190,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tenso
 
 
 @composite("cholesky_ex", spaces=LINALG)
+@forms("... -> return_types.linalg_cholesky_ex")
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """(L, info): info is not 0 where A is not positive definite; with `check_errors` that raises."""
     found = function_of("linalg_cholesky_ex")(A, upper=upper, out=out)
@@ -207,6 +211,7 @@ def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
 
 
 @composite("svd", spaces=LINALG)
+@forms("... -> return_types.linalg_svd")
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: Any = None, out: Any = None) -> Any:
     """(U, S, Vh) with A = U diag(S) Vh, singular values falling."""
     _no_driver("svd", driver)
@@ -228,14 +233,13 @@ def _wants_gradient(A: Tensor) -> bool:
 def svdvals(A: Tensor, *, driver: Any = None, out: Any = None) -> Tensor:
     """The singular values, falling."""
     _no_driver("svd", driver)
-    if _wants_gradient(A):  # the gradient needs the vectors
-        return result("linalg_svdvals", linalg_svd(A, False)[1], out, A)
-    found, info = function_of("linalg_svdvals_core")(A)
+    found, info = function_of("linalg_svdvals_core")(A, _wants_gradient(A))
     require_success(info, "linalg.svd", "svd")
     return result("linalg_svdvals", found, out, A)
 
 
 @composite("svd", method=True)
+@forms("... -> return_types.svd")
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any = None) -> Any:
     """(U, S, V) with input = U diag(S) V^H."""
     if input._spec.ndim < 2:
@@ -252,6 +256,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any =
 
 
 @composite("eigh", spaces=LINALG)
+@forms("... -> return_types.linalg_eigh")
 def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors) of Hermitian matrices, of which one triangle is read; rising."""
     *found, info = function_of("linalg_eigh_core")(A, UPLO)
@@ -262,9 +267,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
 @composite("eigvalsh", spaces=LINALG)
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """The eigenvalues of Hermitian matrices, rising."""
-    if _wants_gradient(A):
-        return result("linalg_eigvalsh", eigh(A, UPLO)[0], out, A)
-    found, info = function_of("linalg_eigvalsh_core")(A, UPLO)
+    found, info = function_of("linalg_eigvalsh_core")(A, UPLO, _wants_gradient(A))
     require_success(info, "linalg.eigh", "eig")
     return result("linalg_eigvalsh", found, out, A)
 
@@ -277,6 +280,7 @@ def _finite(name: str, A: Tensor) -> None:
 
 
 @composite("eig", spaces=LINALG)
+@forms("... -> return_types.linalg_eig")
 def eig(A: Tensor, *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors) of square matrices, complex."""
     _finite("eig", A)
@@ -288,10 +292,8 @@ def eig(A: Tensor, *, out: Any = None) -> Any:
 @composite("eigvals", spaces=LINALG)
 def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
     """The eigenvalues of square matrices, complex."""
-    if _wants_gradient(A):
-        return result("linalg_eigvals", eig(A)[0], out, A)
     _finite("eigvals", A)
-    found, info = function_of("linalg_eigvals_core")(A)
+    found, info = function_of("linalg_eigvals_core")(A, _wants_gradient(A))
     require_success(info, "linalg.eigvals", "eig")
     return result("linalg_eigvals", found, out, A)
 
@@ -368,6 +370,7 @@ def _check_lstsq(A: Tensor, B: Tensor, driver: str, vectors: bool) -> None:
 
 
 @composite("lstsq", spaces=LINALG)
+@forms("... -> return_types.linalg_lstsq")
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
     """(solution, residuals, rank, singular_values) of the least squares problem min |A X - B|."""
     method = "gelsy" if driver is None else driver
