@@ -1,6 +1,6 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from rushlight import Tensor as _Tensor
+from rushlight._engine.tensor import Tensor as _Tensor
 from typing import Any as _Any
 
 from rushlight._engine.tensor import Tensor as Tensor

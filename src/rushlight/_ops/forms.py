@@ -9,7 +9,7 @@
 Each is a signature in Python's notation.  Type stubs and documentation pages are made from them; a function without forms is
 described by its own annotations.  The names that may stand in a form are those of the function's module, and the words of
 `_surface/annotations.py` (`Tensor`, `Scalar`, `dtype`, `Device`, `return_types.max`, ...).  `**options: Factory` stands for the keywords of
-every function that makes tensors.
+every function that makes tensors; `... -> T` keeps the function's own parameters and says only what they give.
 """
 
 from __future__ import annotations

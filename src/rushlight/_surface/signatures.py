@@ -15,6 +15,8 @@ from rushlight._ops.schema import Argument
 from rushlight._ops.table import Operator
 from rushlight._surface.annotations import Names
 
+OWN = "... -> "  # a form that only says what the function's own parameters give
+
 __all__ = ["Form", "Parameter", "operator_forms", "python_forms", "render"]
 
 _BASES = {"Scalar": "Scalar", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "dtype", "device": "DeviceLike",
@@ -140,10 +142,12 @@ def python_forms(function: Any, names: Names) -> list[Form]:
     inner = inspect.unwrap(function)
     context = getattr(inner, "__globals__", {}).get("__name__", inner.__module__)
     written = forms_of(inner) or forms_of(function)
-    if written:
+    if written and not written[0].startswith(OWN):
         return [_parsed(text, context, names) for text in written]
     signature = inspect.signature(inner)
     result = _annotation(signature.return_annotation, context, names)
+    if written:
+        result = names.translate(written[0].removeprefix(OWN), context, words_first=True)
     return [Form([_python_parameter(p, context, names, result) for p in signature.parameters.values()], result)]
 
 

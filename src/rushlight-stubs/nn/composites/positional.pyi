@@ -2,7 +2,7 @@
 
 from builtins import bool as _bool, dict as _dict, float as _float, int as _int, str as _str, tuple as _tuple
 from collections.abc import Callable as _Callable, Sequence as _Sequence
-from rushlight import Tensor as _Tensor
+from rushlight._engine.tensor import Tensor as _Tensor
 from typing import Any as _Any
 
 CELLS: _dict[_str, _Any]

@@ -20,7 +20,7 @@ __all__: list[str] = []
 # ***** copies of what would be views *****
 
 
-def _copy_of(name: str, make_view: Callable[..., Any]) -> None:
+def _copy_of(name: str, make_view: Callable[..., Any], form: str = "") -> None:
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         found = make_view(*args, **kwargs)
         if isinstance(found, (tuple, list)):
@@ -32,6 +32,8 @@ def _copy_of(name: str, make_view: Callable[..., Any]) -> None:
         return convert.call("clone_contiguous", found) if out is None else _into(out, found)
 
     function.__doc__ = f"`{name.removesuffix('_copy')}` as a copy."
+    if form:
+        forms(form)(function)
     function.operator, function.takes_out = row_named(name.removesuffix("_copy")), True  # type: ignore[attr-defined]
     composite(name, method=name == "narrow_copy")(function)
 
@@ -48,13 +50,16 @@ for _name in (
     "slice",
 ):  # fmt: skip
     _copy_of(f"{_name}_copy", lambda *args, _of=_name, **kwargs: function_of(_of)(*args, **kwargs))
-_copy_of("alias_copy", lambda input: input)
+_OUT = "*, out: Tensor | None = None) -> Tensor"
+_copy_of("alias_copy", lambda input: input, f"(input: Tensor, {_OUT}")
 _copy_of("split_copy", lambda input, split_size, dim=0: function_of("split")(input, split_size, dim))
 _copy_of(
-    "as_strided_copy", lambda input, size, stride, storage_offset=None: input.as_strided(size, stride, storage_offset)
+    "as_strided_copy",
+    lambda input, size, stride, storage_offset=None: input.as_strided(size, stride, storage_offset),
+    f"(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None, {_OUT}",
 )
-_copy_of("view_as_real_copy", lambda input: view_as_real(input))
-_copy_of("view_as_complex_copy", lambda input: view_as_complex(input))
+_copy_of("view_as_real_copy", lambda input: view_as_real(input), f"(input: Tensor, {_OUT}")
+_copy_of("view_as_complex_copy", lambda input: view_as_complex(input), f"(input: Tensor, {_OUT}")
 
 
 @composite("unsafe_chunk", method=True)

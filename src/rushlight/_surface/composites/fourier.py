@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.hosted import hosted
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.layout import wrap_dim
@@ -165,7 +166,7 @@ def _fit(x: Any, dims: Sequence[int], sizes: Sequence[int]) -> Any:
 def _declare_one(name: str, inverse: bool) -> None:
     def function(
         input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
-    ) -> Any:
+    ) -> Tensor:
         x = _as_float(input, True)
         at, size = _one(x, n, dim, name)
         return into(out, _forward(_padded(x, at, size), (at,), _scale(norm, size, not inverse), inverse))
@@ -184,7 +185,7 @@ def _no_complex(name: str, x: Any) -> None:
 
 
 @composite("rfft", spaces=FFT)
-def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of real numbers along dim: the half that holds everything."""
     _no_complex("rfft", input)
     x = _as_float(input, False)
@@ -200,7 +201,7 @@ def _real_size(x: Any, n: int | None, at: int) -> int:
 
 
 @composite("irfft", spaces=FFT)
-def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfft`: real; n is the size of the result (by default even)."""
     x = _as_float(input, True)
     at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "irfft")
@@ -209,7 +210,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 
 @composite("hfft", spaces=FFT)
-def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of a signal that is Hermitian in time, given by its half: real."""
     x = _as_float(input, True)
     at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "hfft")
@@ -218,7 +219,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
 
 
 @composite("ihfft", spaces=FFT)
-def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfft`."""
     _no_complex("ihfft", input)
     x = _as_float(input, False)
@@ -230,7 +231,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 
 def _declare_many(name: str, inverse: bool) -> None:
-    def function(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    def function(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
         x = _as_float(input, True)
         dims, sizes = _several(x, s, dim)
         if not dims:
@@ -239,7 +240,7 @@ def _declare_many(name: str, inverse: bool) -> None:
             out, _forward(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), not inverse), inverse)
         )
 
-    def plane(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None, *, out: Any = None) -> Any:
+    def plane(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
         return function(input, s, dim, norm, out=out)
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
@@ -258,7 +259,7 @@ def _some_dims(name: str, dims: list[int]) -> None:
 
 
 @composite("rfftn", spaces=FFT)
-def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def rfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of real numbers over dims: half of the last."""
     _no_complex("rfftn", input)
     x = _as_float(input, False)
@@ -279,7 +280,7 @@ def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
 
 
 @composite("irfftn", spaces=FFT)
-def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def irfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -288,7 +289,7 @@ def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = Non
 
 
 @composite("hfftn", spaces=FFT)
-def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def hfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform over dims of a signal that is Hermitian in time: real."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -298,7 +299,7 @@ def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None
 
 
 @composite("ihfftn", spaces=FFT)
-def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+def ihfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfftn`."""
     _no_complex("ihfftn", input)
     x = _as_float(input, False)
@@ -308,7 +309,7 @@ def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = Non
 
 
 def _plane(name: str) -> None:
-    def function(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None, *, out: Any = None) -> Any:
+    def function(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
         return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
 
     function.__doc__ = f"`{name}n` over two dims."
@@ -326,6 +327,7 @@ def _frequency_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @composite("fftfreq", spaces=FFT)
+@forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `fft` of n samples at distance d."""
     settings = _frequency_options(options)
@@ -337,6 +339,7 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
 
 
 @composite("rfftfreq", spaces=FFT)
+@forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `rfft` of n samples at distance d."""
     settings = _frequency_options(options)
@@ -345,7 +348,7 @@ def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
 
 
 def _shift(name: str, back: bool) -> None:
-    def function(input: Tensor, dim: Any = None) -> Any:
+    def function(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
         ndim = input._spec.ndim
         dims = list(range(ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
         shifts = [(s + 1) // 2 if back else s // 2 for s in (input._spec.shape[d] for d in dims)]

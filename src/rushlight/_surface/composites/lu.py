@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.composites.factors import require_success, results
 from rushlight._surface.registry import composite, function_of
 
@@ -14,6 +15,7 @@ LINALG = ("linalg",)
 
 
 @composite("lu_factor", spaces=LINALG)
+@forms("... -> return_types.linalg_lu_factor")
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
     """(LU, pivots): both triangles in one matrix, and with which row each was exchanged (counted from 1); RuntimeError for singular ones."""
     *found, info = function_of("linalg_lu_factor_ex")(A, pivot=pivot)
@@ -22,6 +24,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
 
 
 @composite("lu_factor_ex", spaces=LINALG)
+@forms("... -> return_types.linalg_lu_factor_ex")
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """`lu_factor` and info: where U's diagonal has its first zero, or 0; with `check_errors` that raises."""
     found = function_of("linalg_lu_factor_ex")(A, pivot=pivot, out=out)
@@ -31,6 +34,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, o
 
 
 @composite("lu", method=True)
+@forms("... -> tuple[Tensor, ...]")
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """(LU, pivots), with `get_infos` also info."""
     found = tuple(function_of("linalg_lu_factor_ex")(A, pivot=pivot))
@@ -42,6 +46,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
 
 
 @composite("ldl_factor", spaces=LINALG)
+@forms("... -> return_types.linalg_ldl_factor")
 def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Any = None) -> Any:
     """(LD, pivots) of symmetric (or Hermitian) matrices, in LAPACK's compact form; RuntimeError where D is singular."""
     *found, info = function_of("linalg_ldl_factor_ex")(A, hermitian=hermitian)
@@ -50,6 +55,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Any = None) -> Any:
 
 
 @composite("ldl_factor_ex", spaces=LINALG)
+@forms("... -> return_types.linalg_ldl_factor_ex")
 def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """`ldl_factor` and info: where D has its first zero, or 0; with `check_errors` that raises."""
     found = function_of("linalg_ldl_factor_ex")(A, hermitian=hermitian, out=out)

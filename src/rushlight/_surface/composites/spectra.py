@@ -7,6 +7,7 @@ from typing import Any
 from rushlight._engine import convert
 from rushlight._engine.modes import no_grad
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into as written
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
@@ -152,6 +153,9 @@ def _into(found: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
 
 
 @composite("native_batch_norm")
+@forms(
+    "(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool, momentum: float, eps: float, *, out: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]",
+)
 def native_batch_norm(
     input: Tensor,
     weight: Any,
