@@ -24,7 +24,7 @@ LOOSE = {"float32": (2e-5, 1e-6)}
 # PyTorch fails to compute these in float64 ("Double did not match Float") ...
 ONLY_FLOAT32 = {"GeneralizedPareto"}
 # ... approximates these, the Bessel functions in densities and the derivatives of gamma and beta draws ...
-APPROXIMATE = {"VonMises": 1e-5}
+APPROXIMATE = {"VonMises": 1e-4}
 APPROXIMATE_DRAWS = {"Beta", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "StudentT"}
 # ... and cannot differentiate these (a saved mask is changed in place).
 NO_GRADIENT = {"Wishart"}
@@ -38,10 +38,10 @@ def array(x: Any) -> Any:
     return x.detach().numpy() if hasattr(x, "detach") else np.asarray(x)
 
 
-def outcome(f: Callable[[], Any]) -> Any:
+def outcome(f: Callable[..., Any], *args: Any) -> Any:
     """The value, or the class of what was raised."""
     try:
-        return f()
+        return f(*args)
     except (NotImplementedError, ValueError, AttributeError, RuntimeError) as error:
         return type(error).__name__
 
@@ -56,9 +56,9 @@ def agree(theirs: Any, mine: Any, what: str, least: float = 1e-9) -> None:
     np.testing.assert_allclose(b, a, rtol=max(rtol, least), atol=max(atol, least * 1e-2), err_msg=what)
 
 
-def seeded(t: Any, f: Callable[[], Any]) -> Any:
+def seeded(t: Any, f: Callable[..., Any], *args: Any) -> Any:
     t.manual_seed(11)
-    return f()
+    return f(*args)
 
 
 def to_mine(x: Any) -> Any:
@@ -78,7 +78,7 @@ def test_draws(of: Case, dtype: str) -> None:
     pair = [build(t, of, dtype) for t in LIBRARIES]
     for shape in ((), (3,), (2, 5)):
         for kind in ("sample", "rsample"):
-            a, b = (seeded(t, lambda d=d: outcome(lambda: getattr(d, kind)(shape))) for t, d in zip(LIBRARIES, pair))
+            a, b = (seeded(t, outcome, getattr(d, kind), shape) for t, d in zip(LIBRARIES, pair))
             agree(a, b, f"{kind}{shape}")
 
 
@@ -89,7 +89,7 @@ def test_densities_and_moments(of: Case) -> None:
     value = seeded(torch, lambda: theirs.sample((4,)))
     given = to_mine(value)
     for name in ("log_prob", "cdf"):
-        agree(outcome(lambda: getattr(theirs, name)(value)), outcome(lambda: getattr(mine, name)(given)), name, least)
+        agree(outcome(getattr(theirs, name), value), outcome(getattr(mine, name), given), name, least)
     part = torch.rand((4, *theirs.batch_shape), dtype=value.dtype if value.is_floating_point() else torch.float64)
     if of.name not in ("LogisticNormal", "RelaxedOneHotCategorical"):  # icdf of vectors: neither has a meaning
         agree(outcome(lambda: theirs.icdf(part)), outcome(lambda: mine.icdf(to_mine(part))), "icdf")
@@ -97,7 +97,7 @@ def test_densities_and_moments(of: Case) -> None:
         agree(outcome(getattr(theirs, name)), outcome(getattr(mine, name)), name)
     for name in ("mean", "mode", "variance", "stddev"):
         if (of.name, name) != ("Kumaraswamy", "mode"):  # PyTorch's is always NaN
-            agree(outcome(lambda: getattr(theirs, name)), outcome(lambda: getattr(mine, name)), name, least)
+            agree(outcome(getattr, theirs, name), outcome(getattr, mine, name), name, least)
     for name in (
         "covariance_matrix",
         "precision_matrix",
@@ -134,11 +134,7 @@ def test_shapes_and_text(of: Case) -> None:
     agree(wide[0].log_prob(value), wide[1].log_prob(to_mine(value)), "log_prob", APPROXIMATE.get(of.name, 0.0))
     agree(seeded(torch, wide[0].sample), seeded(rushlight, wide[1].sample), "sample of the expanded")
     for expand in (True, False):
-        agree(
-            outcome(lambda: pair[0].enumerate_support(expand)),
-            outcome(lambda: pair[1].enumerate_support(expand)),
-            "support",
-        )
+        agree(*(outcome(d.enumerate_support, expand) for d in pair), "support")
 
 
 @pytest.mark.parametrize("of", CASES, ids=repr)
@@ -213,8 +209,13 @@ KL_PAIRS = sorted((p.__name__, q.__name__) for p, q in torch.distributions.kl._K
 ABSTRACT = {"ExponentialFamily", "Independent", "TransformedDistribution"}
 
 
+def _ours(cls: type) -> bool:
+    """Not what another test (or an example in a docstring) has registered."""
+    return cls.__module__.startswith("rushlight.")
+
+
 def test_the_same_pairs_are_registered() -> None:
-    mine = sorted((p.__name__, q.__name__) for p, q in rushlight.distributions.kl._KL_REGISTRY)
+    mine = sorted((p.__name__, q.__name__) for p, q in rushlight.distributions.kl._KL_REGISTRY if _ours(p))
     assert mine == KL_PAIRS
 
 

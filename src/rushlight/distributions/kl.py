@@ -302,8 +302,9 @@ def _log_det(p: Any) -> Any:
 @register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 def _multivariate_normal(p: Any, q: Any) -> Any:
     if p.event_shape != q.event_shape:
+        kind = "" if isinstance(p, MultivariateNormal) and isinstance(q, MultivariateNormal) else "(Low Rank) "
         raise ValueError(
-            "KL-divergence between two (Low Rank) Multivariate Normals with different event shapes cannot be computed"
+            f"KL-divergence between two {kind}Multivariate Normals with different event shapes cannot be computed"
         )
     trace = _squares(q, _roots(p)).sum(-1)
     distance = _squares(q, (q.loc - p.loc).unsqueeze(-1)).squeeze(-1)
