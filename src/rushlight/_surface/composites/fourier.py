@@ -231,7 +231,9 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 
 def _declare_many(name: str, inverse: bool) -> None:
-    def function(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+    def function(
+        input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+    ) -> Tensor:
         x = _as_float(input, True)
         dims, sizes = _several(x, s, dim)
         if not dims:
