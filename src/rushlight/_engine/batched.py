@@ -16,6 +16,7 @@ from rushlight._engine.kinds import call_name, make_kind
 from rushlight._engine.state import new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in
+from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
@@ -209,7 +210,7 @@ def _truth(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@BatchedTensor.implements("nonzero", "argwhere", "unique", "unique_consecutive", "bincount", "_unique2", "combinations", "histc")
+@BatchedTensor.implements("nonzero", "unique", "unique_consecutive", "bincount")
 def _dynamic(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(
         f"vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{call_name(function)}. Please file an "
@@ -217,8 +218,23 @@ def _dynamic(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
+@BatchedTensor.implements("matrix_exp", "linalg_matrix_exp")
+def _over_matrices(level: int, function: Any, input: Any) -> Any:
+    """What takes any number of dims before the matrices takes the batch with them."""
+    return batched(function(input.value), level)
+
+
+@BatchedTensor.implements("histc", "histogram", "argwhere", "combinations", "linspace", "logspace", "nonzero_static")
+def _loop(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+    return each_item(level, function, args, kwargs)
+
+
 @BatchedTensor.implements("masked_select")
-def _masked_select(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _masked_select(level: int, function: Any, input: Any, mask: Any) -> Any:
+    if peeled(mask, level) is None:
+        shape = broadcast_shapes(input.shape, mask.shape)
+        places = mask.expand(shape).reshape(-1).nonzero().reshape(-1)
+        return input.expand(shape).reshape(-1)[places]
     raise RuntimeError(
         "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for each batch this would return a "
         "differently shaped Tensor. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
@@ -241,7 +257,8 @@ def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bo
 
 @BatchedTensor.implements("view_as_real", "view_as_complex", "real", "imag")
 def _parts(level: int, function: Any, x: Any) -> Any:
-    return batched(function(x.value), level)
+    name = call_name(function)
+    return batched(getattr(x.value, name) if name in ("real", "imag") else function(x.value), level)
 
 
 @BatchedTensor.implements("as_strided")

@@ -219,9 +219,11 @@ _ITEMS = new_plan_table()
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
     reader = _ITEMS.get(x._spec)
-    if reader is not None:
+    if reader is not None and x._ptr:
         return reader(x._ptr)
     spec = x._spec
+    if isinstance(x, Kind):
+        return type(x).answer(item, (x,), {})
     if spec.numel != 1:
         raise RuntimeError(f"a Tensor with {spec.numel} elements cannot be converted to Scalar")
     if x._storage is None:

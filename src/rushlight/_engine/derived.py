@@ -78,7 +78,10 @@ def batched_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec
     cts = [carries_gradient(v.dtype) for v in graph.outputs]
     if not floats or not any(cts):
         return _row(name, batch(graph, flags, size), count, node=node, like=like)
-    found = differentiate(op, template, specs, floats, cts)
+    try:
+        found = differentiate(op, template, specs, floats, cts)
+    except NotDifferentiableError:  # by some of them; backward says so if it must
+        return _row(name, batch(graph, flags, size), count, node=node, like=like)
     row = _row(name, batch(found.forward, flags, size), count, node=node, like=like)
     row.gradient_rule = _batched_rule(found, floats, cts, flags, count, len(specs), size)
     return row
@@ -123,7 +126,7 @@ def tangent_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec
     moved = [carries_gradient(v.dtype) for v in graph.outputs]
     several = op.schema.returns_list
     whole = None
-    if op.gradient_rule is not None and any(moved) and not several:
+    if op.gradient_rule is not None and any(moved) and not several and "reverse_only" not in op.tags:
         whole = _transposed(op, template, specs, mask, moved)
     if whole is None:
         whole = jvp(graph, [*mask, *[False] * (len(graph.inputs) - len(mask))])

@@ -18,7 +18,7 @@ from rushlight._engine.describe import describe
 from rushlight._engine.kinds import make_kind
 from rushlight._engine.state import new_plan_table
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, Transformed, rewrap, tensors_in, top_level
+from rushlight._engine.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in, top_level
 from rushlight._types.spec import Spec
 
 __all__ = ["DualTensor", "become_dual", "dual", "parts"]
@@ -239,11 +239,24 @@ def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bo
     return x.primal.type() if dtype is None else x.to(dtype)
 
 
-@DualTensor.implements("view_as_real", "view_as_complex", "real", "imag", "as_strided")
+@DualTensor.implements("real", "imag")
+def _part(level: int, function: Any, x: Any) -> Any:
+    name = function.__name__
+    return dual(getattr(x.primal, name), getattr(x.tangent, name), level)
+
+
+@DualTensor.implements("view_as_real", "view_as_complex", "as_strided")
 def _linear(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    if function.__name__ == "imag" and not x.dtype.is_complex:
-        return function(x.primal)
     return dual(function(x.primal, *args, **kwargs), function(x.tangent, *args, **kwargs), level)
+
+
+@DualTensor.implements("matrix_exp")
+def _matrix_exp(level: int, function: Any, input: Any) -> Any:
+    """exp([[A, E], [0, A]]) = [[exp A, its derivative along E], [0, exp A]] (Higham, "Functions of matrices", section 3.2)."""
+    primal, tangent, n = input.primal, input.tangent, input.shape[-1]
+    join = table_function("cat")
+    whole = function(join([join([primal, tangent], -1), join([primal * 0, primal], -1)], -2))
+    return dual(whole[..., :n, :n], whole[..., :n, n:], level)
 
 
 @DualTensor.implements("masked_select")

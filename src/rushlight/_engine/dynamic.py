@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._base.lazy import require
 from rushlight._engine import convert, indexing
+from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, make
@@ -36,6 +37,8 @@ def _as_mask(x: Tensor) -> Tensor:
     STATE.word = before & ~GRAD
     try:
         mask = x if x._spec.dtype is BOOL else convert.call("ne", x, 0)
+        if isinstance(mask, Kind):
+            return type(mask).answer(nonzero, (mask,), {})  # type: ignore[no-any-return]
         return convert.contiguous(mask)
     finally:
         STATE.word = before
@@ -86,7 +89,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     if tuple(mask._spec.shape) != shape:
         mask = mask.expand(shape)  # type: ignore[attr-defined]
     size = x._spec.dtype.itemsize
-    if (STATE.word & GRAD and x._rg) or size > 8:
+    if (STATE.word & GRAD and x._rg) or size > 8 or isinstance(x, Kind):
         flat = convert.call("clone_contiguous", x) if not x._spec.contiguous else x
         return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))  # type: ignore[attr-defined, no-any-return]
     dense, source = _as_mask(mask), convert.contiguous(x)

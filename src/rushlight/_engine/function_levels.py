@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight._base.pytree import spec_text, tree_flatten, tree_unflatten
 from rushlight._engine.autograd.function import Function, FunctionNode, _node_class
-from rushlight._engine.batched import BatchedTensor, batched, in_front, peeled
+from rushlight._engine.batched import BatchedTensor, batched, each_item, in_front, peeled
 from rushlight._engine.dual import dual, parts
 from rushlight._engine.state import GRAD, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor
@@ -24,6 +24,10 @@ def applied(cls: type[Function], args: Sequence[Any]) -> tuple[bool, Any]:
     """(True, result) where a transform has a part in `cls.apply(*args)`."""
     top = top_level([args])
     if top is None and not LEVELS.stack:
+        return False, None
+    if cls.__module__.startswith("rushlight."):  # ours, which say no rule: item by item
+        if isinstance(top, BatchedTensor):
+            return True, each_item(top.level, cls.apply, args, {})
         return False, None
     if cls.setup_context is Function.setup_context and any(level.kind != "dual" for level in LEVELS.stack):
         raise RuntimeError(

@@ -19,6 +19,7 @@ from rushlight._engine.state import STATE, VMAP
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
+from rushlight._types.layout import broadcast_shapes
 
 __all__ = ["LEVELS", "Level", "Transformed", "inplace_function", "is_inplace", "rewrap", "table_function", "tensors_in", "top_level"]
 
@@ -125,6 +126,8 @@ class Transformed(Kind):
     def at_level(cls, level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The call for tensors of this level: by a handler, by the derived operator, by a composite's body."""
         name = call_name(function)
+        if "out" in kwargs and kwargs["out"] is None:
+            kwargs = {k: v for k, v in kwargs.items() if k != "out"}
         for each in cls.__mro__:
             handler = each.__dict__.get("handlers", {}).get(name) if issubclass(each, Kind) else None
             if handler is not None:
@@ -230,6 +233,15 @@ def _itself(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any
     return x
 
 
+@Transformed.implements("masked_scatter")
+def _masked_scatter(level: int, function: Any, input: Any, mask: Any, source: Any) -> Any:
+    """Without shapes that depend on the data: the n-th place of the mask takes the n-th element."""
+    shape = broadcast_shapes(input.shape, mask.shape)
+    mask = mask.expand(shape)
+    order = (mask.reshape(-1).cumsum(0) - 1).clamp(min=0)
+    return table_function("where")(mask, source.reshape(-1)[order].reshape(shape), input)
+
+
 @Transformed.implements("__iter__")
 def _iterate(level: int, function: Any, x: Any) -> Any:
     if not x.ndim:
@@ -277,9 +289,9 @@ def _type_as(level: int, function: Any, x: Any, other: Any) -> Any:
     return x.to(other.dtype)
 
 
-@Transformed.implements("conj", "conj_physical")
+@Transformed.implements("conj")
 def _conj(level: int, function: Any, x: Any) -> Any:
-    return table_function("conj_core")(x) if x.dtype.is_complex else x
+    return table_function("conj_physical")(x) if x.dtype.is_complex else x
 
 
 @Transformed.implements("requires_grad_")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.node import Node, next_sequence
+from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._engine.plan import Recipe
 from rushlight._engine.state import GRAD, INFERENCE, STATE
@@ -221,6 +222,8 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
 
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with any shape, strides and offset (in elements, from the start of the storage)."""
+    if isinstance(input, Kind):
+        return type(input).answer(as_strided, (input, size, stride, storage_offset), {})  # type: ignore[no-any-return]
     x, shape, strides, offset = input, tuple(size), tuple(stride), storage_offset
     if len(shape) != len(strides):
         raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")

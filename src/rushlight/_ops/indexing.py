@@ -297,7 +297,8 @@ def _identity(dtype: Any, reduce: str) -> Any:
     return {"sum": 0, "mean": 0, "prod": 1, "amax": lowest(dtype), "amin": highest(dtype)}[reduce]
 
 
-@operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0")
+@operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0",
+          tags=("reverse_only",))  # fmt: skip
 def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
     """out.flat[places[i]] = src[i], `input` elsewhere; places are counted row by row."""
     flat = prim.scatter(build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set")

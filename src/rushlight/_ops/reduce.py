@@ -389,7 +389,8 @@ def _norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any) -> Any:
     if ord == 1:
         return prim.sign(x) * wrap_(ct)
     if ord == 2:
-        return build.select(build.eq(norm, 0.0), 0, x * wrap_(ct / norm))
+        nothing = build.eq(norm, 0.0)
+        return x * wrap_(build.select(nothing, 0.0, ct / build.select(nothing, 1.0, norm)))
     size = prim.abs(x)
     if ord in (INF, -INF):
         hit = prim.eq(size, norm) | (isnan(size) & isnan(norm))
@@ -403,7 +404,8 @@ def _norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any) -> Any:
         ratio = prim.sign(x) * wrap_(prim.pow(size, build.full_like(size, ord - 1.0)))
     else:
         ratio = x * wrap_(prim.pow(size, build.full_like(size, ord - 2.0)))
-    scale = build.select(build.eq(norm, 0.0), 0.0, ct / prim.pow(norm, build.full_like(norm, ord - 1.0)))
+    nothing = build.eq(norm, 0.0)
+    scale = build.select(nothing, 0.0, ct / prim.pow(build.select(nothing, 1.0, norm), build.full_like(norm, ord - 1.0)))
     return ratio * wrap_(scale)
 
 

@@ -28,7 +28,8 @@ def _unpool(
     for size in sizes:
         total *= size
     lead = tuple(input.shape[:-n])
-    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < total:
+    readable = indices._storage is not None  # not those of `meta`, nor a batch inside of `vmap`
+    if readable and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < total:
         raise RuntimeError(f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})")
     flat = input.new_zeros((*lead, total))
     filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
