@@ -68,7 +68,8 @@ class _Elements(Function):
         """The places of `pattern` where they are enough, else all that are not zero."""
         there = gather(dense.detach(), pattern)
         made = with_parts(pattern, there)
-        return made if bool((to_dense(made) == dense).all()) else in_layout_of(dense.detach(), pattern)
+        whole: Any = to_dense(made) == dense
+        return made if bool(whole.all()) else in_layout_of(dense.detach(), pattern)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
@@ -90,7 +91,8 @@ class _Entries(Function):
         """The gradients of the entries."""
         dense = to_dense(grad)
         kept = gather(dense, ctx.pattern)
-        if not bool((to_dense(with_parts(ctx.pattern, kept.detach())) == dense).all()):
+        same: Any = to_dense(with_parts(ctx.pattern, kept.detach())) == dense
+        if not bool(same.all()):
             raise GradcheckError("Jacobian mismatch: the gradient of a masked sparse input has entries that the input has not")
         return kept, None
 
