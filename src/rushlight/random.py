@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight import Tensor
 from rushlight._engine.random import Generator as Generator
 from rushlight._engine.random import default_generator as default_generator
 
@@ -35,7 +36,7 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The default generator's state: a uint8 tensor of 5056 elements, in PyTorch's format."""
     return default_generator.get_state()
 

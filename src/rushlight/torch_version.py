@@ -48,7 +48,7 @@ class TorchVersion(str):
 
     __slots__ = ()
 
-    def _compare(self, other: Any, method: str) -> Any:
+    def _compare(self, other: Any, method: str) -> bool:
         if isinstance(other, str):
             words = str(other)
         elif isinstance(other, Iterable):
@@ -60,22 +60,22 @@ class TorchVersion(str):
             return getattr(str, method)(str(self), other)
         return getattr(tuple, method)(mine, theirs)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Any) -> bool:
         return self._compare(other, "__gt__")
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> bool:
         return self._compare(other, "__lt__")
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: Any) -> bool:
         return self._compare(other, "__eq__")
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Any) -> bool:
         return self._compare(other, "__ge__")
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Any) -> bool:
         return self._compare(other, "__le__")
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: Any) -> bool:
         # PyTorch leaves `!=` to `str`: only the same text is not unequal.
         return str.__ne__(self, other)
 

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.linear import NonDynamicallyQuantizableLinear
@@ -43,7 +44,7 @@ class ReLU(_Inplace):
     Example: `nn.ReLU()(torch.tensor([-1.0, 2.0]))  # tensor([0., 2.])`
     """
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.relu_(input) if self.inplace else rushlight.relu(input)
 
@@ -51,7 +52,7 @@ class ReLU(_Inplace):
 class SiLU(_Inplace):
     """x * sigmoid(x), also called swish."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.silu(input, inplace=self.inplace)
 
@@ -59,7 +60,7 @@ class SiLU(_Inplace):
 class Mish(_Inplace):
     """x * tanh(softplus(x))."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.mish(input, inplace=self.inplace)
 
@@ -67,7 +68,7 @@ class Mish(_Inplace):
 class SELU(_Inplace):
     """The scaled ELU whose constants keep mean 0 and variance 1."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.selu(input, self.inplace)
 
@@ -75,7 +76,7 @@ class SELU(_Inplace):
 class Hardswish(_Inplace):
     """x * relu6(x + 3) / 6."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.hardswish(input, self.inplace)
 
@@ -87,7 +88,7 @@ class Hardswish(_Inplace):
 class Hardsigmoid(_Inplace):
     """relu6(x + 3) / 6."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.hardsigmoid(input, self.inplace)
 
@@ -99,7 +100,7 @@ class Hardsigmoid(_Inplace):
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return rushlight.sigmoid(input)
 
@@ -107,7 +108,7 @@ class Sigmoid(Module):
 class Tanh(Module):
     """The hyperbolic tangent."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return rushlight.tanh(input)
 
@@ -115,7 +116,7 @@ class Tanh(Module):
 class LogSigmoid(Module):
     """log(sigmoid(x)), without overflow."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.logsigmoid(input)
 
@@ -123,7 +124,7 @@ class LogSigmoid(Module):
 class Softsign(Module):
     """x / (1 + |x|)."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.softsign(input)
 
@@ -131,7 +132,7 @@ class Softsign(Module):
 class Tanhshrink(Module):
     """x - tanh(x)."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.tanhshrink(input)
 
@@ -147,7 +148,7 @@ class Threshold(Module):
         self.value = value
         self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.threshold(input, self.threshold, self.value, self.inplace)
 
@@ -167,7 +168,7 @@ class RReLU(Module):
         self.upper = upper
         self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
@@ -201,7 +202,7 @@ class Hardtanh(Module):
         if self.max_val <= self.min_val:
             raise AssertionError("max_val must be larger than min_val")
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
@@ -231,7 +232,7 @@ class ELU(Module):
         self.alpha = alpha
         self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.elu(input, self.alpha, self.inplace)
 
@@ -243,7 +244,7 @@ class ELU(Module):
 class CELU(ELU):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.celu(input, self.alpha, self.inplace)
 
@@ -258,7 +259,7 @@ class LeakyReLU(Module):
         self.negative_slope = negative_slope
         self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.leaky_relu(input, self.negative_slope, self.inplace)
 
@@ -284,7 +285,7 @@ class PReLU(Module):
         with rushlight.no_grad():
             self.weight.fill_(self.init)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.prelu(input, self.weight)
 
@@ -302,7 +303,7 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.gelu(input, approximate=self.approximate)
 
@@ -326,7 +327,7 @@ class _Shrink(Module):
 class Hardshrink(_Shrink):
     """x where |x| > lambd, else 0."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.hardshrink(input, self.lambd)
 
@@ -334,7 +335,7 @@ class Hardshrink(_Shrink):
 class Softshrink(_Shrink):
     """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.softshrink(input, self.lambd)
 
@@ -349,7 +350,7 @@ class Softplus(Module):
         self.beta = beta
         self.threshold = threshold
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
         return F.softplus(input, self.beta, self.threshold)
 
@@ -370,7 +371,7 @@ class GLU(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Halve the size of the input along `dim`."""
         return F.glu(input, self.dim)
 
@@ -401,7 +402,7 @@ class Softmax(_AlongDim):
     Example: `nn.Softmax(dim=1)(torch.randn(2, 3))`
     """
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function along `dim`."""
         return F.softmax(input, self.dim)
 
@@ -409,7 +410,7 @@ class Softmax(_AlongDim):
 class LogSoftmax(_AlongDim):
     """log(softmax(x)) along `dim`, without overflow."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function along `dim`."""
         return F.log_softmax(input, self.dim)
 
@@ -417,7 +418,7 @@ class LogSoftmax(_AlongDim):
 class Softmin(_AlongDim):
     """softmax(-x) along `dim`."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the function along `dim`."""
         return F.softmin(input, self.dim)
 
@@ -425,7 +426,7 @@ class Softmin(_AlongDim):
 class Softmax2d(Module):
     """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply softmax at each position."""
         if input.dim() not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.argument_shapes import reverse_repeat_tuple, spread
@@ -107,7 +108,7 @@ class _ConvNd(Module):
         padded = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
         return convolve(padded, weight, bias, self.stride, (0,) * self._ndim, self.dilation, self.groups)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Convolve `input` (N, C, *) or (C, *)."""
         return self._conv_forward(input, self.weight, self.bias)
 
@@ -225,7 +226,7 @@ class _ConvTransposeNd(_ConvNd):
             extra.append(size - least)
         return tuple(extra)
 
-    def forward(self, input: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         """Upsample `input`; `output_size` chooses among the sizes that the stride leaves open."""
         extra = self._output_padding(input, output_size)
         convolve = getattr(F, self._operator)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn.modules.module import Module
 
@@ -31,7 +30,7 @@ class Dropout(_DropoutNd):
     Example: `nn.Dropout(p=0.2)(torch.randn(20, 16))`
     """
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop elements."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
@@ -39,7 +38,7 @@ class Dropout(_DropoutNd):
 class Dropout1d(_DropoutNd):
     """Drops whole channels of (N, C, L) or (C, L)."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
@@ -47,7 +46,7 @@ class Dropout1d(_DropoutNd):
 class Dropout2d(_DropoutNd):
     """Drops whole channels of (N, C, H, W)."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
@@ -55,7 +54,7 @@ class Dropout2d(_DropoutNd):
 class Dropout3d(_DropoutNd):
     """Drops whole channels of (N, C, D, H, W)."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
@@ -63,7 +62,7 @@ class Dropout3d(_DropoutNd):
 class AlphaDropout(_DropoutNd):
     """Dropout that keeps mean 0 and variance 1, made for SELU."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop elements."""
         return F.alpha_dropout(input, self.p, self.training)
 
@@ -71,6 +70,6 @@ class AlphaDropout(_DropoutNd):
 class FeatureAlphaDropout(_DropoutNd):
     """Alpha dropout of whole channels."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
         return F.feature_alpha_dropout(input, self.p, self.training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.nn.modules.module import Module
 
 __all__ = ["Flatten", "Unflatten"]
@@ -22,7 +23,7 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Merge the dimensions."""
         return input.flatten(self.start_dim, self.end_dim)
 
@@ -53,7 +54,7 @@ class Unflatten(Module):
         self.dim = dim
         self.unflattened_size = unflattened_size
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Split the dimension."""
         return input.unflatten(self.dim, self.unflattened_size)
 

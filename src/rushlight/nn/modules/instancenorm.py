@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn.modules.batchnorm import _BatchNorm
 
@@ -44,7 +45,7 @@ class _InstanceNorm(_BatchNorm):
                     state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *rest)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise each channel of each sample; statistics are the sample's own unless running ones are used."""
         without_batch = self._dims[0]
         if input.dim() not in self._dims:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.module import Module
@@ -20,7 +21,7 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Return `input`."""
         return input
 
@@ -58,7 +59,7 @@ class Linear(Module):
             bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Map `input` (*, in_features) to (*, out_features)."""
         # Attributes that are parameters are found last and at some cost, so look where they are kept first.
         members = self.__dict__["_parameters"]
@@ -115,7 +116,7 @@ class Bilinear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input1: Any, input2: Any) -> Any:
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         """Combine the two inputs."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 

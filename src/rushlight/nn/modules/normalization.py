@@ -6,6 +6,7 @@ import numbers
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.module import Module
@@ -63,7 +64,7 @@ class LayerNorm(Module):
         """Set the scale to one and the shift to zero."""
         reset_affine(self)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise `input` (*, *normalized_shape)."""
         members = self.__dict__["_parameters"]
         if "weight" in members and "bias" in members:
@@ -111,7 +112,7 @@ class GroupNorm(Module):
         """Set the scale to one and the shift to zero."""
         reset_affine(self)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise `input` (N, num_channels, *)."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
@@ -153,7 +154,7 @@ class RMSNorm(Module):
         """Set the scale to one."""
         reset_affine(self)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         """Normalise `x` (*, *normalized_shape)."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
@@ -174,7 +175,7 @@ class LocalResponseNorm(Module):
         self.beta = beta
         self.k = k
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise `input` (N, C, *)."""
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
@@ -200,7 +201,7 @@ class CrossMapLRN2d(Module):
         self.beta = beta
         self.k = k
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise `input`; ValueError unless it has four dims."""
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")

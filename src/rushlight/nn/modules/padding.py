@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn.modules.argument_shapes import spread
 from rushlight.nn.modules.module import Module
@@ -27,7 +28,7 @@ class _ConstantPad(Module):
         self.value = value
         self.padding = spread(padding, 2 * self._ndim)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Pad the last dimensions of `input`."""
         return F.pad(input, self.padding, "constant", self.value)
 
@@ -96,7 +97,7 @@ class _ModePad(Module):
         super().__init__()
         self.padding = spread(padding, 2 * self._ndim)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Pad the last dimensions of `input`."""
         return F.pad(input, self.padding, self._mode)
 
@@ -149,7 +150,7 @@ class CircularPad1d(_ModePad):
     _ndim = 1
     _mode = "circular"
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Pad the last dimensions of `input`."""
         n = self._ndim
         if input.dim() not in (n + 1, n + 2):

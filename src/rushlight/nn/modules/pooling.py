@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn.modules.argument_shapes import spread
 from rushlight.nn.modules.module import Module
@@ -89,7 +90,7 @@ class _MaxUnpool(Module):
         self.stride = spread(kernel_size if stride is None else stride, self._ndim)
         self.padding = spread(padding, self._ndim)
 
-    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, indices: Any, output_size: Any = None) -> Tensor:
         """Put the values of `input` where the maxima were, and zeros elsewhere."""
         unpool = getattr(F, f"max_unpool{self._ndim}d")
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -134,7 +135,7 @@ class _LPPool(Module):
         self.stride = stride
         self.ceil_mode = ceil_mode
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Take the norm of each window."""
         return getattr(F, self._operator)(
             input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
@@ -191,7 +192,7 @@ class AvgPool1d(_AvgPool):
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Take the mean of each window."""
         return F.avg_pool1d(
             input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
@@ -220,7 +221,7 @@ class _AvgPoolNd(_AvgPool):
         self.count_include_pad = count_include_pad
         self.divisor_override = divisor_override
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Take the mean of each window."""
         return getattr(F, self._operator)(
             input,

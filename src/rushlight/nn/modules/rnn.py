@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import init
 from rushlight.nn.composites.recurrence import CELLS, run_layers
 from rushlight.nn.modules.module import Module
@@ -120,7 +121,7 @@ class RNNBase(Module):
 
     # ***** the call *****
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Tensor, hx: Any = None) -> tuple[Any, Any]:
         """Run over `input` from the state `hx` (zeros by default); returns (outputs, last state).
 
         Shapes: input (L, N, features), (N, L, features) if `batch_first`, (L, features), or a `PackedSequence`; states
@@ -329,7 +330,7 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Any = None) -> Tensor:
         """The next hidden state."""
         mode = {"tanh": "RNN_TANH", "relu": "RNN_RELU"}.get(self.nonlinearity)
         if mode is None:
@@ -345,7 +346,7 @@ class LSTMCell(RNNCellBase):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Tensor, hx: Any = None) -> tuple[Any, Any]:
         """The next hidden and cell state."""
         hidden, cell = self._step("LSTM", input, None if hx is None else tuple(hx))
         return hidden, cell
@@ -359,6 +360,6 @@ class GRUCell(RNNCellBase):
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Any = None) -> Tensor:
         """The next hidden state."""
         return self._step("GRU", input, None if hx is None else (hx,))[0]

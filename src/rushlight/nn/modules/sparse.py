@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.module import Module
@@ -71,7 +72,7 @@ class Embedding(Module):
             with rushlight.no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Look up the rows for the indices `input`."""
         return F.embedding(
             input,
@@ -176,7 +177,7 @@ class EmbeddingBag(Module):
             with rushlight.no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+    def forward(self, input: Tensor, offsets: Any = None, per_sample_weights: Any = None) -> Tensor:
         """Reduce the rows for each bag of `input`; `per_sample_weights` scale them, for mode "sum" only."""
         return F.embedding_bag(
             input,

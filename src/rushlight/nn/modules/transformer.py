@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.composites.attention import canonical_mask
@@ -109,8 +110,8 @@ class TransformerEncoderLayer(_Layer):
         self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
 
     def forward(
-        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
+        self, src: Tensor, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+    ) -> Tensor:
         """Encode `src`."""
         other = None if src_mask is None else src_mask.dtype
         padding = canonical_mask(src_key_padding_mask, "src_key_padding_mask", other, "src_mask", src.dtype)
@@ -161,7 +162,7 @@ class TransformerDecoderLayer(_Layer):
 
     def forward(
         self,
-        tgt: Any,
+        tgt: Tensor,
         memory: Any,
         tgt_mask: Any = None,
         memory_mask: Any = None,
@@ -169,7 +170,7 @@ class TransformerDecoderLayer(_Layer):
         memory_key_padding_mask: Any = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """Decode `tgt` with the encoder's result `memory`."""
         own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         theirs = (memory, memory_mask, memory_key_padding_mask, memory_is_causal)
@@ -210,8 +211,8 @@ class TransformerEncoder(Module):
             )
 
     def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
-    ) -> Any:
+        self, src: Tensor, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+    ) -> Tensor:
         """Encode `src` with all layers."""
         other = None if mask is None else mask.dtype
         padding = canonical_mask(src_key_padding_mask, "src_key_padding_mask", other, "mask", src.dtype)
@@ -269,7 +270,7 @@ class TransformerDecoder(Module):
 
     def forward(
         self,
-        tgt: Any,
+        tgt: Tensor,
         memory: Any,
         tgt_mask: Any = None,
         memory_mask: Any = None,
@@ -277,7 +278,7 @@ class TransformerDecoder(Module):
         memory_key_padding_mask: Any = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """Decode `tgt` with all layers."""
         causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
         output = tgt
@@ -344,8 +345,8 @@ class Transformer(Module):
 
     def forward(
         self,
-        src: Any,
-        tgt: Any,
+        src: Tensor,
+        tgt: Tensor,
         src_mask: Any = None,
         tgt_mask: Any = None,
         memory_mask: Any = None,
@@ -355,7 +356,7 @@ class Transformer(Module):
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """Decode `tgt` with what the encoder makes of `src`."""
         place = 0 if self.batch_first else 1
         if src.dim() == 3 and src.size(place) != tgt.size(place):

@@ -24,7 +24,7 @@ def _as_list(tensors: Any, name: str) -> list[Any]:
 
 def get_total_norm(
     tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
-) -> Any:
+) -> Tensor:
     """The `norm_type` norm of all tensors together, as if they were one vector: a tensor of shape ().
 
     `norm_type` may be inf. Raises `RuntimeError` for nan or inf if `error_if_nonfinite`.
@@ -67,7 +67,7 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Scale the gradients of `parameters` in place so that their common norm is at most `max_norm`.
 
     Returns the norm before clipping, a tensor of shape (). Parameters without a gradient are passed over.
@@ -81,7 +81,7 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0, **options: Any) -> Any:
+def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0, **options: Any) -> Tensor:
     """The old name of `clip_grad_norm_`."""
     warnings.warn(
         "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",

@@ -17,7 +17,7 @@ def _same_device(device: Any, param: Any) -> Any:
     return param.device
 
 
-def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
     """All parameters, flattened, in one vector."""
     device = None
     parts = []

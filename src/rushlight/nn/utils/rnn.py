@@ -17,7 +17,7 @@ __all__ = [
 
 def pad_sequence(
     sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
-) -> Any:
+) -> Tensor:
     """Stack tensors (L_i, *) of different lengths, filled up with `padding_value`.
 
     The result is (L, B, *), or (B, L, *) if `batch_first`, with L the longest length; the filling is on the `padding_side`,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 from rushlight._types.promotion import default_dtype
 
 __all__ = [
@@ -55,7 +56,7 @@ def general_cosine(
     layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """sum of (-1)^k a[k] cos(2 pi k n / N)."""
     if not isinstance(a, Iterable):
         raise TypeError("Coefficients must be a list/tuple")
@@ -72,34 +73,34 @@ def general_cosine(
     return _window("general_cosine", M, sym, dtype, layout, device, requires_grad, values)
 
 
-def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, **options: Any) -> Any:
+def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, **options: Any) -> Tensor:
     """alpha - (1 - alpha) cos(2 pi n / N)."""
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, **options)
 
 
-def hamming(M: int, *, sym: bool = True, **options: Any) -> Any:
+def hamming(M: int, *, sym: bool = True, **options: Any) -> Tensor:
     """Hamming's window: 0.54 - 0.46 cos(2 pi n / N)."""
     return general_hamming(M, sym=sym, **options)
 
 
-def hann(M: int, *, sym: bool = True, **options: Any) -> Any:
+def hann(M: int, *, sym: bool = True, **options: Any) -> Tensor:
     """Hann's window: a raised cosine."""
     return general_hamming(M, alpha=0.5, sym=sym, **options)
 
 
-def blackman(M: int, *, sym: bool = True, **options: Any) -> Any:
+def blackman(M: int, *, sym: bool = True, **options: Any) -> Tensor:
     """Blackman's window of three cosines."""
     return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, **options)
 
 
-def nuttall(M: int, *, sym: bool = True, **options: Any) -> Any:
+def nuttall(M: int, *, sym: bool = True, **options: Any) -> Tensor:
     """Nuttall's window of four cosines."""
     return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, **options)
 
 
 def bartlett(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """A triangle."""
 
     def values(n: Any, span: float) -> Any:
@@ -110,7 +111,7 @@ def bartlett(
 
 def cosine(
     M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """Half a period of a sine."""
 
     def values(n: Any, span: float) -> Any:
@@ -122,7 +123,7 @@ def cosine(
 def exponential(
     M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """exp(-|n - center| / tau)."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
@@ -145,7 +146,7 @@ def gaussian(
     layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """exp(-(n - center)^2 / (2 std^2))."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
@@ -166,7 +167,7 @@ def kaiser(
     layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
