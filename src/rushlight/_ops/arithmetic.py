@@ -455,14 +455,14 @@ def xlogy(x: Any, y: Any) -> Any:
     """input * log(other), 0 where input is 0 (unless other is NaN)."""
     x, y = pair(x, y)
     refuse(x, "xlogy", "c")
-    return _x_times(x, y, lambda v: prim.log(v))
+    return _x_times(x, y, prim.log)
 
 
 @xlogy.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     x, y = pair(x, y)
     dead = build.eq(x, 0.0) & (y <= 0.0)
-    return build.select(dead, 0.0, ct * prim.log(build.select(dead, 1.0, y))), ct * x / y
+    return build.select(dead, 0.0, _x_times(ct, y, prim.log)), ct * x / y
 
 
 @operator("xlog1py(Tensor input, Tensor other) -> Tensor", name="special_xlog1py", promote="float", numbers=BOTH, out=True,
@@ -470,14 +470,14 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 def xlog1py(x: Any, y: Any) -> Any:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
     refuse(y, "xlog1py_cpu", "c")
-    return _x_times(*pair(x, y), lambda v: prim.log1p(v))
+    return _x_times(*pair(x, y), prim.log1p)
 
 
 @xlog1py.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     x, y = pair(x, y)
     dead = build.eq(x, 0.0) & (y <= -1.0)
-    return build.select(dead, 0.0, ct * prim.log1p(build.select(dead, 0.0, y))), ct * x / (y + 1.0)
+    return build.select(dead, 0.0, _x_times(ct, y, prim.log1p)), ct * x / (y + 1.0)
 
 
 @operator(

@@ -10,7 +10,7 @@ import math
 import warnings
 from typing import Any
 
-from rushlight._ops.bodies import along, dims_of, is_weak, pair, reduce_dims, refuse, spread, wrap
+from rushlight._ops.bodies import along, as_float, dims_of, is_weak, isnan, pair, reduce_dims, refuse, spread, wrap
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -496,12 +496,13 @@ def _positive_part(x: Any) -> Any:
 
 
 def _clamped(x: Any) -> Any:
-    """max(x, 0) whose slope at 0 is 1, as `clamp_min` has it."""
-    return build.select(x < 0, 0, x)
+    """max(x, 0) whose slope is 1 at 0 and 0 at NaN, as `clamp_min` has it."""
+    low = build.select(isnan(x), math.nan, build.zeros_like(x)) if x.dtype.is_floating_point else 0
+    return build.select(x >= 0, x, low)
 
 
 @operator(f"margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, {LEGACY}) -> Tensor", node="MeanBackward0",
-          **LOSS)  # fmt: skip
+          **{**LOSS, "promote": "same"})  # fmt: skip
 def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """max(0, -target * (input1 - input2) + margin)."""
     if len(a.shape) != len(b.shape) or len(a.shape) != len(y.shape):
@@ -509,7 +510,7 @@ def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: {list(a.shape)}, "
             f"input2: {list(b.shape)}, target: {list(y.shape)} "
         )
-    return reduced(_clamped(-(y * (a - b)) + margin), reduction_of(size_average, reduce, reduction))
+    return reduced(_clamped(as_float(-(y * (a - b))) + margin), reduction_of(size_average, reduce, reduction))
 
 
 @operator(
@@ -566,7 +567,7 @@ def cosine_embedding_loss(a: Any, b: Any, y: Any, margin: float, size_average: A
 
 def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
     """|a - b + eps| in the p-norm along the last dim."""
-    gap = a - b + eps
+    gap = as_float(a - b) + eps  # integers wrap around before they become floats
     dims = (len(gap.shape) - 1,)
     if gap.dtype.is_complex:
         return powers(gap, p, dims)
@@ -583,7 +584,7 @@ def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
     return prim.pow(total, build.full_like(total, 1.0 / p))
 
 
-@operator("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor", promote="float", method=False,
+@operator("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor", promote="same", method=False,
           like="contiguous", spaces=("torch", "nn.functional"), node="NormBackward1")  # fmt: skip
 def pairwise_distance(a: Any, b: Any, p: float, eps: float, keepdim: bool) -> Any:
     """The p-norm of x1 - x2 + eps along the last dim."""
@@ -592,7 +593,7 @@ def pairwise_distance(a: Any, b: Any, p: float, eps: float, keepdim: bool) -> An
 
 
 @operator("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, "
-          f"{LEGACY}) -> Tensor", node="MeanBackward0", **LOSS)  # fmt: skip
+          f"{LEGACY}) -> Tensor", node="MeanBackward0", **{**LOSS, "promote": "same"})  # fmt: skip
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, swap: bool, size_average: Any,
                         reduce: Any, reduction: str) -> Any:  # fmt: skip
     """max(0, distance to positive - distance to negative + margin)."""
@@ -617,6 +618,8 @@ def multi_margin_loss(
     """Mean over the other classes of max(0, margin - x[target] + x[other])^p."""
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
+    if weight is not None and len(weight.shape) != 1:
+        raise ValueError("weight must be one-dimensional")
     reduction = reduction_of(size_average, reduce, reduction)
     if target.dtype is not INT64:
         raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
@@ -638,8 +641,8 @@ def multi_margin_loss(
     loss = build.select(_one_hot(rows, classes, 1), 0.0, loss)
     each = prim.sum(loss, dims=(1,)) / float(rows.shape[1])
     if len(x.shape) < 2:
-        each = build.reshape(each, ())
-    return reduced(each, reduction_of(size_average, reduce, reduction))
+        each = build.reshape(each, target.shape)
+    return reduced(each, reduction)
 
 
 @operator(f"multilabel_margin_loss(Tensor input, Tensor target, {LEGACY}) -> Tensor", promote="opmath", promote_over=("input",), spaces=NN,

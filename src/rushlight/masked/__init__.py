@@ -95,9 +95,10 @@ def sum(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None
 def prod(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """Product of the elements that count."""
     x = _filled(input.to(_summed_dtype(input, dtype)), mask, 1)
-    for d in sorted(_dims(input, dim), reverse=True):
+    dims = _dims(input, dim)
+    for d in sorted(dims, reverse=True):
         x = x.prod(d, keepdim)
-    return x
+    return x.clone() if x is input and dim is not None and dim != () else x  # of a number: PyTorch's dims make a copy of it
 
 
 def _extreme(name: str, value_of: Callable[[Any], Any], doc: str) -> Callable[..., Any]:
@@ -175,10 +176,10 @@ def _spread(input: Any, dim: Any, unbiased: Any, keepdim: bool, dtype: Any, mask
     count = _count(x, mask, dims, True, real)
     middle = _over(rushlight.sum, _filled(x, mask, 0), dims, True) / count
     apart = _filled(x - middle, mask, 0)
-    square = (apart * apart.conj()).real if x.is_complex() else apart * apart
+    square = apart * apart.conj() if x.is_complex() else apart * apart
     total = _over(rushlight.sum, square, dims, keepdim)
     left = count if keepdim else count.reshape(total.shape)
-    return total / (left - less).clamp(min=0)
+    return total / (left - less).clamp(min=0)  # of a complex tensor it is complex too, as PyTorch has it
 
 
 def var(
@@ -202,12 +203,12 @@ def std(
 
 def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Running sum of the elements that count."""
-    return rushlight.cumsum(_filled(input, mask, 0), dim, dtype=dtype)
+    return rushlight.cumsum(_filled(input, mask, 0), dim, dtype=input.dtype if dtype is None else dtype)
 
 
 def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Running product of the elements that count."""
-    return rushlight.cumprod(_filled(input, mask, 1), dim, dtype=dtype)
+    return rushlight.cumprod(_filled(input, mask, 1), dim, dtype=input.dtype if dtype is None else dtype)
 
 
 def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
