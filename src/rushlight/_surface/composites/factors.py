@@ -14,6 +14,7 @@ from rushlight._engine.call import write_out
 from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import FLOAT32, INT64
@@ -361,7 +362,7 @@ def _check_lstsq(A: Tensor, B: Tensor, driver: str, vectors: bool) -> None:
     if B._spec.ndim < 1:
         raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     if A._spec.dtype is not B._spec.dtype:
-        words = [t._spec.dtype.name.capitalize() for t in (A, B)]
+        words = [CPP_NAME[t._spec.dtype.name] for t in (A, B)]
         raise RuntimeError(f"{name}: Expected input and other to have the same dtype, but got input's dtype {words[0]} and other's dtype {words[1]}")
     if driver not in _DRIVERS:
         raise RuntimeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
@@ -403,7 +404,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     """e to the power of square matrices: Taylor's series of a part small enough, squared back up (Higham, "Functions of matrices", chapter 10)."""
     spec = input._spec
     if not (spec.dtype.is_floating_point or spec.dtype.is_complex):
-        raise RuntimeError(f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {spec.dtype.name.capitalize()}")
+        raise RuntimeError(f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {CPP_NAME[spec.dtype.name]}")
     if spec.ndim < 2:
         raise RuntimeError("linalg.matrix_exp: The input tensor A must have at least 2 dimensions.")
     if spec.shape[-1] != spec.shape[-2]:

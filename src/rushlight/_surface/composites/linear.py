@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.bodies import CPP_NAME
 from rushlight._surface.composites.measures import cross_product, into
 from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.dtype import INT64
 from rushlight._types.layout import wrap_dim
 
 __all__: list[str] = []
@@ -171,8 +173,13 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
 @composite("vander", spaces=LINALG)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, along a new last dim."""
+    dtype = x._spec.dtype
+    if dtype.kind == "b" or (dtype.is_floating_point and dtype.itemsize < 4):
+        raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {CPP_NAME[dtype.name]}")
     if N is None and not x._spec.ndim:
         raise RuntimeError("Expected dim of x to be at least 1, but got 0")
+    if dtype.is_integer:
+        x = x.to(INT64)  # type: ignore[attr-defined]
     count = x._spec.shape[-1] if N is None else N
     if count <= 1 and N is not None:
         raise RuntimeError(f"N must be greater than 1, but got {N}")
@@ -180,8 +187,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     powers = [T["ones_like"](x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)
-    if x._spec.dtype.kind == "b":
-        powers = [p.to(T["tensor"](1).dtype) for p in powers]
     return T["stack"](powers, -1)  # type: ignore[no-any-return]
 
 
