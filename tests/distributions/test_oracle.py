@@ -23,8 +23,8 @@ LOOSE = {"float32": (2e-5, 1e-6)}
 
 # PyTorch fails to compute these in float64 ("Double did not match Float") ...
 ONLY_FLOAT32 = {"GeneralizedPareto"}
-# ... approximates these, the Bessel functions in densities and the derivatives of gamma and beta draws ...
-APPROXIMATE = {"VonMises": 1e-4}
+# ... approximates these (n! is a float32), the Bessel functions in densities and the derivatives of gamma and beta draws ...
+APPROXIMATE = {"VonMises": 1e-4, "Multinomial": 1e-6}
 APPROXIMATE_DRAWS = {"Beta", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "StudentT"}
 # ... and cannot differentiate these (a saved mask is changed in place).
 NO_GRADIENT = {"Wishart"}
@@ -94,7 +94,7 @@ def test_densities_and_moments(of: Case) -> None:
     if of.name not in ("LogisticNormal", "RelaxedOneHotCategorical"):  # icdf of vectors: neither has a meaning
         agree(outcome(lambda: theirs.icdf(part)), outcome(lambda: mine.icdf(to_mine(part))), "icdf")
     for name in ("entropy", "perplexity"):
-        agree(outcome(getattr(theirs, name)), outcome(getattr(mine, name)), name)
+        agree(outcome(getattr(theirs, name)), outcome(getattr(mine, name)), name, least)
     for name in ("mean", "mode", "variance", "stddev"):
         if (of.name, name) != ("Kumaraswamy", "mode"):  # PyTorch's is always NaN
             agree(outcome(getattr, theirs, name), outcome(getattr, mine, name), name, least)

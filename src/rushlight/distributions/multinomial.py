@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import rushlight
@@ -92,7 +93,8 @@ class Multinomial(Distribution):
 
     def entropy(self) -> Any:
         # log n! and the logits are means of what is known; log k! of each count is averaged over its binomial distribution
-        n = rushlight.tensor(self.total_count)
+        n = self.total_count
         counts = self._binomial.enumerate_support(expand=False)[1:]
         weights = self._binomial.log_prob(counts).exp()
-        return n * self._categorical.entropy() - (n + 1).lgamma() + (weights * (counts + 1).lgamma()).sum([0, -1])
+        mean_log_factorials = (weights * (counts + 1).lgamma()).sum([0, -1])
+        return n * self._categorical.entropy() - math.lgamma(n + 1) + mean_log_factorials
