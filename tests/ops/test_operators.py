@@ -102,10 +102,11 @@ STATISTICS = {"batch_norm_train", "instance_norm_core"}
 NOT_SMOOTH = {"nextafter", "floor_divide", "gaussian_nll_loss"}
 # The padding row gets no gradient, gradients may be scaled by how often a row is used, and as_strided_scatter has PyTorch's choice; a Cholesky
 # factor's gradient is not cut to the triangle that is read (nor real on the diagonal), nor that of a pseudo-inverse made Hermitian, as in PyTorch:
-# no slopes, by intent.
+# no slopes, by intent.  Fake quantization passes the gradient straight through its steps.
 NOT_SLOPES = {
     ("embedding", 1), ("embedding", 2), ("as_strided_scatter_core", 0), ("cholesky_solve", 0), ("cholesky_solve", 1), ("cholesky_inverse", 0),
     ("cholesky_inverse", 1), ("linalg_pinv_core", 2), ("linalg_cholesky_ex", 2), ("cholesky_core", 1),
+    *(("fake_quantize_per_tensor_affine", i) for i in range(3)), ("fake_quantize_per_channel_affine", 0),
 }  # fmt: skip
 
 

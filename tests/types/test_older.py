@@ -38,7 +38,7 @@ def test_new_and_its_kin() -> None:
         with pytest.raises(RuntimeError, match="removed from PyTorch"):
             getattr(x, name)()
     with pytest.raises(AttributeError, match="non-CUDA tensor type: torch.FloatTensor"):
-        x.__cuda_array_interface__  # noqa: B018
+        x.__cuda_array_interface__
     assert x[:1].slice_inverse(x).equal(x) and x.is_distributed() is False and x.const_data_ptr() == x.data_ptr()
 
 

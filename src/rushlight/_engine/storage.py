@@ -26,6 +26,10 @@ _CASTS = {
 }  # fmt: skip
 
 
+# What the elements of quantized storages are read as.
+_INTEGERS = {"quint8": "uint8", "qint8": "int8", "qint32": "int32", "quint4x2": "uint8", "quint2x4": "uint8"}
+
+
 class _AnyStorage:
     """What both forms share: there is one device, and nothing is pinned or sparse."""
 
@@ -367,7 +371,7 @@ class TypedStorage(_AnyStorage, metaclass=_StorageMeta):
     __len__ = size
 
     def _tensor(self) -> Tensor:
-        return storage_tensor(self._untyped, self.dtype)
+        return storage_tensor(self._untyped, BY_NAME[_INTEGERS.get(self.dtype.name, self.dtype.name)])
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -506,5 +510,10 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
     return UntypedStorage(native=x._storage)
 
 
+def storage(self: Tensor) -> TypedStorage:
+    """The storage of a tensor, with its dtype."""
+    return TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)
+
+
 Tensor.untyped_storage = untyped_storage  # type: ignore[attr-defined]
-Tensor.storage = lambda self: TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)  # type: ignore[attr-defined]
+Tensor.storage = storage  # type: ignore[attr-defined]

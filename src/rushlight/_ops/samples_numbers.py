@@ -176,3 +176,10 @@ for _letter in "tuvw":
             f"special_{_prefix}chebyshev_polynomial_{_letter}",
             Call(Draw(6, low=-1.8, high=1.8), Draw(6, dtype=INT64, low=-1, high=7)),
         )
+
+# ***** fake quantization *****
+
+_WIDE = Draw(3, 4, low=-2.0, high=2.0)
+give("fake_quantize_per_tensor_affine", Call(_WIDE, 0.13, 3, 0, 15), Call(Draw(0, 2), 0.1, 0, -8, 7),
+     Call(_WIDE, Draw(1, dtype=FLOAT32, low=0.1, high=0.2), Draw(1, dtype=INT32, low=2, high=3), 0, 15))  # fmt: skip
+give("fake_quantize_per_channel_affine", Call(_WIDE, Draw(3, dtype=FLOAT32, low=0.1, high=0.2), Draw(3, dtype=INT32, low=2, high=5), 0, 0, 15))

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from rushlight._base.lazy import require
 from rushlight._engine import convert, creation
 from rushlight._engine import storage as storages
 from rushlight._engine.elements import elements_of
@@ -13,7 +14,7 @@ from rushlight._engine.printing import leaves
 from rushlight._engine.tensor import Tensor, legacy_constructor, meta_of
 from rushlight._engine.view import as_strided
 from rushlight._surface.methods import TYPE_NAMES, both, method
-from rushlight._surface.registry import SPACES, function_of
+from rushlight._surface.registry import SPACES, LazyMethod, function_of
 from rushlight._types.dtype import DType
 
 __all__: list[str] = []
@@ -303,3 +304,13 @@ _removed("symeig", "use torch.linalg.eigh, or torch.linalg.eigvalsh for the eige
 _removed("solve", "use torch.linalg.solve(A, B), which has the arguments the other way round and returns no LU factors")
 _removed("lstsq", "use torch.linalg.lstsq(A, B), which has the arguments the other way round and returns no QR factors")
 _removed("reinforce", "use torch.distributions: -distribution.log_prob(action) * reward is the loss whose gradient it gave")
+
+# ***** quantized tensors: their module is loaded with the first of these that is looked at *****
+
+
+def _of_quantized(name: str) -> Any:
+    return require("rushlight._surface.quantized").METHODS[name]
+
+
+for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis", "qscheme"):
+    setattr(Tensor, _name, LazyMethod(_name, _of_quantized, _name))

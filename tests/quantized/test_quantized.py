@@ -1,0 +1,142 @@
+"""Quantized tensors: the integers, what they stand for, printing, views, and fake quantization with its gradient; values are PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+
+X = [[-1.0, 0.0, 0.25], [1.0, 2.0, 100.0]]
+
+
+def quantized(zero_point: int = 10, dtype: torch.dtype = torch.quint8):
+    return torch.quantize_per_tensor(torch.tensor(X), 0.1, zero_point, dtype)
+
+
+def by_channel():
+    return torch.quantize_per_channel(torch.tensor(X), torch.tensor([0.1, 0.5]), torch.tensor([1, 2]), 0, torch.quint8)
+
+
+def test_integers_and_numbers() -> None:
+    q = quantized()
+    assert q.int_repr().tolist() == [[0, 10, 12], [20, 30, 255]] and q.int_repr().dtype is torch.uint8 and q.is_quantized and q.dtype is torch.quint8
+    assert (q.q_scale(), q.q_zero_point(), q.qscheme(), q.type(), q.element_size()) == (0.1, 10, torch.per_tensor_affine, "torch.quantized.QUInt8Tensor", 1)
+    np.testing.assert_allclose(q.dequantize().numpy(), [[-1.0, 0.0, 0.2], [1.0, 2.0, 24.5]], rtol=1e-6)
+    assert quantized(3, torch.qint8).int_repr().tolist() == [[-7, 3, 6], [13, 23, 127]]
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30])
+    assert torch.quantize_per_tensor(special, 0.1, 3, torch.qint8).int_repr().tolist() == [127, 127, -128, 127]
+    ties = torch.tensor([0.5, 1.5, 2.5, -0.5])
+    assert torch.quantize_per_tensor(ties, 1.0, 0, torch.qint32).int_repr().tolist() == [0, 2, 2, 0]
+    assert quantized(0, torch.quint4x2).int_repr().tolist() == [0, 162, 255] and quantized(0, torch.quint2x4).int_repr().tolist() == [224, 15]
+    several = torch.quantize_per_tensor([torch.ones(2), torch.ones(2)], torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), torch.qint8)
+    assert [s.int_repr().tolist() for s in several] == [[10, 10], [3, 3]] and [d.tolist() for d in torch.dequantize([several[1]])] == [[1.0, 1.0]]
+
+
+def test_scales_by_channel() -> None:
+    q = by_channel()
+    assert q.int_repr().tolist() == [[0, 1, 4], [4, 6, 202]] and q.qscheme() is torch.per_channel_affine and q.q_per_channel_axis() == 0
+    assert q.q_per_channel_scales().dtype is torch.float64 and q.q_per_channel_zero_points().tolist() == [1, 2]
+    assert q[0].q_zero_point() == 1 and q.clone().dequantize().equal(q.dequantize())
+    floats = torch.quantize_per_channel(torch.tensor(X), torch.tensor([0.1, 0.5]), torch.tensor([1.5, 2.0]), 0, torch.quint8)
+    assert floats.qscheme() is torch.per_channel_affine_float_qparams and floats.int_repr().tolist() == [[0, 2, 4], [4, 6, 202]]
+    for call in (lambda: q.q_scale(), lambda: quantized().q_per_channel_scales(), lambda: q.t(), lambda: torch.cat([q, q])):
+        with pytest.raises(RuntimeError):
+            call()
+
+
+def test_scales_that_fit() -> None:
+    x = torch.tensor(X)
+    q = torch.quantize_per_tensor_dynamic(x, torch.quint8, False)
+    assert (q.q_scale(), q.q_zero_point()) == (0.396078431372549, 3)
+    q = torch.quantize_per_tensor_dynamic(x, torch.qint8, True)
+    assert (q.q_scale(), q.q_zero_point()) == (0.7952755905511811, -63)
+    assert torch.quantize_per_tensor_dynamic(torch.zeros(3), torch.quint8, False).q_scale() == 0.1
+    high, low = torch.choose_qparams_optimized(torch.linspace(-1, 3, 50), 50, 200, 0.16, 4)
+    np.testing.assert_allclose([high.item(), low.item()], [2.86, -0.86], rtol=1e-5)
+
+
+def test_printed_form() -> None:
+    assert repr(quantized()) == (
+        "tensor([[-1.0000,  0.0000,  0.2000],\n        [ 1.0000,  2.0000, 24.5000]], size=(2, 3), dtype=torch.quint8,\n"
+        "       quantization_scheme=torch.per_tensor_affine, scale=0.1, zero_point=10)"
+    )
+    assert repr(by_channel()) == (
+        "tensor([[ -0.1000,   0.0000,   0.3000],\n        [  1.0000,   2.0000, 100.0000]], size=(2, 3), dtype=torch.quint8,\n"
+        "       quantization_scheme=torch.per_channel_affine,\n       scale=tensor([0.1000, 0.5000], dtype=torch.float64),\n"
+        "       zero_point=tensor([1, 2]), axis=0)"
+    )
+    assert repr(torch.quantize_per_tensor(torch.zeros(0, 3), 0.5, 0, torch.qint32)) == (
+        "tensor([], size=(0, 3), dtype=torch.qint32,\n       quantization_scheme=torch.per_tensor_affine, scale=0.5, zero_point=0)"
+    )
+
+
+def test_views_copies_and_comparisons() -> None:
+    q = quantized()
+    assert q.t().int_repr().tolist() == [[0, 20], [10, 30], [12, 255]] and q.view(3, 2).shape == (3, 2) and q[0, 1].item() == 0.0 and q.T.shape == (3, 2)
+    assert q[torch.tensor([1, 0])].int_repr()[0].tolist() == [20, 30, 255] and [s.shape for s in q.split(1)] == [(1, 3)] * 2 and not q.t().is_contiguous()
+    for made in (q.clone(), copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
+        assert torch.equal(made, q)
+    joined = torch.cat([q, torch.quantize_per_tensor(torch.tensor(X), 0.2, 0, torch.quint8)])
+    assert joined.int_repr().tolist()[2:] == [[10, 10, 12], [20, 30, 255]]
+    assert (q == q).all() and (q < 0.5).tolist() == [[True] * 3, [False] * 3] and torch.relu(q).int_repr()[0].tolist() == [10, 10, 12]
+    assert q.max().int_repr().item() == 255 and q.clamp(0.0, 1.0).int_repr()[1].tolist() == [20, 20, 20] and q.mean().int_repr().item() == 54
+    other = q.clone().copy_(torch.tensor(X) * 2)
+    other[0] = 1.0
+    assert other.int_repr().tolist() == [[20, 20, 20], [30, 50, 255]]
+    assert torch.empty_quantized([2], q).q_scale() == 0.1
+
+
+def test_what_quantized_tensors_refuse() -> None:
+    q = quantized()
+    for call in (lambda: q + q, lambda: -q, lambda: q.sum(), lambda: q @ q.t(), lambda: torch.ones(2).q_scale(), lambda: torch.ones(2).int_repr()):
+        with pytest.raises(NotImplementedError, match="Could not run 'aten::"):
+            call()
+    with pytest.raises(TypeError, match="Got unsupported ScalarType QUInt8"):
+        q.numpy()
+    with pytest.raises(RuntimeError, match="zero_point 300 is above upper bound"):
+        quantized(300)
+    with pytest.raises(RuntimeError, match="Quantize only works on Float Tensor, got Double"):
+        torch.quantize_per_tensor(torch.tensor(X).double(), 0.1, 0, torch.qint8)
+    with pytest.raises(RuntimeError, match="ScalarType Char is not supported in new_qtensor"):
+        quantized(0, torch.int8)
+
+
+def test_fake_quantization_passes_gradients_inside() -> None:
+    x = torch.tensor(X, requires_grad=True)
+    y = torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 15)
+    y.sum().backward()
+    np.testing.assert_allclose(y.detach().numpy(), [[0.0, 0.0, 0.2], [1.0, 1.5, 1.5]], rtol=1e-6)
+    assert x.grad.tolist() == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]] and y.grad_fn.name() == "FakeQuantizePerTensorAffineCachemaskBackward0"
+    x.grad = None
+    y = torch.fake_quantize_per_channel_affine(x, torch.tensor([0.1, 0.2]), torch.tensor([0, 1], dtype=torch.int32), 0, 0, 15)
+    y.sum().backward()
+    np.testing.assert_allclose(y.detach().numpy(), [[0.0, 0.0, 0.2], [1.0, 2.0, 2.8]], rtol=1e-6)
+    assert x.grad.tolist() == [[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]
+    odd = torch.tensor([float("nan"), float("inf"), 0.05, 0.15, 0.25, -0.05])
+    np.testing.assert_allclose(torch.fake_quantize_per_tensor_affine(odd, 0.1, 0, -8, 7).numpy(), [-0.8, 0.7, 0.0, 0.2, 0.2, 0.0], atol=1e-7)
+    with pytest.raises(RuntimeError, match="`zero_point` must be between"):
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 300, 0, 255)
+    with pytest.raises(RuntimeError, match="Zero-point must be Int32, Float or Half, found Long"):
+        torch.fake_quantize_per_channel_affine(x, torch.ones(2), torch.zeros(2, dtype=torch.int64), 0, 0, 15)
+
+
+@pytest.mark.parametrize(
+    ("per_row", "symmetric", "scale", "zero_point", "low"),
+    [(False, False, [0.4000392], [3], [-1.01]), (False, True, [0.795276], [128], [-1.01]), (True, False, [0.00495098, 0.396078], [204, 0], [-1.01, 1.01]),
+     (True, True, [0.00789063, 0.396078], [128, 0], [-1.01, 1.01])],
+)  # fmt: skip
+def test_fused_observation(per_row: bool, symmetric: bool, scale: list[float], zero_point: list[int], low: list[float]) -> None:
+    n = 2 if per_row else 1
+    least, most = torch.full((n,), float("inf")), torch.full((n,), -float("inf"))
+    scales, zeros, on = torch.ones(n), torch.zeros(n, dtype=torch.int32), torch.tensor(1)
+    for factor in (1.0, 2.0):
+        torch.fused_moving_avg_obs_fake_quant(
+            torch.tensor(X) * factor, on, on, least, most, scales, zeros, 0.01, 0, 255, 0, per_row, symmetric
+        )
+    np.testing.assert_allclose(scales.numpy(), scale, rtol=1e-5)
+    np.testing.assert_allclose(least.numpy(), low, rtol=1e-5)
+    assert zeros.tolist() == zero_point
