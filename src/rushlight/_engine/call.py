@@ -293,21 +293,9 @@ OVERLAP = (
 
 def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
     """Compute into given tensors: resized if need be, cast if PyTorch allows it."""
-    outs = list(out) if isinstance(out, (tuple, list)) else [out]
-    for tensor in outs:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{caller.name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
-    if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
-        raise RuntimeError(f"{caller.name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
-                           "requires grad.")
-    for tensor in outs:
-        if overlaps_itself(tensor._spec.shape, tensor._spec.strides):
-            raise RuntimeError(SELF_OVERLAP)
-        for other in tensors:
-            if other is not tensor and overlaps_partly(tensor, other):
-                raise RuntimeError(OVERLAP)
+    outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags)
     if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
         return outs[0]
     made = caller.call(args, kwargs)
@@ -315,12 +303,38 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     if len(results) != len(outs):
         raise TypeError(f"{caller.name}(): expected {len(results)} tensors for out, got {len(outs)}")
     for tensor, result in zip(outs, results, strict=True):
-        write_out(caller.name, tensor, result)
+        write_out(caller.name, tensor, result, caller.op.out == "exact")
     return outs[0] if not isinstance(out, (tuple, list)) else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
 
 
-def write_out(name: str, out: Tensor, result: Tensor) -> None:
-    """Copy a finished result into `out`."""
+def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool) -> list[Tensor]:
+    """The tensors given as `out=`, of any function that takes some.
+
+    TypeError for what is no tensor; RuntimeError where gradients are wanted, where elements of one share memory, and where one lies
+    across an argument (with `apart`, also where it is one).
+    """
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    for tensor in outs:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
+    if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+                           "requires grad.")
+    for tensor in outs:
+        if overlaps_itself(tensor._spec.shape, tensor._spec.strides):
+            raise RuntimeError(SELF_OVERLAP)
+        for other in tensors:
+            if other is tensor or not overlaps_partly(tensor, other):
+                if not apart or (other is not tensor and not share_memory(tensor, other)):
+                    continue
+            raise RuntimeError(OVERLAP)
+    return outs
+
+
+def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> None:
+    """Copy a finished result into `out`, whose dtype must be the result's where it is `exact`."""
+    if exact and out.dtype is not result.dtype:
+        raise RuntimeError(f"{name}(): Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
     check_out_dtype(name, out, result.dtype)
     if out.shape != result.shape:
         if out._spec.numel:

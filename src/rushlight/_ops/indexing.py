@@ -159,7 +159,7 @@ def _lines(x: Any, dim: int) -> tuple[Any, int]:
     return (x if x.shape else build.reshape(x, (1,))), dim
 
 
-@operator("index_select(Tensor input, int dim, Tensor index) -> Tensor", out=True)
+@operator("index_select(Tensor input, int dim, Tensor index) -> Tensor", out="exact", tags=("apart",))
 def index_select(x: Any, dim: int, index: Any) -> Any:
     """out[..., i, ...] = input[..., index[i], ...]: the places listed along dim."""
     places = _vector("index_select", index)
@@ -190,7 +190,7 @@ def _fits(name: str, x: Any, index: Any, dim: int) -> None:
             )
 
 
-@operator("gather(Tensor input, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out=True)
+@operator("gather(Tensor input, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="exact", tags=("apart",))
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on; the result has the shape of `index`."""
     shape = index.shape
@@ -245,7 +245,7 @@ def _scattered(x: Any, places: Any, source: Any, dim: int, reduce: str) -> Any:
 
 
 @operator("scatter(Tensor input, int dim, Tensor index, Tensor? src=None, *, Scalar? value=None, str? reduce=None) -> Tensor", numbers=("src",),
-          out=True, inplace=True, inplace_spaces=())  # fmt: skip
+          out="exact", inplace=True, inplace_spaces=())  # fmt: skip
 def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
     """`input` with src[i][j] written to [index[i][j]][j] for dim 0, and so on; `reduce` adds or multiplies instead."""
     if reduce not in _REDUCTIONS:
@@ -276,7 +276,7 @@ def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
 
 
 @operator(
-    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out=True, inplace=True, inplace_spaces=()
+    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out="exact", inplace=True, inplace_spaces=()
 )
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
     """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
@@ -314,7 +314,7 @@ def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
     return build.reshape(kept, x.shape), None, build.reshape(covered, src.shape)
 
 
-@operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out=True,
+@operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out="exact",
           inplace=True, inplace_spaces=())  # fmt: skip
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
     """out[index[i][j]][j] = reduce(input, all src[i][j] that go there) for dim 0, and so on; without `include_self` only what src brings."""
@@ -428,7 +428,7 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
     return moved, places, build.transpose(source, perm), perm, dim
 
 
-@operator("index_add(Tensor input, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out=True, inplace=True,
+@operator("index_add(Tensor input, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="exact", inplace=True,
           inplace_spaces=())  # fmt: skip
 def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     """`input` with alpha * source added at the places listed along dim."""
@@ -448,7 +448,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
 
 @operator(
     "index_copy(Tensor input, int dim, Tensor index, Tensor source) -> Tensor",
-    out=True,
+    out="exact",
     inplace=True,
     inplace_spaces=(),
 )
@@ -503,7 +503,7 @@ def _(ct: Any, out: Any, x: Any, dim: int, index: Any, value: Any) -> Any:
 # ***** in the flattened input *****
 
 
-@operator("take(Tensor input, Tensor index) -> Tensor", out=True)
+@operator("take(Tensor input, Tensor index) -> Tensor", out="exact", tags=("apart",))
 def take(x: Any, index: Any) -> Any:
     """out[i] = input.flat[index[i]]: elements of the flattened input, in the shape of `index`."""
     if numel(x.shape) == 0 and numel(index.shape) != 0:
@@ -535,7 +535,7 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     return build.reshape(written, x.shape)
 
 
-@operator("take_along_dim(Tensor input, Tensor indices, int? dim=None) -> Tensor", out=True, node="GatherBackward0")
+@operator("take_along_dim(Tensor input, Tensor indices, int? dim=None) -> Tensor", out="exact", tags=("apart",), node="GatherBackward0")
 def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
     """out[i][j] = input[indices[i][j]][j] for dim 0, and so on: `gather` whose operands broadcast; without dim in the flattened input."""
     places = _as_index("torch.take_along_dim", indices)
@@ -627,7 +627,7 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
 
 @operator(
     "sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)",
-    out=True,
+    out="exact",
     like="operands",
 )
 def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
@@ -641,7 +641,7 @@ def argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     return _sorted(x, dim, descending, stable)[1]
 
 
-@operator("msort(Tensor input) -> Tensor", out=True, node="SortBackward0")
+@operator("msort(Tensor input) -> Tensor", out="exact", node="SortBackward0")
 def msort(x: Any) -> Any:
     """out[i] <= out[i + 1]: values in order along the first dim."""
     return _sorted(x, 0, False, True)[0]
@@ -649,7 +649,7 @@ def msort(x: Any) -> Any:
 
 @operator(
     "topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
-    out=True,
+    out="exact",
 )
 def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and where they are."""
@@ -672,7 +672,7 @@ def _kth(x: Any, k: int, dim: int, keepdim: bool) -> tuple[Any, Any]:
     return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims, keepdim) for v in found)  # type: ignore[return-value]
 
 
-@operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out=True)
+@operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart",))
 def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th least value along dim, and where it is."""
     refuse(x, "kthvalue_cpu", "bc")

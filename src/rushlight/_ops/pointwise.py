@@ -32,7 +32,9 @@ def _unary(name: str, doc: str, body: Body, promote: str = "float", refused: str
         refuse(x, name, refused)
         return body(x)
 
-    settings: dict[str, Any] = {"promote": promote, "inplace": True, "out": True, "doc": doc, **options}
+    settings: dict[str, Any] = {"promote": promote, "inplace": True, "doc": doc, **options}
+    # Where nothing is promoted PyTorch does not cast either.
+    settings.setdefault("out", "exact" if promote == "same" and name != "square" else True)
     return operator(f"{name}(Tensor input) -> Tensor", **settings)(checked if refused else body)
 
 
@@ -157,7 +159,7 @@ _unary("frac", "x - trunc(x).", lambda x: x - prim.trunc(x), "same", "buic")
     "round(Tensor input, *, int decimals=0) -> Tensor",
     promote="same",
     inplace=True,
-    out=True,
+    out="exact",
     aliases=("special.round",),
 )
 def round_(x: Any, *, decimals: int) -> Any:
@@ -241,7 +243,7 @@ def _signed_infinity(name: str, doc: str, value: float) -> None:
         refuse(x, name, "c")
         return build.eq(wide(x), value) if x.dtype.is_floating_point else build.full(x.shape, False, BOOL)
 
-    operator(f"{name}(Tensor input) -> Tensor", like="operands", out=True, doc=doc)(body)
+    operator(f"{name}(Tensor input) -> Tensor", like="operands", out="exact", doc=doc)(body)
 
 
 _signed_infinity("isposinf", "x = inf.", math.inf)
@@ -252,7 +254,7 @@ _signed_infinity("isneginf", "Whether it is -inf.", -math.inf)
     "nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
     promote="same",
     inplace=True,
-    out=True,
+    out="exact",
 )
 def nan_to_num(x: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
     """NaN and infinities replaced: by 0, and by the greatest and least finite numbers of the dtype, where not given."""
@@ -328,7 +330,7 @@ def polar(abs: Any, angle: Any) -> Any:
     return prim.complex(abs * prim.cos(angle), abs * prim.sin(angle))
 
 
-@operator("conj_physical(Tensor input) -> Tensor", inplace=True, out=True, like="operands")
+@operator("conj_physical(Tensor input) -> Tensor", inplace=True, out="exact", like="operands")
 def conj_physical(x: Any) -> Any:
     """re(x) - im(x) i, as new numbers."""
     return build.conj(x)

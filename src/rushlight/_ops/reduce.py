@@ -170,7 +170,7 @@ def _extreme(name: str, doc: str) -> None:
         _nonempty(name, x, dims, dim not in (None, ()))
         return narrow(finish(reduce_dims(name, wide(x), dims), x.shape, dims, keepdim), x.dtype)
 
-    operator(f"{name}(Tensor input, int[1] dim=[], bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
+    operator(f"{name}(Tensor input, int[1] dim=[], bool keepdim=False) -> Tensor", out="exact", doc=doc)(body)
 
 
 _extreme("amax", "max(x[0], x[1], ...) over all elements (along dims); equals share the gradient.")
@@ -182,7 +182,7 @@ def _position(name: str, doc: str) -> None:
         refuse(x, name, "bc")
         return _arg(name, x, dim, keepdim)
 
-    operator(f"{name}(Tensor input, int? dim=None, bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
+    operator(f"{name}(Tensor input, int? dim=None, bool keepdim=False) -> Tensor", out="exact", doc=doc)(body)
 
 
 def _arg(name: str, x: Any, dim: int | None, keepdim: bool) -> Any:
@@ -217,7 +217,7 @@ def _extreme_with_index(name: str, doc: str) -> None:
         return values, _arg(f"arg{public}", x, dim, keepdim)
 
     declared = operator(f"{public}(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name=name, spaces=(),
-                        method=False, out=True, doc=doc, node=f"{public.capitalize()}Backward0")(body)  # fmt: skip
+                        method=False, out="exact", doc=doc, node=f"{public.capitalize()}Backward0")(body)  # fmt: skip
 
     def rule(cts: Any, outs: Any, x: Any, dim: int, keepdim: bool) -> Any:
         return _to_place(cts[0], outs[1], x, dim)
@@ -255,7 +255,7 @@ _whole_extreme("max_all", "max(x) over all elements.")
 _whole_extreme("min_all", "min(x) over all elements.")
 
 
-@operator("aminmax(Tensor input, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", out=True)
+@operator("aminmax(Tensor input, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", out="exact")
 def aminmax(x: Any, *, dim: int | None, keepdim: bool) -> Any:
     """(min(x), max(x)) over all elements, or along dim."""
     refuse(x, "aminmax", "c")
@@ -517,14 +517,14 @@ def _running_extreme(name: str, doc: str) -> None:
         values, indices = getattr(prim, name)(wide(x), dim=dim)
         return narrow(values, x.dtype), indices
 
-    operator(f"{name}(Tensor input, int dim) -> (Tensor values, Tensor indices)", out=True, doc=doc)(body)
+    operator(f"{name}(Tensor input, int dim) -> (Tensor values, Tensor indices)", out="exact", doc=doc)(body)
 
 
 _running_extreme("cummax", "values[i] = max(x[0], ..., x[i]) along dim, and where it is (the last among equals).")
 _running_extreme("cummin", "values[i] = min(x[0], ..., x[i]) along dim, and where it is (the last among equals).")
 
 
-@operator("logcumsumexp(Tensor input, int dim) -> Tensor", out=True)
+@operator("logcumsumexp(Tensor input, int dim) -> Tensor", out="exact")
 def logcumsumexp(x: Any, dim: int) -> Any:
     """out[i] = log(exp(x[0]) + ... + exp(x[i])) along dim."""
     refuse(x, "logcumsumexp", "bui")
@@ -554,7 +554,7 @@ def _log_add(a: Any, b: Any) -> Any:
 
 @operator(
     "diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
-    out=True,
+    out="exact",
     node="SubBackward0",
 )
 def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:

@@ -63,7 +63,7 @@ def _with_initial(found: Any, length: Any, reduce: str, initial: Any) -> Any:
 # ***** bits *****
 
 
-@operator("hash_tensor(Tensor input, int[1]? dim=None, *, bool keepdim=False, int mode=0) -> Tensor", out=True)
+@operator("hash_tensor(Tensor input, int[1]? dim=None, *, bool keepdim=False, int mode=0) -> Tensor", out="exact")
 def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
     """The bits of elements, widened to 64, joined by exclusive or: over all, or along dims.
 

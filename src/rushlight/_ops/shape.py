@@ -53,7 +53,7 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
     return prim.cat(*kept, dim=dim)
 
 
-@operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, aliases=("concat", "concatenate"))
+@operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, aliases=("concat", "concatenate"), tags=("apart",))
 def cat(tensors: Sequence[Any], dim: int) -> Any:
     """out.shape[dim] = sum of the sizes there: tensors one after another along a dim; their other sizes are equal."""
     return _joined("cat", tensors, dim)
@@ -391,7 +391,7 @@ def _triangle(name: str, doc: str, inside: str) -> None:
         bound = max(-x.shape[-2] - 1, min(diagonal, x.shape[-1] + 1))
         return build.select(getattr(prim, inside)(*build.match(column - row, bound)), x, 0)
 
-    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out=True, inplace=True, inplace_spaces=(), doc=doc)(
+    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out="exact", inplace=True, inplace_spaces=(), doc=doc)(
         body
     )
 
@@ -432,7 +432,7 @@ def diagflat(x: Any, offset: int) -> Any:
     return _embedded(build.reshape(x, (numel(x.shape),)), offset, 0, 1)
 
 
-@operator("diag(Tensor input, int diagonal=0) -> Tensor", out=True,
+@operator("diag(Tensor input, int diagonal=0) -> Tensor", out="exact",
           node=lambda input, diagonal: "DiagEmbedBackward0" if len(input.shape) == 1 else "DiagonalBackward0_copy")  # fmt: skip
 def diag(x: Any, diagonal: int) -> Any:
     """out[i, i + diagonal] = x[i] for a vector; out[i] = x[i, i + diagonal] for a matrix."""

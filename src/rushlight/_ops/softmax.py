@@ -30,7 +30,7 @@ def exponentials(x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
     return raised, reduce_dims("sum", raised, dims)
 
 
-@operator("softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out=True, aliases=("special.softmax",))
+@operator("softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out="exact", aliases=("special.softmax",))
 def softmax(x: Any, dim: int, dtype: DType | None) -> Any:
     """exp(x) / sum(exp(x)) along dim."""
     x, dims, result = _prepare("softmax_lastdim_kernel_impl", x, dim, dtype)
@@ -47,7 +47,7 @@ def _(ct: Any, out: Any, x: Any, dim: int, dtype: DType | None) -> Any:
     return narrow(product - out * spread(total, x.shape, dims), given)
 
 
-@operator("log_softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out=True, aliases=("special.log_softmax",))
+@operator("log_softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out="exact", aliases=("special.log_softmax",))
 def log_softmax(x: Any, dim: int, dtype: DType | None) -> Any:
     """log(softmax(x)) along dim, exact where softmax underflows."""
     x, dims, result = _prepare("log_softmax_lastdim_kernel_impl", x, dim, dtype)

@@ -39,7 +39,8 @@ class Operator:
     - `promote_over`: names of the arguments that take part in promotion; default all `Tensor` and `Scalar` arguments.
     - `like`: layout of the results: "operands" (PyTorch's TensorIterator rule: memory order of the operands) or "contiguous".
     - `spaces`: where the function lives: "torch", "nn.functional", "linalg", "special", ...
-    - `method`, `inplace`, `out`: which other forms exist; `inplace` is the in-place method (`relu_`), also found in the spaces where
+    - `method`, `inplace`, `out`: which other forms exist; `out="exact"` means that the dtype of `out` must be the result's (else it may
+      be any that the result can be cast to); `inplace` is the in-place method (`relu_`), also found in the spaces where
       PyTorch has it (`inplace_spaces`).
     - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.  It may be a function of the
       call's arguments by name (a tensor as its spec), because overloads of one name have different nodes; see `node_name`.
@@ -62,7 +63,7 @@ class Operator:
     method: bool | str = True
     inplace: bool = False
     inplace_spaces: tuple[str, ...]
-    out: bool = False
+    out: bool | str = False
     static: tuple[str, ...] = ()
     node: str | Callable[..., str]
     aliases: tuple[str, ...] = ()

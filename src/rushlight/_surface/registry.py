@@ -8,10 +8,19 @@ A composite is plain Python over tensors; everything with a body over primitives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
-from rushlight._engine.call import OVERRIDE, Caller, InplaceCaller, make_binary, make_function, make_inplace, make_unary
+from rushlight._engine.call import (
+    OVERRIDE,
+    Caller,
+    InplaceCaller,
+    check_outs,
+    make_binary,
+    make_function,
+    make_inplace,
+    make_unary,
+)
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
@@ -88,12 +97,16 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 def composite(
-    name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = ()
+    name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = (),
+    apart: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one)."""
+    """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
+
+    `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        public = _overridable(function, name) if overridable else function
+        public = _overridable(function, name, apart) if overridable else function
         for each in (name, *aliases):
             for space in spaces:
                 SPACES.setdefault(space, Space())[each] = public
@@ -104,18 +117,32 @@ def composite(
     return register
 
 
-def _overridable(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Ask subclasses first."""
+def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callable[..., Any]:
+    """Ask subclasses first, and check `out=`."""
     handler = OVERRIDE
 
     def public(*args: Any, **kwargs: Any) -> Any:
         handled, made = handler[0](public, args, kwargs)
-        return made if handled else function(*args, **kwargs)
+        if handled:
+            return made
+        if kwargs.get("out") is not None:
+            check_outs(name, kwargs["out"], list(_tensors_among((*args, *[v for k, v in kwargs.items() if k != "out"]))), apart)
+        return function(*args, **kwargs)
 
     public.__name__ = public.__qualname__ = name
     public.__doc__ = function.__doc__
     public.__wrapped__ = function  # type: ignore[attr-defined]
     return public
+
+
+def _tensors_among(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Strided tensors among arguments, also in lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value._storage is not None:
+                yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors_among(value)
 
 
 def function_of(name: str) -> Callable[..., Any]:

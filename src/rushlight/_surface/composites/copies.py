@@ -11,6 +11,7 @@ from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
+from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import composite, function_of, row_named
 from rushlight._types.spec import Spec
 
@@ -26,23 +27,16 @@ def _copy_of(name: str, make_view: Callable[..., Any], form: str = "") -> None:
         if isinstance(found, (tuple, list)):
             if out is not None:
                 for target, part in zip(out, found, strict=True):
-                    _into(target, part)
+                    into(target, part, name, exact=True)
                 return None
             return tuple(convert.call("clone_contiguous", part) for part in found)
-        return convert.call("clone_contiguous", found) if out is None else _into(out, found)
+        return convert.call("clone_contiguous", found) if out is None else into(out, found, name, exact=True)
 
     function.__doc__ = f"`{name.removesuffix('_copy')}` as a copy."
     if form:
         forms(form)(function)
     function.operator, function.takes_out = row_named(name.removesuffix("_copy")), True  # type: ignore[attr-defined]
     composite(name, method=name == "narrow_copy")(function)
-
-
-def _into(out: Tensor, found: Tensor) -> Tensor:
-    """`found` written to `out`, which takes its shape."""
-    if out._spec.shape != found._spec.shape:
-        out.resize_(found._spec.shape)  # type: ignore[attr-defined]
-    return out.copy_(found)  # type: ignore[attr-defined, no-any-return]
 
 
 for _name in (

@@ -8,6 +8,7 @@ from rushlight._engine import convert
 from rushlight._engine.creation import as_shape
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
+from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import broadcast_shapes
@@ -110,7 +111,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     else:
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
     found = convert.call("tensordot_core", a, b, tuple(left), tuple(right))
-    return found if out is None else out.copy_(found)  # type: ignore[no-any-return]
+    return into(out, found, "tensordot", exact=True)  # type: ignore[no-any-return]
 
 
 @composite("repeat_interleave", method=True)
@@ -145,8 +146,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
     found = convert.call("bucketize_core", values, boundaries, right)
-    found = found.int() if out_int32 else found
-    return found if out is None else out.copy_(found)  # type: ignore[no-any-return]
+    return into(out, found.int() if out_int32 else found, "bucketize", exact=True)  # type: ignore[no-any-return]
 
 
 @composite("atleast_1d")

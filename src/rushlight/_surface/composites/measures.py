@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from rushlight._engine import convert, dynamic
+from rushlight._engine.call import write_out
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
@@ -19,13 +20,12 @@ __all__: list[str] = []
 T = SPACES["torch"]
 
 
-def into(out: Any, found: Any) -> Any:
-    """A result, or `out` with the result written to it."""
+def into(out: Any, found: Any, name: str = "", exact: bool = False) -> Any:
+    """A result, or `out` with the result written to it; it must have the result's dtype where `exact`."""
     if out is None:
         return found
-    if out._spec.shape != found._spec.shape:
-        out.resize_(found._spec.shape)
-    return out.copy_(found)
+    write_out(name, out, found, exact)
+    return out
 
 
 # ***** norms *****
@@ -71,7 +71,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None
     others = tuple(d for d in range(input._spec.ndim) if d != at)
     size = function_of("linalg_vector_norm")(input, p, others, True)
     factor = T["where"](size > maxnorm, maxnorm / (size + 1e-7), 1.0)
-    return into(out, (input * factor).to(input.dtype))  # type: ignore[no-any-return, operator]
+    return into(out, (input * factor).to(input.dtype), "renorm", exact=True)  # type: ignore[no-any-return, operator]
 
 
 def _renorm_(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
@@ -127,7 +127,7 @@ def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
     return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)  # type: ignore[no-any-return]
 
 
-@composite("cross", method=True)
+@composite("cross", method=True, apart=True)
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = None) -> Tensor:
     """The cross product along dim (the first of size 3 if not given)."""
     if input._spec.ndim != other._spec.ndim:
@@ -136,7 +136,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = No
         dim = next((d for d, size in enumerate(input._spec.shape) if size == 3), None)
         if dim is None:
             raise RuntimeError("no dimension of size 3 in input")
-    return into(out, cross_product(input, other, dim))  # type: ignore[no-any-return]
+    return into(out, cross_product(input, other, dim), "cross", exact=True)  # type: ignore[no-any-return]
 
 
 # ***** quantiles *****
@@ -208,7 +208,7 @@ def quantile(
     out: Any = None,
 ) -> Tensor:
     """The q-th quantiles of all elements or along dim; q in [0, 1], a number or a vector (which gives a leading dim)."""
-    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation, False))  # type: ignore[no-any-return]
+    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation, False), "quantile", exact=True)  # type: ignore[no-any-return]
 
 
 @composite("nanquantile", method=True)
@@ -222,7 +222,7 @@ def nanquantile(
     out: Any = None,
 ) -> Tensor:
     """`quantile` of the elements that are not NaN."""
-    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation, True))  # type: ignore[no-any-return]
+    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation, True), "nanquantile", exact=True)  # type: ignore[no-any-return]
 
 
 # ***** statistics of several variables *****
@@ -380,7 +380,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     inside = T["logical_and"](x >= low, x <= high)
     place = ((x - low) * (bins / (high - low))).to(INT64).clamp(0, bins - 1)
     found = T["zeros"](bins, dtype=input.dtype).scatter_add(0, place, inside.to(input.dtype))
-    return into(out, found)  # type: ignore[no-any-return]
+    return into(out, found, "histc", exact=True)  # type: ignore[no-any-return]
 
 
 # ***** sets *****
@@ -398,7 +398,7 @@ def isin(
     dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
     x, y = x.to(dtype), y.to(dtype).reshape(-1)  # type: ignore[attr-defined]
     found = (x.unsqueeze(-1) == y).any(-1)
-    return into(out, T["logical_not"](found) if invert else found)  # type: ignore[no-any-return]
+    return into(out, T["logical_not"](found) if invert else found, "isin", exact=True)  # type: ignore[no-any-return]
 
 
 def _runs(ordered: Tensor) -> Any:
@@ -530,7 +530,7 @@ def searchsorted(
             f"tensor must match, but we got boundaries tensor {list(sorted_sequence._spec.shape)} and input value tensor {list(values._spec.shape)}"
         )
     found = function_of("bucketize_core")(values, sorted_sequence, right)
-    return into(out, found.to(INT32) if out_int32 else found)  # type: ignore[no-any-return]
+    return into(out, found.to(INT32) if out_int32 else found, "searchsorted", exact=True)  # type: ignore[no-any-return]
 
 
 # ***** choices and coordinates *****

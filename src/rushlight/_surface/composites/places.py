@@ -106,7 +106,7 @@ def index_reduce(
         ).reshape(())
     else:
         found = function_of("scatter_reduce")(input, at, places, source, reduce, include_self=include_self)
-    return into(out, found)  # type: ignore[no-any-return]
+    return into(out, found, "index_reduce", exact=True)  # type: ignore[no-any-return]
 
 
 def _index_reduce_(
@@ -159,7 +159,7 @@ def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any
 def _named(name: str, found: tuple[Any, Any], out: Any, fields: tuple[str, str] = ("values", "indices")) -> Any:
     if out is None:
         return result_type_of(name, fields)(found)
-    return result_type_of(name + OUT, fields)([into(o, v) for o, v in zip(out, found, strict=True)])
+    return result_type_of(name + OUT, fields)([into(o, v, name, exact=True) for o, v in zip(out, found, strict=True)])
 
 
 def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:

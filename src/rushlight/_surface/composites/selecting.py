@@ -7,6 +7,7 @@ from typing import Any
 from rushlight._engine import convert, dynamic
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
+from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import composite
 
 __all__: list[str] = []
@@ -65,11 +66,7 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
     """Coordinates of what is not zero: (count, ndim), or one tensor per dim with `as_tuple`."""
     if as_tuple:
         return dynamic.nonzero_tuple(input)
-    found = dynamic.nonzero(input)
-    if out is None:
-        return found
-    out.resize_(found.shape)  # type: ignore[attr-defined]
-    return out.copy_(found)  # type: ignore[attr-defined]
+    return into(out, dynamic.nonzero(input), "nonzero", exact=True)
 
 
 @composite("argwhere", method=True)
@@ -78,14 +75,10 @@ def argwhere(input: Tensor) -> Tensor:
     return dynamic.nonzero(input)
 
 
-@composite("masked_select", method=True)
+@composite("masked_select", method=True, apart=True)
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is set, as one dim."""
-    found = dynamic.masked_select(input, mask)
-    if out is None:
-        return found
-    out.resize_(found.shape)  # type: ignore[attr-defined]
-    return out.copy_(found)  # type: ignore[attr-defined, no-any-return]
+    return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)  # type: ignore[no-any-return]
 
 
 @composite("where", method="_where_function")
