@@ -282,6 +282,10 @@ def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) ->
             "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
             "Note: this function is intended to be used with the output produced by torch.linalg.lu_factor"
         )
+    if unpack_pivots and pivots.shape[-1:] != (min(both.shape[-2:]),):
+        raise RuntimeError(
+            "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly pass the result of lu_factor?"
+        )
     empty = build.full((0,), 0, both.dtype)
     P = _permutation_matrix(_orders(pivots, both.shape[-2]), both.dtype) if unpack_pivots else empty
     L, U = (lower_unit(both), upper_part(both)) if unpack_data else (empty, empty)
@@ -404,6 +408,15 @@ def _lu_solve(both: Any, pivots: Any, b: Any, left: bool, adjoint: bool) -> Any:
 def linalg_lu_solve(both: Any, pivots: Any, b: Any, *, left: bool, adjoint: bool) -> Any:
     """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
     return _lu_solve(both, pivots, b, left, adjoint)
+
+
+@operator(
+    "lu_solve_right_core(Tensor LU, Tensor pivots, Tensor B, *, bool adjoint=False) -> Tensor", spaces=(), method=False, like="contiguous",
+    node="LinalgLuSolveBackward0",
+)  # fmt: skip
+def lu_solve_right(both: Any, pivots: Any, b: Any, *, adjoint: bool) -> Any:
+    """X with X A = B: `linalg.lu_solve` with `left=False`, whose result lies row by row."""
+    return _lu_solve(both, pivots, b, False, adjoint)
 
 
 @operator("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", out=True, like=columns_first, node="LinalgLuSolveBackward0")

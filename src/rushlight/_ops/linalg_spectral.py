@@ -11,19 +11,13 @@ from rushlight._prims import build, prim
 from rushlight._prims.factor_qr import reflect
 from rushlight._prims.matrices import eye, mH, rows, scale_columns, times, triu
 from rushlight._types.dtype import INT32, INT64
-from rushlight._types.layout import numel
+from rushlight._types.layout import contiguous_strides, numel
 
 __all__: list[str] = []
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23, "complex128": 2.0**-52}
 
 # ***** QR *****
-
-_NO_Q = (
-    "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are going to "
-    "differentiate through linalg.qr."
-)
-
 
 def _qr(a: Any, mode: str) -> tuple[Any, Any]:
     if mode not in ("reduced", "complete", "r"):
@@ -112,8 +106,6 @@ def _check_ormqr(a: Any, tau: Any, other: Any, left: bool) -> None:
         if len(x.shape) < 2:
             raise RuntimeError(f"{name}: {what} must have at least 2 dimensions.")
     count = tau.shape[-1] if tau.shape else 0
-    if other.shape[side] < count:
-        raise RuntimeError(f"{name}: other.shape[{side}] must be greater than or equal to tau.shape[-1]")
     if count != min(other.shape[side], a.shape[-1]):
         raise RuntimeError(f"{name}: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])")
     if other.shape[side] != a.shape[-2]:
@@ -317,9 +309,18 @@ def matrix_rank(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     return prim.sum(build.convert(counted, INT64), dims=(len(sizes.shape) - 1,)), info
 
 
+def _over_rows(shape: Any, specs: Any) -> Any:
+    """Solutions lie column by column where the right sides lay: in columns as long as A has rows, if those are more."""
+    if len(shape) < len(specs[1].shape):
+        return contiguous_strides(shape)
+    longest = max(specs[0].shape[-2:])
+    lead = contiguous_strides((*shape[:-2], longest * max(shape[-1], 1)))[:-1]
+    return (*lead, 1, max(longest, 1))
+
+
 @operator(
     "linalg_lstsq_core(Tensor input, Tensor b, float rcond) -> (Tensor solution, Tensor rank, Tensor info)", spaces=(),
-    method=False, node="LinalgLstsqBackward0", like=fortran, static=("rcond",),
+    method=False, node="LinalgLstsqBackward0", like=_over_rows, static=("rcond",),
 )  # fmt: skip
 def lstsq(a: Any, b: Any, rcond: float) -> Any:
     """X of least norm among those with the least |A X - B|; singular values up to rcond times the greatest count as 0.  B: matrices."""

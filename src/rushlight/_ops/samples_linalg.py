@@ -49,6 +49,7 @@ give(
     Call(BOTH, PIVOTS, Draw(2, 2, 3), left=False, adjoint=True),
 )  # fmt: skip
 give("lu_solve", Call(B, BOTH, PIVOTS))
+give("lu_solve_right_core", Call(BOTH, PIVOTS, Draw(2, 3)), Call(BOTH, PIVOTS, Draw(2, 2, 3), adjoint=True))
 give("linalg_inv_ex", Call(A), Call(COMPLEX), Call(NONE))
 for _name in ("linalg_det", "det"):
     give(_name, Call(A), Call(PAIR), Call(COMPLEX), Call(Draw(2, 2, values=[1.0, 2.0, 2.0, 4.0])), Call(NONE))

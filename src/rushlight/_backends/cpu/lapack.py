@@ -42,7 +42,7 @@ class _Layout:
         self.fixed: list[int] = []
         self.space = 8 * native.SLOTS
         self.operands: list[list[Any]] = []
-        self.lengths = 0
+        self.lengths = self.info_at = 0
         self.asked: list[tuple[int, str]] = []
 
     # ***** arguments *****
@@ -98,6 +98,7 @@ class _Layout:
         """The routine's last argument, which is result `output`."""
         at = self.slot(0)
         self.args.append(at)
+        self.info_at = at
         self.push(output, at, native.PUSH_INTS, rank=0)
 
     # ***** operands *****
@@ -125,7 +126,7 @@ def _cholesky(c: _Layout) -> str:
     c.ints(n)
     c.use(a)
     c.ints(n)
-    c.push(0, a, native.PUSH_LOWER)
+    c.push(0, a, native.PUSH_LOWER, extra=c.real)
     c.info(1)
     return "potrf"
 
@@ -341,7 +342,7 @@ def _constants(layout: _Layout, address: int) -> list[int]:
     chunk = min(total, max(1, _GRAIN // work, -(-total // _MOST_PIECES)))
     head = [-(-total // chunk) if total else 0, int(work * total > _GRAIN), len(step.sizes), *step.sizes]
     head += [0] * (8 - len(head))
-    words = [chunk, total, len(dims), layout.space, len(layout.operands), int(max(sizes) > _SMALL), address, 0]
+    words = [chunk, total, len(dims), layout.space, len(layout.operands), int(max(sizes) > _SMALL), address, layout.info_at]
     fixed = layout.fixed + [0] * (native.SLOTS - len(layout.fixed))
     return [*head, *words, *_arguments(layout), *fixed, *records, *[w for row in dims for w in row]]
 

@@ -18,6 +18,7 @@ from rushlight._backends.native import (
     f64,
     i32,
     i64,
+    isnan,
     load,
     memcpy,
     native,
@@ -30,7 +31,7 @@ from rushlight._backends.native.function import NativeFunction
 
 __all__ = ["ARGS", "FIXED", "HEAD", "MOST_ARGS", "OPERAND", "SLOTS", "make_lapack"]
 
-CHUNK, TOTAL, DIMS, SPACE, OPERANDS, GATED, ROUTINE = range(8, 15)
+CHUNK, TOTAL, DIMS, SPACE, OPERANDS, GATED, ROUTINE, INFO = range(8, 16)
 HEAD = 16  # the addresses of the call follow: offsets into the workspace, or the negative of a plain number
 MOST_ARGS = 20
 ARGS = HEAD
@@ -164,6 +165,19 @@ def make_lapack(integer: Type, gated: bool) -> NativeFunction:
         else:
             vectors_f64(to, row, col, source, more, rows)
 
+    @native("void(ptr, ptr, ptr)", name="note_nan")
+    def note_nan(op, space, info):
+        """The first NaN on a diagonal is where a factorisation stopped: comparisons inside the routine do not see it."""
+        n, size, real_size = op.i64[ROWS], op.i64[SIZE], op.i64[EXTRA]
+        found = n
+        for i in range(n):
+            p = space + op.i64[AT] + i * (n + 1) * size
+            x: f64 = f64(load(f32, p, 0)) if real_size == 4 else load(f64, p, 0)
+            if isnan(x):
+                found = min(found, i)
+        if found < n and load(integer, info, 0) == integer(0):
+            store(integer, info, 0, integer(found + 1))
+
     @native("ptr(ptr, ptr, i64)", name="lapack_argument", inline=True)
     def argument(ints, space, k):
         at = ints.i64[ARGS + k]
@@ -212,6 +226,8 @@ def make_lapack(integer: Type, gated: bool) -> NativeFunction:
             call(ints, space)
             for k in range(count):
                 op = ints + 8 * (FIRST + k * OPERAND)
+                if op.i64[MODE] == PUSH_LOWER:
+                    note_nan(op, space, space + ints.i64[INFO])
                 if op.i64[MODE] >= PUSH:
                     push(op, place(ints, bufs, k, batch), space)
         if gated:

@@ -19,7 +19,7 @@ from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import FLOAT32, INT64
 
-__all__ = ["LinAlgError", "conj_transpose", "given", "require_success", "results"]
+__all__ = ["LinAlgError", "conj_transpose", "given", "require_success", "result", "results"]
 
 T = SPACES["torch"]
 LINALG = ("linalg",)
@@ -28,9 +28,8 @@ LINALG = ("linalg",)
 class LinAlgError(RuntimeError):
     """A matrix is singular, not positive definite, or a method did not converge."""
 
-    __module__ = "torch.linalg"
 
-
+LinAlgError.__module__, LinAlgError.__qualname__, LinAlgError.__name__ = "torch._C", "_LinAlgError", "_LinAlgError"  # what tracebacks say
 SPACES["linalg"]["LinAlgError"] = LinAlgError
 
 # ***** what the functions share *****
@@ -248,7 +247,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any =
     if not compute_uv:
         (*lead, rows, columns), device = input._spec.shape, input._spec.device
         left, right = (T["zeros"]((*lead, n, n), dtype=input.dtype, device=device) for n in (rows, columns))
-        return results("svd", ("U", "S", "V"), (left, svdvals(input), right), out, input)
+        return results("svd", ("U", "S", "V"), (left, svdvals(input), right.mT), out, input)
     U, S, Vh = linalg_svd(input, not some)
     return results("svd", ("U", "S", "V"), (U, S, _h(Vh)), out, input)
 

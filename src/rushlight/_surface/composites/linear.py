@@ -159,7 +159,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
                            f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")  # fmt: skip
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
-        return into(out, input.clone().copy_(eye.expand(input._spec.shape)))  # type: ignore[no-any-return]
+        return into(out, T["empty"](input._spec.shape, dtype=input.dtype).copy_(input).copy_(eye.expand(input._spec.shape)))  # type: ignore[no-any-return]
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
     found = None
     while power:

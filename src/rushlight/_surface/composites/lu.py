@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
-from rushlight._surface.composites.factors import require_success, results
+from rushlight._surface.composites.factors import require_success, result, results
 from rushlight._surface.registry import composite, function_of
 
 __all__: list[str] = []
@@ -31,6 +31,15 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, o
     if check_errors:
         require_success(found[2], "torch.linalg.lu_factor_ex", "lu")
     return found
+
+
+@composite("lu_solve", spaces=LINALG)
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Any = None) -> Tensor:
+    """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
+    if left:
+        return function_of("linalg_lu_solve")(LU, pivots, B, adjoint=adjoint, out=out)  # type: ignore[no-any-return]
+    found = function_of("lu_solve_right_core")(LU, pivots, B, adjoint=adjoint)
+    return result("linalg_lu_solve", found, out, LU, B)
 
 
 @composite("lu", method=True)
