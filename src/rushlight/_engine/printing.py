@@ -118,16 +118,17 @@ class _Style:
 
     __slots__ = ("floating", "precision", "scientific", "whole", "width")
 
-    def __init__(self, values: Sequence[Any], floating: bool, options: PrintOptions) -> None:
+    def __init__(self, values: Sequence[Any], floating: bool, options: PrintOptions, powers: bool = False) -> None:
         self.floating, self.precision = floating, options.precision
         self.whole, self.scientific, self.width = True, False, 1
         if not floating:
             self.width = max([1, *(len(str(v)) for v in values)])
             return
-        telling = [v for v in values if v != 0 and math.isfinite(v)]
+        # In float8_e8m0fnu, which has powers of two alone, PyTorch's test against zero finds the smallest, and NaN passes for finite.
+        telling = [v for v in values if v != 2.0**-127] if powers else [v for v in values if v != 0 and math.isfinite(v)]
         if not telling:
             return
-        self.whole = all(v == math.floor(v) for v in telling)
+        self.whole = all(math.isfinite(v) and v == math.floor(v) for v in telling)
         self.scientific = _wants_exponent(telling) if options.sci_mode is None else options.sci_mode
         # Zeros, infinities and NaN are not measured: a column of them alone is as narrow as it can be.
         self.width = max(len(self._number(v)) for v in telling)
@@ -146,6 +147,8 @@ class _Style:
 
 def _wants_exponent(values: list[float]) -> bool:
     """Whether fixed point would hide digits: a wide range, or very large or very small values."""
+    if any(map(math.isnan, values)):
+        return False
     smallest, largest = min(map(abs, values)), max(map(abs, values))
     return largest / smallest > 1000.0 or largest > 1.0e8 or smallest < 1.0e-4
 
@@ -155,8 +158,8 @@ class _Real:
 
     __slots__ = ("length", "style")
 
-    def __init__(self, values: Sequence[Any], floating: bool, options: PrintOptions) -> None:
-        self.style = _Style(values, floating, options)
+    def __init__(self, values: Sequence[Any], floating: bool, options: PrintOptions, powers: bool = False) -> None:
+        self.style = _Style(values, floating, options, powers)
         self.length = self.style.width
 
     def text(self, value: Any) -> str:
@@ -233,7 +236,11 @@ def contents(array: NDArray[Any] | Elements, dtype: DType, indent: int, options:
     """The text between `tensor(` and the first suffix."""
     nested = _shown(array, dtype, options.edgeitems if array.size > options.threshold else None)
     values = leaves(nested)
-    writer = _Complex(values, options) if dtype.is_complex else _Real(values, dtype.is_floating_point, options)
+    writer = (
+        _Complex(values, options)
+        if dtype.is_complex
+        else _Real(values, dtype.is_floating_point, options, dtype.name == "float8_e8m0fnu")
+    )
     return _lay_out(nested, array.ndim, indent, writer, options.linewidth)
 
 

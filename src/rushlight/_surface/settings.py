@@ -135,6 +135,11 @@ def _limit(dtype: DType | None, wanted: str) -> DType:
 
 
 _FLOATS = {"float16": (11, -14, 15), "bfloat16": (8, -126, 127), "float32": (24, -126, 127), "float64": (53, -1022, 1023)}
+# eps, largest, smallest normal; PyTorch gives both fnuz formats the eps of three bits of mantissa.
+_FLOATS8 = {
+    "float8_e4m3fn": (0.125, 448.0, 2.0**-6), "float8_e5m2": (0.25, 57344.0, 2.0**-14), "float8_e4m3fnuz": (0.125, 240.0, 2.0**-7),
+    "float8_e5m2fnuz": (0.125, 57344.0, 2.0**-15), "float8_e8m0fnu": (1.0, 2.0**127, 2.0**-127),
+}  # fmt: skip
 
 
 class finfo:
@@ -144,6 +149,11 @@ class finfo:
 
     def __init__(self, type: DType | None = None) -> None:
         dtype = _limit(type, "finfo").to_real()
+        if dtype.name in _FLOATS8:
+            self.bits, self.dtype, self.resolution = 8, dtype.name, 1.0
+            self.eps, self.max, self.tiny = _FLOATS8[dtype.name]
+            self.min, self.smallest_normal = (-self.max if dtype.is_signed else self.tiny), self.tiny
+            return
         if dtype.name not in _FLOATS:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'")
         digits, low, high = _FLOATS[dtype.name]
