@@ -209,6 +209,19 @@ def test_many_results(shape):
     check(many, normal(*shape), rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize("size", [3, 8, 70])
+def test_two_costly_values_of_three_passes(size):
+    """A result has room for one value that is kept for the last pass."""
+
+    def three_passes(a, b, c):
+        first = b * prim.exp(a)
+        total = prim.sum(-first, dims=(0,))
+        second = build.broadcast_to(total, a.shape) * prim.exp(c)
+        return first + second + build.broadcast_to(total + prim.sum(-second, dims=(0,)), a.shape)
+
+    check(three_passes, normal(size), normal(size), normal(size), rtol=1e-4, atol=1e-4)
+
+
 def test_explain():
     ran = check(softmax, normal(20, 30), rtol=1e-4)
     text = ran.executable.explain(asm=True)

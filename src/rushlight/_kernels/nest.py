@@ -163,8 +163,9 @@ class Nest:
                         self.share_value(early, late, store)
 
     def share_value(self, early: Stage, late: Stage, store: Store) -> None:
-        if store.buffer.role != "output" or any(s.buffer is store.buffer for s in early.stores):
-            return
+        taken = [s.buffer for stage in self.stages if stage is not late for s in stage.stores]
+        if store.buffer.role != "output" or any(b is store.buffer for b in taken):
+            return  # a result has room for one value, and an earlier stage may have put its own there
         ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
         known = facts_of([early]).seen
         found = costly(store.value, store.buffer.dtype, lambda e: x(e) in known)
