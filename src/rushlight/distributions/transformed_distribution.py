@@ -120,8 +120,6 @@ class TransformedDistribution(Distribution):
         return sign * (value - 0.5) + 0.5
 
     def cdf(self, value: Any) -> Any:
-        if self._validate_args:
-            self._validate_sample(value)
         for t in reversed(self.transforms):
             value = t.inv(value)
         if self._validate_args:
