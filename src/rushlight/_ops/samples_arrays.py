@@ -299,6 +299,16 @@ give(
         ("bilinear", "zeros", False), ("bilinear", "reflection", True), ("bicubic", "border", False), ("nearest", "reflection", False))],
     Call(Draw(1, 1, 2, 3, 2), Draw(1, 2, 1, 2, 3, low=-1.1, high=1.1), align_corners=False),
 )  # fmt: skip
+_PICTURE = Draw(1, 2, 5, 4)
+give(
+    "upsample",
+    Call(_PICTURE, (3, 6), (0, 0), 5 / 3, 4 / 6, 1.0, "nearest", False, False),
+    Call(_PICTURE, (3, 6), (0, 0), 5 / 3, 4 / 6, 1.0, "linear", False, False),
+    Call(_PICTURE, (7, 3), (0, 0), 4 / 6, 3 / 2, 1.0, "bicubic", True, False),
+    Call(_PICTURE, (2, 3), (7, 5), 2.5, 4 / 3, 1.0, "linear", False, True),
+    Call(_PICTURE, (2, 5), (11, 5), 2.5, 4 / 5, 1.0, "bicubic", False, True),
+    Call(Draw(2, 1, 6), (4,), (0,), 1.5, 1.0, 1.0, "nearest-exact", False, False),
+)
 give("grid_sampler", Call(_IMAGE, _GRID, 0, 1, True))
 give("grid_sampler_2d", Call(_IMAGE, _GRID, 2, 0, True))
 give("grid_sampler_3d", Call(Draw(1, 1, 2, 3, 2), Draw(1, 2, 1, 2, 3, low=-1.1, high=1.1), 0, 1, False))

@@ -9,6 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._surface.registry import function_of
 from rushlight.nn.modules.argument_shapes import spread
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
@@ -25,37 +26,64 @@ def interpolate(
 ) -> Tensor:
     """Resize the spatial dimensions of `input` (N, C, *) to `size` or by `scale_factor`.
 
-    Modes: "nearest", "nearest-exact", "linear" (3-D), "bilinear" and "bicubic" (4-D), "trilinear" (5-D) and "area". Raises
-    `NotImplementedError` for antialiasing, `ValueError` for arguments that contradict each other.
+    Modes: "nearest", "nearest-exact", "linear" (3-D), "bilinear", "bicubic" and "lanczos" (4-D), "trilinear" (5-D) and "area". With
+    `antialias` (4-D, "bilinear", "bicubic" and "lanczos") the filter grows with the reduction, so that nothing is skipped. Floats and uint8.
+    Raises `ValueError` for arguments that contradict each other, `NotImplementedError` for a mode that the number of dims has not.
 
     Example: `F.interpolate(torch.randn(1, 3, 8, 8), scale_factor=2).shape  # (1, 3, 16, 16)`
     """
     spatial = input.dim() - 2
-    smooth = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+    _check_mode(input, spatial, mode, align_corners, antialias)
+    sizes, scales = _target(input, spatial, size, scale_factor, recompute_scale_factor)
+    if mode == "area":
+        pool = getattr(rushlight.nn.functional, f"adaptive_avg_pool{spatial}d")
+        return pool(input, sizes)
+    if min(*sizes, *input.shape[2:]) < 1:
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input {tuple(input.shape[2:])} output {tuple(sizes)} in interpolate()"
+        )
+    align = bool(align_corners)
+    steps = [_step(n, out, scale, align) for n, out, scale in zip(input.shape[2:], sizes, scales, strict=True)]
+    width = _WIDTHS.get(mode, 0) if antialias or input.dtype is rushlight.uint8 else 0
+    grown = [max(step, 1.0) if antialias else 1.0 for step in steps]
+    taps = [math.ceil(width / 2 * g) * 2 + 1 if antialias else width for g in grown] if width else [0] * spatial
+    steps += [1.0] * (3 - spatial)
+    plain = "linear" if mode in ("bilinear", "trilinear") else mode
+    return _upsample(input, tuple(sizes), tuple(taps), *steps, plain, align, antialias)  # type: ignore[no-any-return]
+
+
+_upsample = function_of("upsample")
+_SPATIAL = {"linear": 1, "bilinear": 2, "bicubic": 2, "lanczos": 2, "trilinear": 3}
+_WIDTHS = {"bilinear": 2, "bicubic": 4, "lanczos": 6}  # elements under the filters that antialiasing widens
+
+
+def _check_mode(input: Any, spatial: int, mode: str, align_corners: bool | None, antialias: bool) -> None:
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
             raise ValueError(
                 "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
             )
-    elif mode not in smooth or antialias:
-        raise NotImplementedError(f"interpolate with mode={mode!r}, antialias={antialias} is not supported yet")
-    if spatial not in (1, 2, 3) or smooth.get(mode, spatial) != spatial:
+    if antialias and not (mode in _WIDTHS and input.dim() == 4):
+        raise ValueError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input")
+    if mode == "lanczos" and not antialias:
+        raise ValueError("lanczos interpolation needs antialias=True")
+    if mode == "lanczos" and align_corners:
+        raise ValueError("Lanczos mode does not support align_corners=True")
+    needed = _SPATIAL.get(mode)
+    if needed is not None and spatial in (1, 2, 3) and needed != spatial:
+        raise NotImplementedError(f"Got {spatial + 2}D input, but {mode} mode needs {needed + 2}D input")
+    if spatial not in (1, 2, 3) or (needed is None and mode not in ("nearest", "area", "nearest-exact")):
         raise NotImplementedError(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the modes: nearest | linear | "
-            f"bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
+            f"bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {mode})"
         )
-    sizes, scales = _target(input, spatial, size, scale_factor, recompute_scale_factor)
-    if mode == "area":
-        pool = getattr(rushlight.nn.functional, f"adaptive_avg_pool{spatial}d")
-        return pool(input, sizes)
-    for i in range(spatial):
-        dim, out = i + 2, sizes[i]
-        if mode.startswith("nearest"):
-            input = _resize_nearest(input, dim, out, scales[i], 0.5 if mode == "nearest-exact" else 0.0)
-        else:
-            resize = _resize_cubic if mode == "bicubic" else _resize_linear
-            input = resize(input, dim, out, scales[i], bool(align_corners))
-    return input
+
+
+def _step(size: int, out: int, scale: float | None, align: bool) -> float:
+    """How far apart in the input the elements of the result lie."""
+    if align:
+        return (size - 1) / (out - 1) if out > 1 else 0.0
+    return size / out if scale is None else 1.0 / scale
 
 
 def _target(
@@ -78,62 +106,6 @@ def _target(
         raise ValueError(f"Input and scale_factor must have the same number of spatial dimensions, but got {factors}")
     made = [math.floor(float(n) * factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
     return made, [None] * spatial if recompute else [float(factor) for factor in factors]
-
-
-def _positions(input: Any, out: int) -> Any:
-    kind = rushlight.float64 if input.dtype is rushlight.float64 else rushlight.float32
-    return rushlight.arange(out, dtype=kind, device=input.device)
-
-
-def _resize_nearest(input: Any, dim: int, out: int, scale: float | None, shift: float) -> Any:
-    size = input.shape[dim]
-    step = size / out if scale is None else 1.0 / scale
-    places = ((_positions(input, out) + shift) * step).floor().clamp(max=size - 1)
-    return input.index_select(dim, places.to(rushlight.int64))
-
-
-def _resize_linear(input: Any, dim: int, out: int, scale: float | None, align_corners: bool) -> Any:
-    size = input.shape[dim]
-    if align_corners:
-        places = _positions(input, out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
-    else:
-        step = size / out if scale is None else 1.0 / scale
-        places = ((_positions(input, out) + 0.5) * step - 0.5).clamp(min=0.0)
-    low = places.to(rushlight.int64).clamp(max=size - 1)
-    high = (low + 1).clamp(max=size - 1)
-    shape = [1] * input.dim()
-    shape[dim] = out
-    share = (places - low.to(places.dtype)).to(input.dtype).reshape(shape)
-    return input.index_select(dim, low) * (1 - share) + input.index_select(dim, high) * share
-
-
-def _resize_cubic(input: Any, dim: int, out: int, scale: float | None, align_corners: bool) -> Any:
-    """Cubic convolution over the four nearest elements, with PyTorch's constant -0.75."""
-    size = input.shape[dim]
-    if align_corners:
-        places = _positions(input, out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
-    else:
-        places = (_positions(input, out) + 0.5) * (size / out if scale is None else 1.0 / scale) - 0.5
-    first = places.floor()
-    share = places - first
-    shape = [1] * input.dim()
-    shape[dim] = out
-    result = None
-    for step, weight in zip((-1, 0, 1, 2), _cubic_weights(share), strict=True):
-        chosen = (first + step).clamp(min=0, max=size - 1).to(rushlight.int64)
-        part = input.index_select(dim, chosen) * weight.to(input.dtype).reshape(shape)
-        result = part if result is None else result + part
-    return result
-
-
-def _cubic_weights(t: Any, a: float = -0.75) -> tuple[Any, Any, Any, Any]:
-    def near(x: Any) -> Any:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Any) -> Any:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return far(t + 1), near(t), near(1 - t), far(2 - t)
 
 
 def upsample_nearest(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:

@@ -1,0 +1,217 @@
+"""Resizing of signals, images and volumes: every result element is a weighted sum of a few elements along each spatial dim.
+
+Where element i of the result lies in the input: at (i + 1/2) step - 1/2, counted in elements, or at i step with aligned corners; `step` is the
+input's size by the output's (or one by the scale that the user gave).  The steps are arguments of the kernels, so one kernel serves every
+scale.  With antialiasing the filter is as wide as a step, as in Pillow.  uint8 images are resized in whole numbers, as in Pillow too: weights
+of 16 bits, width before height, rounded in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._ops.bodies import CPP_NAME
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, UINT8
+from rushlight._types.layout import channels_last_strides, contiguous_strides, is_channels_last, is_contiguous
+
+__all__: list[str] = []
+
+
+class Filter(NamedTuple):
+    """A kernel of convolution: its width in elements and its values."""
+
+    width: int
+    value: Callable[[Any], Any]
+
+
+def _triangle(x: Any) -> Any:
+    size = prim.abs(x)
+    return build.select(size < 1.0, 1.0 - size, 0.0)
+
+
+def _cubic(a: float) -> Callable[[Any], Any]:
+    """R. G. Keys' cubic convolution (IEEE Trans. ASSP 29, 1981), with its free parameter."""
+
+    def value(x: Any) -> Any:
+        size = prim.abs(x)
+        near = ((a + 2.0) * size - (a + 3.0)) * size * size + 1.0
+        far = ((size - 5.0) * size + 8.0) * size * a - 4.0 * a
+        return build.select(size < 1.0, near, build.select(size < 2.0, far, 0.0))
+
+    return value
+
+
+def _sinc(x: Any) -> Any:
+    zero = build.eq(x, 0.0)
+    angle = build.select(zero, 1.0, x * math.pi)
+    return build.select(zero, 1.0, prim.sin(angle) / angle)
+
+
+def _lanczos(x: Any) -> Any:
+    """C. Lanczos' window over three lobes."""
+    return build.select(prim.abs(x) < 3.0, _sinc(x) * _sinc(x * (1.0 / 3.0)), 0.0)
+
+
+def _filter(mode: str, antialias: bool) -> Filter:
+    if mode == "bicubic":
+        return Filter(4, _cubic(-0.5 if antialias else -0.75))
+    return Filter(6, _lanczos) if mode == "lanczos" else Filter(2, _triangle)
+
+
+# ***** places and weights *****
+
+
+def _iota(count: int, dtype: Any) -> Any:
+    return build.convert(prim.iota(shape=(count,), dim=0, dtype=INT64), dtype)
+
+
+def _inside(place: Any, size: int) -> Any:
+    """Whole-numbered places, brought to the nearest element."""
+    index = build.convert(place, INT64)
+    index = build.select(index < 0, 0, index)
+    return build.select(index > size - 1, size - 1, index)
+
+
+def _read(x: Any, dim: int, index: Any) -> Any:
+    """Elements of x along `dim`; the dims of `index` stand in its place."""
+    others = [d for d in range(len(x.shape)) if d != dim]
+    found = prim.index(build.transpose(x, (dim, *others)), index)
+    k = len(index.shape)
+    behind = list(range(k, k + len(others)))
+    return build.transpose(found, (*behind[:dim], *range(k), *behind[dim:]))
+
+
+def _along(weights: Any, x: Any, dim: int) -> Any:
+    """Weights for the elements of dim (and the next ones, if they have more dims)."""
+    ndim, k = len(x.shape), len(weights.shape)
+    return build.broadcast_to(build.reshape(weights, (1,) * dim + tuple(weights.shape) + (1,) * (ndim - dim - k)), x.shape)
+
+
+def _few(x: Any, dim: int, out: int, step: Any, mode: str, align: bool) -> Any:
+    """Without antialiasing: one element, two or four, the border repeated outside."""
+    size, dtype = x.shape[dim], FLOAT64 if x.dtype is FLOAT64 else FLOAT32
+    at = _iota(out, dtype)
+    if mode.startswith("nearest"):
+        return _read(x, dim, _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), size))
+    place = at * step if align else (at + 0.5) * step - 0.5
+    if mode == "linear":
+        place = build.select(place < 0.0, 0.0, place)
+    first = prim.floor(place)
+    low, share = _inside(first, size), place - first
+    if mode == "linear":
+        ahead = build.select(low < size - 1, low + 1, low)
+        taps = [(low, 1.0 - share), (ahead, share)]
+    else:
+        value = _cubic(-0.75)
+        taps = [(_inside(first + float(k), size), value(share - float(k))) for k in (-1, 0, 1, 2)]
+    total = None
+    for index, weight in taps:
+        part = _read(x, dim, index)
+        part = part * _along(build.convert(weight, x.dtype), part, dim)
+        total = part if total is None else total + part
+    return total
+
+
+def _window(size: int, out: int, step: Any, taps: int, kind: Filter, align: bool, antialias: bool, dtype: Any) -> tuple[Any, Any]:
+    """(indices, weights) of the elements that take part in each element of the result; both [out, taps]."""
+    half = 0.5 - (0.5 if align and not antialias else 0.0)
+    centre = (_iota(out, dtype) + half) * step
+    wide = build.select(build.full((out,), 1.0, dtype) * step > 1.0, build.full((out,), 1.0, dtype) * step, 1.0) if antialias else None
+    reach = kind.width * 0.5 if wide is None else wide * (kind.width * 0.5)
+    shift = 1.0 - half
+    first = prim.floor(centre - reach + shift)
+    grid = (out, taps)
+    column = build.broadcast_to(build.reshape(_iota(taps, dtype), (1, taps)), grid)
+
+    def rows(x: Any) -> Any:
+        return build.broadcast_to(build.reshape(x, (out, 1)), grid)
+
+    begin = build.select(first < 0.0, 0.0, first)
+    if wide is not None:
+        end = prim.floor(centre + reach + shift)
+        end = build.select(end > float(size), float(size), end)
+        value = kind.value((column + rows(begin) - rows(centre) + 0.5) / rows(wide))
+        weights = build.select(rows(begin) + column < rows(end), value, 0.0)
+        weights = weights / rows(prim.sum(weights, dims=(1,)))
+        return _inside(rows(begin) + column, size), weights
+    # the border counts as often as taps fall outside
+    begin = build.convert(_inside(first, size), dtype)
+    weights = build.zeros_like(column)
+    for k in range(taps):
+        value = kind.value(first + float(k) - centre + half)
+        stands = build.convert(_inside(first + float(k), size), dtype)
+        weights = weights + build.select(build.eq(rows(stands), rows(begin) + column), rows(value), 0.0)
+    return _inside(rows(begin) + column, size), weights
+
+
+def _many(x: Any, dim: int, index: Any, weights: Any) -> Any:
+    part = _read(x, dim, index)
+    return prim.sum(part * _along(weights, part, dim), dims=(dim + 1,))
+
+
+PRECISIONS = 22  # bits of a weight's fraction, at the most
+
+
+def _whole(x: Any, dim: int, index: Any, weights: Any) -> Any:
+    """uint8: with weights of 16 bits, as many of them for the fraction as the greatest weight leaves."""
+    top = prim.amax(weights, dims=(0, 1))
+    bits = build.full((), 0, INT64)
+    for k in range(PRECISIONS):
+        bits = bits + build.convert(prim.floor(top * float(2 << k) + 0.5) < float(1 << 15), INT64)
+    bits = build.broadcast_to(bits, weights.shape)
+    unit = prim.exp2(build.convert(bits, FLOAT64))
+    rounded = build.convert(prim.trunc(weights * unit + build.select(weights < 0.0, build.full_like(weights, -0.5), 0.5)), INT64)
+    part = _read(build.convert(x, INT64), dim, index)
+    total = prim.sum(part * _along(rounded, part, dim), dims=(dim + 1,))
+    bits = build.broadcast_to(build.reshape(prim.amax(bits, dims=(0, 1)), (1,) * len(total.shape)), total.shape)
+    half = prim.shift_left(build.full_like(bits, 1), bits - 1)
+    value = prim.shift_right(total + half, bits)
+    value = build.select(value < 0, 0, build.select(value > 255, 255, value))
+    return build.convert(value, UINT8)
+
+
+# ***** the operator *****
+
+
+def _strides(shape: Sequence[int], specs: Sequence[Any]) -> Any:
+    given = specs[0]
+    last = len(shape) in (4, 5) and is_channels_last(given.shape, given.strides) and not is_contiguous(given.shape, given.strides)
+    return channels_last_strides(shape) if last else contiguous_strides(shape)
+
+
+def _node(**given: Any) -> str:
+    names = {"linear": ("Linear1D", "Bilinear2D", "Trilinear3D"), "bicubic": ("", "Bicubic2D", ""), "lanczos": ("", "Lanczos2D", "")}
+    spatial = len(given["input"].shape) - 2
+    mode = given["mode"]
+    if mode in names:
+        return f"Upsample{names[mode][spatial - 1]}{'Aa' if given['antialias'] is True else ''}Backward0"
+    return f"Upsample{'NearestExact' if mode == 'nearest-exact' else 'Nearest'}{spatial}DBackward0"
+
+
+@operator("upsample(Tensor input, int[] size, int[] taps, Scalar first, Scalar second, Scalar third, str mode, bool align_corners, bool antialias) "
+          "-> Tensor", promote="opmath", promote_over=("input",), spaces=(), method=False, like=_strides, node=_node)  # fmt: skip
+def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, second: Any, third: Any, mode: str, align_corners: bool,
+             antialias: bool) -> Any:  # fmt: skip
+    """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of them.
+
+    The steps from element to element stand in `first`, `second`, `third`; `taps` says for each dim how many elements take part at most where
+    the filter's width depends on the step, and is 0 where it does not.
+    """
+    if not x.dtype.is_floating_point and (x.dtype is not UINT8 or (mode == "linear" and 0 in taps)):
+        raise NotImplementedError(f"\"upsample_{mode}{len(size)}d\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+    for k in reversed(range(len(size))):
+        dim, out, step = k + 2, size[k], (first, second, third)[k]
+        if taps[k] == 0:
+            x = _few(x, dim, out, step, mode, align_corners)
+            continue
+        whole = x.dtype is UINT8
+        if whole and out == x.shape[dim]:
+            continue
+        dtype = FLOAT64 if whole else x.dtype
+        index, weights = _window(x.shape[dim], out, step, taps[k], _filter(mode, antialias), align_corners, antialias, dtype)
+        x = (_whole if whole else _many)(x, dim, index, weights)
+    return x

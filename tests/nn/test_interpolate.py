@@ -1,0 +1,94 @@
+"""Resizing: against matrices of weights made with NumPy, against Pillow's numbers for bytes, and against PyTorch where it is installed."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+
+F = torch.nn.functional
+
+
+def triangle(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def keys(x: np.ndarray) -> np.ndarray:
+    x, a = np.abs(x), -0.5
+    return np.where(x < 1, (a + 2) * x**3 - (a + 3) * x**2 + 1, np.where(x < 2, a * (x**3 - 5 * x**2 + 8 * x - 4), 0))
+
+
+def lanczos(x: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+def antialiasing(size: int, out: int, kernel: object, radius: float) -> np.ndarray:
+    """The matrix of weights: the kernel around each output's centre, as wide as a step."""
+    step = size / out
+    wide = max(step, 1.0)
+    centre = (np.arange(out)[:, None] + 0.5) * step
+    at = np.arange(size)[None]
+    taking = (at >= np.floor(centre - radius * wide + 0.5)) & (at < np.floor(centre + radius * wide + 0.5))
+    weights = np.where(taking, kernel((at + 0.5 - centre) / wide), 0.0)  # type: ignore[operator]
+    return weights / weights.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize(("mode", "kernel", "radius"), [("bilinear", triangle, 1), ("bicubic", keys, 2), ("lanczos", lanczos, 3)])
+def test_antialiasing_is_a_product_of_matrices(mode: str, kernel: object, radius: float) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 13, 10))
+    rows, columns = antialiasing(13, 4, kernel, radius), antialiasing(10, 17, kernel, radius)
+    given = torch.tensor(x, requires_grad=True)
+    made = F.interpolate(given, size=(4, 17), mode=mode, antialias=True)
+    np.testing.assert_allclose(made.detach().numpy(), rows @ x @ columns.T, atol=1e-12)
+    made.backward(torch.tensor(np.cos(made.detach().numpy())))
+    np.testing.assert_allclose(given.grad.numpy(), rows.T @ np.cos(rows @ x @ columns.T) @ columns, atol=1e-12)
+
+
+def test_bytes_are_resized_in_whole_numbers() -> None:
+    image = torch.tensor(np.random.default_rng(1).integers(90, 166, (1, 3, 12, 9)).astype("uint8"))  # cubic weights stay in range
+    constant = torch.full((1, 1, 7, 7), 201, dtype=torch.uint8)
+    for mode, antialias in itertools.product(("bilinear", "bicubic"), (False, True)):
+        made = F.interpolate(image, size=(5, 14), mode=mode, antialias=antialias)
+        assert made.dtype is torch.uint8
+        wide = F.interpolate(image.double(), size=(5, 14), mode=mode, antialias=antialias).clamp(0, 255)
+        assert (made.double() - wide).abs().max() <= 1.3  # rounded once in each direction
+        assert F.interpolate(constant, size=(3, 10), mode=mode, antialias=antialias).unique().tolist() == [201]
+
+
+def test_memory_format_and_names() -> None:
+    x = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last).requires_grad_()
+    y = F.interpolate(x, scale_factor=2, mode="bilinear")
+    assert y.is_contiguous(memory_format=torch.channels_last) and "UpsampleBilinear2DBackward0" in str(y.grad_fn)
+    assert "UpsampleBicubic2DAaBackward0" in str(F.interpolate(x, size=2, mode="bicubic", antialias=True).grad_fn)
+    for bad, error in (
+        ({"size": (0, 3)}, RuntimeError), ({"size": 3, "antialias": True}, ValueError), ({"size": 3, "mode": "lanczos"}, ValueError),
+        ({"size": 3, "mode": "lanczos", "antialias": True, "align_corners": True}, ValueError), ({"size": 3, "mode": "other"}, NotImplementedError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            F.interpolate(x, **bad)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+def test_every_mode_is_pytorchs(dtype: str) -> None:
+    import torch as peer
+
+    rng = np.random.default_rng(2)
+    calls = [
+        ((1, 2, 9, 11), {"size": size, "mode": mode, "antialias": antialias, "align_corners": corners})
+        for mode, antialias, corners, size in itertools.product(("bilinear", "bicubic"), (False, True), (False, True), ((5, 7), (17, 3)))
+    ]
+    calls += [((1, 2, 9, 11), {"scale_factor": (0.3, 1.7), "mode": mode, "antialias": True}) for mode in ("bilinear", "lanczos")]
+    calls += [((1, 2, 9), {"size": 4, "mode": mode}) for mode in ("nearest", "nearest-exact")]
+    if dtype != "uint8":
+        calls += [((1, 2, 9), {"size": 4, "mode": "linear"}), ((1, 2, 4, 5, 3), {"size": (3, 7, 5), "mode": "trilinear"})]
+    for shape, options in calls:
+        x = rng.integers(0, 256, shape).astype("uint8") if dtype == "uint8" else rng.normal(size=shape).astype(dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            want, got = peer.nn.functional.interpolate(peer.tensor(x), **options), F.interpolate(torch.tensor(x), **options)
+        np.testing.assert_allclose(got.numpy(), want.numpy(), atol={"uint8": 0, "float32": 1e-5, "float64": 1e-13}[dtype], err_msg=str(options))
