@@ -68,12 +68,18 @@ def _all() -> list[str]:
     return sorted([*fields, *[name + OUT for name in fields if name not in _NO_OUT]])
 
 
+def pytree_register_structseq(cls: type[tuple[Any, ...]]) -> None:
+    """Let functions over trees look into this type: they do already, for every tuple.  TypeError for other types."""
+    if not (isinstance(cls, type) and issubclass(cls, tuple)):
+        raise TypeError(f"expected a type of named results, found {cls!r}")
+
+
 def __getattr__(name: str) -> Any:
     value: Any
     if name == "all_return_types":
         value = [result_type_of(each, _fields()[each.removesuffix(OUT)]) for each in _all()]
     elif name == "__all__":
-        value = ["all_return_types", *_all()]
+        value = ["all_return_types", "pytree_register_structseq", *_all()]
     else:
         fields = _fields().get(name.removesuffix(OUT))
         if fields is None or name.endswith(OUT) and name.removesuffix(OUT) in _NO_OUT:
@@ -84,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return ["all_return_types", *_all()]
+    return ["all_return_types", "pytree_register_structseq", *_all()]

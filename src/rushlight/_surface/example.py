@@ -54,6 +54,9 @@ class Example:
         self.args = [self._given(a, rng) for a in call.args]
         self.kwargs = {name: self._given(a, rng) for name, a in call.kwargs.items()}
         values = bind(op, op.public, self.args, dict(self.kwargs))
+        self.named = {
+            a.name: v._spec if isinstance(v, Tensor) else v for a, v in zip(op.schema.arguments, values, strict=True)
+        }
         self.template, tensors, self.numbers = flatten(op, values)
         self.arrays = [self._arrays[id(t)] for t in tensors]
         self.specs = [t._spec for t in tensors]
@@ -126,8 +129,8 @@ def call_name(op: Operator) -> str:
 
 def _plain_call(op: Operator) -> Call:
     """A call for an operator without samples, which only the engine uses: copies, casts, fills."""
-    plain = {"Tensor": Draw(), "dtype": FLOAT64, "Scalar": 1.5}
-    _, *others = [plain[a.base] for a in op.schema.arguments if a.required]
+    plain = {"Tensor": Draw(), "dtype": FLOAT64, "Scalar": 1.5, "float": 1.5, "int": 1, "bool": False}
+    _, *others = [plain.get(a.base) for a in op.schema.arguments if a.required]
     return Call(Draw(2, 3), *others)
 
 

@@ -9,6 +9,7 @@ the samples, the derivative from the rule that the engine uses, the example from
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -168,7 +169,7 @@ def _derivative(op: Operator, example: Example | None) -> str:
     if not names or found.graph.nodes and not any(node.inputs for node in found.graph.nodes):
         return "Yes, and it is 0 everywhere: the results are piecewise constant."
     how = "by a rule of its own (`gradient` beside the body)" if op.gradient_rule is not None else "derived from the body"
-    node = op.node if isinstance(op.node, str) else "a name that depends on the call"
+    node = op.node_name(example.named)
     steps = len(found.graph.nodes)
     return (
         f"Yes, {how}, with respect to {', '.join(f'`{n}`' for n in names)}: {steps} primitive{'s' * (steps != 1)} for the example. "
@@ -191,27 +192,27 @@ def _tensor_names(example: Example) -> list[str]:
     return found
 
 
-def _source(function: Any) -> list[str]:
-    """Where a function is written, and its lines."""
+def _source(function: Any, root: str) -> list[str]:
+    """Where a function is written, with a link from a page to it, and its lines."""
     lines, start = inspect.getsourcelines(function)
     file = Path(inspect.getsourcefile(function) or "")
     place = file.relative_to(ROOT / "src") if file.is_relative_to(ROOT / "src") else Path(file.name)
-    return [f"[{place}:{start}](../../src/{place}#L{start})", "", "```python", *inspect.cleandoc("\n" + "".join(lines)).split("\n"), "```"]
+    return [f"[{place}:{start}]({root}/src/{place}#L{start})", "", "```python", *inspect.cleandoc("\n" + "".join(lines)).split("\n"), "```"]
 
 
 def _graph(graph: Graph) -> list[str]:
     return ["```python", *to_source(graph).split("\n"), "```"]
 
 
-def operator_page(op: Operator) -> str:
-    """The page of one row of the table."""
+def operator_page(op: Operator, root: str = "..") -> str:
+    """The page of one row of the table; `root` leads from the page to the sources."""
     example = example_of(op)
     text = text_of(op.doc)
     parts = [f"# {call_name(op)}", "", text, "", "## Signature", "", *_signature(op), "", "## Formula", "", f"`{formula(op)}`" if _is_bare(formula(op)) else formula(op)]
     parts += ["", "## Shapes and dtypes", "", *_rules(op, example), "", "## Variants", "", *_variants(op), "", "## Derivative", "", _derivative(op, example)]
     if example is not None:
         parts += ["", "## Example", "", "```python", *example.session(), "```"]
-    parts += ["", "## Source", "", *_source(op.body)]
+    parts += ["", "## Source", "", *_source(op.body, root)]
     if example is not None:
         parts += ["", "The primitives of the example:", "", *_graph(example.graph)]
     parts += ["", "## Limits", "", op.limits or "None known.", ""]
@@ -239,23 +240,23 @@ def composites() -> dict[str, Any]:
     return found
 
 
-def composite_page(name: str, function: Any) -> str:
+def composite_page(name: str, function: Any, root: str = "..") -> str:
     """The page of a composite: its forms, its docstring, its source."""
     inner = inspect.unwrap(function)
     parts = [f"# {name}", "", inspect.cleandoc(function.__doc__ or ""), "", "## Signature", "", "```text"]
     parts += [f"{name}{form}" for form in python_forms(function, PlainNames())]
-    parts += ["```", "", "## Derivative", "", "That of the operators it calls.", "", "## Source", "", *_source(inner), ""]
+    parts += ["```", "", "## Derivative", "", "That of the operators it calls.", "", "## Source", "", *_source(inner, root), ""]
     return "\n".join(parts)
 
 
 # ***** all of them *****
 
 
-def pages() -> dict[str, str]:
+def pages(root: str = "..") -> dict[str, str]:
     """File name -> text of every page, and the index."""
-    found = {f"{_file(call_name(op), op.name)}.md": operator_page(op) for op in OPERATORS.values()}
+    found = {f"{_file(call_name(op), op.name)}.md": operator_page(op, root) for op in OPERATORS.values()}
     for name, function in composites().items():
-        found.setdefault(f"{name.removeprefix('torch.')}.md", composite_page(name, function))
+        found.setdefault(f"{name.removeprefix('torch.')}.md", composite_page(name, function, root))
     found["index.md"] = index()
     return found
 
@@ -290,7 +291,7 @@ def index() -> str:
 def write(folder: Path) -> int:
     """Write all pages into a folder; how many."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = pages()
+    found = pages(Path(os.path.relpath(ROOT, folder)).as_posix())
     for name, text in found.items():
         (folder / name).write_text(text, encoding="utf-8")
     return len(found)

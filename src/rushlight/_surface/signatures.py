@@ -24,8 +24,12 @@ _BASES = {"Scalar": "Scalar", "int": "int", "float": "float", "bool": "bool", "s
 # What an argument of this name is wherever a function of ours leaves its type open.
 _BY_NAME = {
     "dtype": "dtype | None", "device": "DeviceLike", "layout": "layout | None", "memory_format": "memory_format | None", "generator": "Generator | None",
-    "requires_grad": "bool", "pin_memory": "bool", "keepdim": "bool",
+    "requires_grad": "bool", "pin_memory": "bool", "keepdim": "bool", "kernel_size": "int | Sequence[int]",
+    "output_size": "int | Sequence[int | None]", "split_size_or_sections": "int | Sequence[int]",
+    "indices_or_sections": "int | Sequence[int] | Tensor",
 }  # fmt: skip
+# The same for arguments that a schema calls `any`.
+_ANY = {"dims": "int | Sequence[Sequence[int]]", "padding": "str | int | Sequence[int]"}
 # What `**options: Factory` and its kin stand for in a form: the keywords that functions which make tensors have in common.
 _LIKE = "dtype: dtype | None = None, layout: layout | None = None, device: DeviceLike = None, pin_memory: bool = False, requires_grad: bool = False"
 _FACTORY = f"out: Tensor | None = None, {_LIKE}"
@@ -102,6 +106,9 @@ def _declared(op: Operator, argument: Argument, names: Names) -> Parameter:
     base = names.word(_BASES[argument.base])
     if argument.base == "Tensor" and argument.name in op.numbers:
         base = f"{base} | {names.word('Scalar')}"
+    if argument.base == "any":
+        text = _ANY.get(argument.name) or _BY_NAME.get(argument.name, "Any")
+        base = names.translate(text, __name__, words_first=True)
     if argument.is_sequence:
         one = base
         base = f"{names.word('Sequence')}[{base}]"
@@ -166,17 +173,19 @@ def _python_parameter(p: inspect.Parameter, context: str, names: Names, result: 
     if p.name in ("self", "cls"):
         type_ = ""
     elif type_ == names.word("Any") and not stars.get(p.kind):
-        type_ = _known(p.name, names, result) or type_
+        type_ = _known(p.name, names, result, p.default) or type_
     default = None if p.default is p.empty else default_text(p.default)
     return Parameter(p.name, type_, default, p.kind is p.KEYWORD_ONLY, stars.get(p.kind, ""))
 
 
-def _known(name: str, names: Names, result: str) -> str:
+def _known(name: str, names: Names, result: str, default: Any) -> str:
     if name == "out":
         tensor = names.word("Tensor")
         several = f"{names.word('tuple')}[{tensor}, ...] | {names.word('list')}[{tensor}]"
         return f"{tensor} | None" if result == tensor else f"{tensor} | {several} | None"
-    return names.translate(_BY_NAME[name], __name__, words_first=True) if name in _BY_NAME else ""
+    if name not in _BY_NAME:
+        return ""
+    return names.translate(_BY_NAME[name] + " | None" * (default is None and "None" not in _BY_NAME[name]), __name__, words_first=True)
 
 
 def _parsed(text: str, context: str, names: Names) -> Form:
