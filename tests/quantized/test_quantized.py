@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 
 import numpy as np
@@ -140,3 +141,35 @@ def test_fused_observation(per_row: bool, symmetric: bool, scale: list[float], z
     np.testing.assert_allclose(scales.numpy(), scale, rtol=1e-5)
     np.testing.assert_allclose(least.numpy(), low, rtol=1e-5)
     assert zeros.tolist() == zero_point
+
+
+def through(save, load, value):
+    """What `load` reads of what `save` wrote."""
+    stream = io.BytesIO()
+    save(value, stream)
+    stream.seek(0)
+    return load(stream)
+
+
+def test_files_hold_quantized_tensors() -> None:
+    for q in (quantized().t(), by_channel(), quantized(0, torch.qint32)):
+        found = through(torch.save, torch.load, {"w": q})["w"]
+        assert torch.equal(found, q) and found.stride() == q.stride()
+    with pytest.raises(NotImplementedError, match="saves no tensors of torch.quint4x2"):
+        through(torch.save, torch.load, quantized(0, torch.quint4x2))
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_tensors_beside_pytorch() -> None:
+    theirs = pytest.importorskip("torch")
+    x = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32) * 3
+    for name, zero_point in (("quint8", 100), ("qint8", -3), ("qint8", 4), ("qint32", 17)):
+        mine, other = (m.quantize_per_tensor(m.from_numpy(x), 0.0371, zero_point, getattr(m, name)) for m in (torch, theirs))
+        np.testing.assert_array_equal(mine.int_repr().numpy(), other.int_repr().numpy())
+        np.testing.assert_array_equal(mine.dequantize().numpy(), other.dequantize().numpy())
+        assert repr(mine) == repr(other) and repr(through(theirs.save, torch.load, other)) == repr(mine) and repr(through(torch.save, theirs.load, mine)) == repr(other)
+    scales, zeros = np.linspace(0.01, 0.2, 40, dtype=np.float32), np.arange(40)
+    made = [m.quantize_per_channel(m.from_numpy(x), m.from_numpy(scales), m.from_numpy(zeros), 0, m.quint8) for m in (torch, theirs)]
+    np.testing.assert_array_equal(made[0].int_repr().numpy(), made[1].int_repr().numpy())
+    np.testing.assert_array_equal(made[0].dequantize().numpy(), made[1].dequantize().numpy())

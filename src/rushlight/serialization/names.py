@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import rushlight
+from rushlight._engine.quantized import SCHEMES
 from rushlight.serialization import rebuild
 from rushlight.serialization.memory import BY_NAME, DType
 
@@ -35,6 +36,9 @@ _STORAGE_DTYPES = {
     "BoolStorage": "bool",
     "ComplexDoubleStorage": "complex128",
     "ComplexFloatStorage": "complex64",
+    "QUInt8Storage": "quint8",
+    "QInt8Storage": "qint8",
+    "QInt32Storage": "qint32",
 }
 STORAGE_TYPES = {name: StorageType(name, BY_NAME[dtype]) for name, dtype in _STORAGE_DTYPES.items()}
 STORAGE_TYPE_OF = {kind.dtype: kind for kind in STORAGE_TYPES.values()}
@@ -42,6 +46,7 @@ UNTYPED = StorageType("UntypedStorage", BY_NAME["uint8"])
 
 _REBUILDERS = {
     "_rebuild_parameter": rebuild.rebuild_parameter,
+    "_rebuild_qtensor": rebuild.rebuild_qtensor,
     "_rebuild_parameter_with_state": rebuild.rebuild_parameter_with_state,
     "_rebuild_sparse_tensor": rebuild.rebuild_sparse_tensor,
     "_rebuild_tensor": rebuild.rebuild_tensor,
@@ -59,6 +64,7 @@ def tensor_globals() -> dict[str, Any]:
     found.update({f"torch.{name}": kind for name, kind in STORAGE_TYPES.items()})
     found["torch.storage.UntypedStorage"] = found["torch.UntypedStorage"] = UNTYPED
     found.update({f"torch.{name}": dtype for name, dtype in BY_NAME.items()})
+    found.update({f"torch.{name}": scheme for name, scheme in SCHEMES.items()})
     found["torch.Size"] = rushlight.Size
     found["torch.device"] = rushlight.device
     found["torch.Tensor"] = rushlight.Tensor

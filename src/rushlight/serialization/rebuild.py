@@ -13,6 +13,7 @@ __all__ = [
     "rebuild_meta_tensor_no_storage",
     "rebuild_parameter",
     "rebuild_parameter_with_state",
+    "rebuild_qtensor",
     "rebuild_sparse_tensor",
     "rebuild_tensor",
     "rebuild_tensor_v2",
@@ -153,6 +154,27 @@ def _in_order(indices: Any, size: tuple[int, ...]) -> bool:
     return bool((places[1:] > places[:-1]).all())
 
 
+def rebuild_qtensor(
+    storage: Any, storage_offset: int, size: Any, stride: Any, quantizer_params: Any, requires_grad: bool, backward_hooks: Any
+) -> Any:
+    """A quantized tensor over the integers in `storage`."""
+    from rushlight._engine.quantized import RANGES, SCHEMES, Quantizer, make_quantized
+
+    dtype = getattr(storage, "dtype", None)
+    if dtype not in RANGES or not isinstance(quantizer_params, tuple) or len(quantizer_params) not in (3, 4):
+        raise RuntimeError("corrupt file: a quantized tensor needs a quantized dtype, a scheme and its scales")
+    scheme, scale, zero_point, *axis = quantizer_params
+    ints = _tensor(storage, RANGES[dtype][0], storage_offset, size, stride)
+    if scheme is SCHEMES["per_tensor_affine"] and not axis:
+        return make_quantized(ints, dtype, Quantizer(scheme, float(scale), int(zero_point)))
+    count = (ints.shape[axis[0]],) if axis and type(axis[0]) is int and 0 <= axis[0] < ints.dim() else None
+    if not all(isinstance(v, rushlight.Tensor) and tuple(v.shape) == count for v in (scale, zero_point)):
+        raise RuntimeError("corrupt file: a quantized tensor needs one scale and zero point for each channel")
+    if scheme not in (SCHEMES["per_channel_affine"], SCHEMES["per_channel_affine_float_qparams"]):
+        raise RuntimeError(f"corrupt file: unknown quantization scheme {scheme!r:.100}")
+    return make_quantized(ints, dtype, Quantizer(scheme, scale, zero_point, axis[0]))
+
+
 def rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
     """A parameter over `data`."""
     if not isinstance(data, rushlight.Tensor):
@@ -190,6 +212,7 @@ _MAKERS = (
     rebuild_tensor_v3,
     rebuild_meta_tensor_no_storage,
     rebuild_sparse_tensor,
+    rebuild_qtensor,
     rebuild_parameter,
     rebuild_parameter_with_state,
 )

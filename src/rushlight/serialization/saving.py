@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import rushlight
+from rushlight._engine.quantized import QScheme
 from rushlight.serialization import memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
 from rushlight.serialization.names import STORAGE_TYPE_OF, UNTYPED, StorageType, torch_global
@@ -170,7 +171,7 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
             return rushlight.device, (obj.type,) if obj.index is None else (obj.type, obj.index)
         if isinstance(obj, rushlight.layout):
             return rebuild.get_layout, (repr(obj),)
-        if isinstance(obj, (memory.DType, StorageType)):
+        if isinstance(obj, (memory.DType, StorageType, QScheme)):
             return str(obj)  # a text means: a global of this name, see save_global
         return NotImplemented
 
@@ -179,6 +180,8 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
         cls = type(tensor)
         if tensor.layout is not rushlight.strided:
             return _sparse_recipe(tensor)
+        if tensor.is_quantized:
+            return _quantized_recipe(tensor)
         if cls is rushlight.nn.Parameter:
             state = dict(tensor.__dict__)
             args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
@@ -203,6 +206,16 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
 
     dispatch = dict(_PythonPickler.dispatch)
     dispatch[type(save)] = save_global
+
+
+def _quantized_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function that makes a quantized tensor from its integers, and what it needs."""
+    kind, ints, held = STORAGE_TYPE_OF.get(tensor.dtype), tensor._ints, tensor._quantizer
+    if kind is None:
+        raise NotImplementedError(f"rushlight saves no tensors of {tensor.dtype}: the file packs several integers into a byte")
+    scales = (held.scheme, held.scale, held.zero_point) if held.axis is None else (held.scheme, held.scale, held.zero_point, held.axis)
+    place = (memory.place_of(ints), tuple(ints.shape), tuple(ints.stride()))
+    return rebuild.rebuild_qtensor, (_StorageRef(memory.storage_of(ints), kind), *place, scales, False, OrderedDict())
 
 
 def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
