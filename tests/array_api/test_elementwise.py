@@ -108,7 +108,7 @@ def test_numbers_do_not_change_the_precision() -> None:
     assert xp.multiply(xp.ones(2), 1j).dtype is xp.complex64
     with pytest.raises(TypeError, match="add: expected arrays, or an array and a number, found int and int"):
         xp.add(1, 2)
-    with pytest.raises(TypeError, match="no integer dtype holds"):
+    with pytest.raises(TypeError, match="no dtype holds"):
         xp.add(xp.ones(2, dtype=xp.uint64), xp.ones(2, dtype=xp.int8))
 
 

@@ -35,7 +35,7 @@ SIGNATURES = {
     "linspace": "start stop / num * dtype device endpoint", "meshgrid": "*arrays indexing", "tril": "x / * k", "triu": "x / * k",
     "astype": "x dtype / * copy device", "can_cast": "from_ to /", "finfo": "type /", "iinfo": "type /", "isdtype": "dtype kind",
     "result_type": "*arrays_and_dtypes", "clip": "x / min max", "take": "x indices / * axis", "take_along_axis": "x indices / * axis",
-    "broadcast_arrays": "*arrays", "broadcast_to": "x / shape", "concat": "arrays / * axis", "expand_dims": "x / * axis", "flip": "x / * axis",
+    "broadcast_arrays": "*arrays", "broadcast_to": "x / shape", "concat": "arrays / * axis", "expand_dims": "x / axis", "flip": "x / * axis",
     "moveaxis": "x source destination /", "permute_dims": "x / axes", "repeat": "x repeats / * axis", "reshape": "x / shape * copy",
     "roll": "x / shift * axis", "squeeze": "x / axis", "stack": "arrays / * axis", "tile": "x repetitions /", "unstack": "x / * axis",
     "searchsorted": "x1 x2 / * side sorter", "where": "condition x1 x2 /", "diff": "x / * axis n prepend append",
@@ -165,6 +165,17 @@ def test_operators_of_tensors(name: str) -> None:
                 same(act(ours(left), ours(right)), want, (name, left, right))
                 if inplace is not None and left is x and want.dtype == x.dtype:
                     same(inplace(ours(x.copy()), ours(right)), want, (name, left, right))
+
+
+def test_operators_on_wide_unsigned_integers() -> None:
+    x, y = xp.asarray([1, 2], dtype=xp.uint16), xp.asarray([-1, 5], dtype=xp.int8)
+    same(x + y, np.array([0, 7], np.int32))
+    same(x < y, np.array([False, True]))
+    same(x & xp.asarray([3, 3], dtype=xp.uint32), np.array([1, 2], np.uint32))
+    x += xp.asarray([1, 1], dtype=xp.uint8)
+    same(x, np.array([2, 3], np.uint16))
+    with pytest.raises(RuntimeError, match="Promotion for uint16, uint32, uint64 types is not supported"):
+        xp.ones(2, dtype=xp.uint64) + xp.ones(2, dtype=xp.int8)
 
 
 def test_python_numbers_of_tensors() -> None:

@@ -6,10 +6,19 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rushlight._types.dtype import BY_NAME, DTYPES, FLOAT32, FLOAT64, INT64
-from rushlight._types.promotion import can_cast, default_dtype, number_dtype, promote, result_type, set_default_dtype
+from rushlight._types.promotion import (
+    can_cast,
+    default_dtype,
+    join,
+    number_dtype,
+    promote,
+    result_type,
+    set_default_dtype,
+)
 
 TABLE = json.loads((Path(__file__).parent.parent / "data" / "promotion.json").read_text())
 NUMBERS = {"bool": True, "int": 1, "float": 1.0, "complex": 1j}
@@ -85,3 +94,21 @@ def test_the_stored_table_is_pytorchs() -> None:
         except RuntimeError:
             got = None
         assert got == want, key
+
+
+def test_operators_join_wide_unsigned_integers_where_pytorch_refuses() -> None:
+    """As NumPy does, where an integer dtype holds the values of both."""
+    integers = [d for d in DTYPES if d.kind in "bui"]
+    for a in integers:
+        for b in integers:
+            want = np.result_type(a.name, b.name).name
+            if want == "float64":
+                with pytest.raises(RuntimeError, match="Promotion for uint16, uint32, uint64"):
+                    join(a, b)
+                continue
+            assert join(a, b).name == want, (a, b)
+            assert join(a, b) is result_type([(a, 1), (b, 2)], [], join)
+    for a in DTYPES:
+        for b in DTYPES:
+            if found(lambda a=a, b=b: promote(a, b)) is not None:
+                assert join(a, b) is promote(a, b)

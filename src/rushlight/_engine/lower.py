@@ -13,7 +13,7 @@ from rushlight._ops.table import Operator
 from rushlight._prims import build, not_differentiable, prim
 from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT8, FLOAT64, INT64, DType
-from rushlight._types.promotion import default_dtype, number_dtype, result_type
+from rushlight._types.promotion import default_dtype, join, number_dtype, result_type
 from rushlight._types.spec import Spec
 
 __all__ = ["Backward", "Literal", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
@@ -100,7 +100,7 @@ def _compute_dtypes(op: Operator, template: Sequence[Any], specs: Sequence[Any])
             return None, None
         promoted = tensors[0][0]
     else:
-        promoted = result_type(tensors, numbers)
+        promoted = result_type(tensors, numbers, join)
         if op.promote == "float" and not (promoted.is_floating_point or promoted.is_complex):
             promoted = default_dtype()
     computes = promoted not in FLOAT8 or op.name in _COMPUTES_FLOAT8

@@ -19,7 +19,7 @@ from rushlight._types.dtype import (
     DType,
 )
 from rushlight._types.layout import numel, wrap_dim
-from rushlight._types.promotion import default_dtype, result_type
+from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
     "CPP_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
@@ -119,7 +119,7 @@ def common(values: Sequence[Any]) -> list[Any]:
     """Values of several dtypes made one dtype by the rules of promotion (for operators that promote by themselves)."""
     if all(v.dtype is values[0].dtype for v in values):
         return list(values)
-    dtype = result_type([(v.dtype, len(v.shape)) for v in values], [])
+    dtype = result_type([(v.dtype, len(v.shape)) for v in values], [], join)
     return [build.convert(v, dtype) for v in values]
 
 
@@ -185,6 +185,8 @@ def dims_of(x: Any, dim: Any, empty_is_all: bool = True) -> tuple[int, ...]:
     ndim = len(x.shape)
     if dim is None or (empty_is_all and len(dim) == 0):
         return tuple(range(ndim))
+    if ndim > 64:
+        raise RuntimeError("only tensors with up to 64 dims are supported")
     wrapped = [wrap_dim(d, ndim) for d in dim]
     if len(set(wrapped)) != len(wrapped):
         repeated = next(d for d in wrapped if wrapped.count(d) > 1)

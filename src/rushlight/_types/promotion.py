@@ -7,6 +7,8 @@ Python numbers; a lower-ranked group changes the result only where its category 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rushlight._types.dtype import (
     BFLOAT16,
     BOOL,
@@ -26,7 +28,7 @@ from rushlight._types.dtype import (
     DType,
 )
 
-__all__ = ["can_cast", "category", "default_dtype", "number_dtype", "promote", "result_type", "set_default_dtype"]
+__all__ = ["can_cast", "category", "default_dtype", "join", "number_dtype", "promote", "result_type", "set_default_dtype"]
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3, "x": 1, "q": 1}
 _SIGNED_FOR = {1: INT16, 2: INT32, 4: INT64}
@@ -109,6 +111,21 @@ def _promote_integers(a: DType, b: DType) -> DType:
     return signed if signed.itemsize > unsigned.itemsize else _SIGNED_FOR[unsigned.itemsize]
 
 
+def join(a: DType, b: DType) -> DType:
+    """`promote`, and for uint16, uint32 and uint64 with other integers what the array API standard says.
+
+    PyTorch refuses these pairs, and nearly all arithmetic on these dtypes.  Operators here compute, in the smallest dtype that holds
+    both operands' values.
+    """
+    if a is b or _WIDE.isdisjoint((a, b)) or not (a.kind in "bui" and b.kind in "bui"):
+        return promote(a, b)
+    if BOOL in (a, b):
+        return b if a is BOOL else a
+    if UINT64 in (a, b) and a.is_signed != b.is_signed:
+        return promote(a, b)  # which refuses: no integer holds the values of both
+    return _promote_integers(a, b)
+
+
 def number_dtype(value: object) -> DType:
     """The dtype of a Python number on its own: bool, int64, the default float, the default complex."""
     if isinstance(value, bool):
@@ -122,16 +139,21 @@ def number_dtype(value: object) -> DType:
     raise TypeError(f"expected a number, got {type(value).__name__}")
 
 
-def result_type(tensors: list[tuple[DType, int]], numbers: list[DType]) -> DType:
-    """The dtype of an operation over tensors (dtype, number of dims) and Python numbers (`number_dtype` of each)."""
+def result_type(
+    tensors: list[tuple[DType, int]], numbers: list[DType], together: Callable[[DType, DType], DType] = promote
+) -> DType:
+    """The dtype of an operation over tensors (dtype, number of dims) and Python numbers (`number_dtype` of each).
+
+    `together` says what two dtypes of one rank become: `promote` by PyTorch's table, `join` in operators.
+    """
     groups: list[DType | None] = [None, None, None]
     for dtype, ndim in tensors:
         slot = 0 if ndim else 1
         held = groups[slot]
-        groups[slot] = dtype if held is None else promote(held, dtype)
+        groups[slot] = dtype if held is None else together(held, dtype)
     for dtype in numbers:
         held = groups[2]
-        groups[2] = dtype if held is None else promote(held, dtype)
+        groups[2] = dtype if held is None else together(held, dtype)
     result: DType | None = None
     for group in groups:
         if group is None:
@@ -139,16 +161,16 @@ def result_type(tensors: list[tuple[DType, int]], numbers: list[DType]) -> DType
         if result is None:
             result = group
         elif category(group) > category(result):
-            result = _lift(result, group)
+            result = _lift(result, group, together)
     if result is None:
         raise TypeError("result_type needs at least one tensor or number")
     return result
 
 
-def _lift(strong: DType, weak: DType) -> DType:
+def _lift(strong: DType, weak: DType, together: Callable[[DType, DType], DType]) -> DType:
     """`weak` has the higher category; a complex result keeps the strong float's precision."""
     if strong is BOOL:
-        return promote(strong, weak)
+        return together(strong, weak)
     return strong.to_complex() if weak.is_complex and strong.is_floating_point else weak
 
 

@@ -1,7 +1,6 @@
 """Data types by the standard's rules: what joins with what, limits, kinds, casts.
 
-They differ from PyTorch's in three points. An array without dims counts as any other array. uint16, uint32 and uint64 join other integers.
-A number that goes with arrays never changes their precision.
+They differ from PyTorch's in two points: an array without dims counts as any other array, and uint16, uint32 and uint64 join other integers.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor, dtype
+from rushlight._types.promotion import join
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "joined", "operands", "result_type"]
 
@@ -18,7 +18,6 @@ _SIGNED = (rushlight.int8, rushlight.int16, rushlight.int32, rushlight.int64)
 _UNSIGNED = (rushlight.uint8, rushlight.uint16, rushlight.uint32, rushlight.uint64)
 _REAL = (rushlight.float16, rushlight.bfloat16, rushlight.float32, rushlight.float64)
 _COMPLEX = (rushlight.complex64, rushlight.complex128)
-_WIDE = frozenset(_UNSIGNED[1:])
 
 KINDS = {
     "bool": (rushlight.bool,),
@@ -54,18 +53,10 @@ def real_of(any_floating: dtype) -> dtype:
 
 
 def _join_two(a: dtype, b: dtype) -> dtype:
-    if a is b or b is rushlight.bool:
-        return a
-    if a is rushlight.bool:
-        return b
-    if not (a in _WIDE or b in _WIDE) or a.is_floating_point or b.is_floating_point or a.is_complex or b.is_complex:
-        return rushlight.promote_types(a, b)
-    if a.is_signed == b.is_signed:
-        return a if a.itemsize >= b.itemsize else b
-    signed, unsigned = (a, b) if a.is_signed else (b, a)
-    if unsigned is rushlight.uint64:  # type: ignore[attr-defined]
-        raise TypeError(f"no integer dtype holds the values of both {signed!r} and {unsigned!r}")
-    return _SIGNED[max(_SIGNED.index(signed), _UNSIGNED.index(unsigned) + 1)]
+    try:
+        return join(a, b)
+    except RuntimeError as error:
+        raise TypeError(f"no dtype holds the values of both {a!r} and {b!r}") from error
 
 
 def joined(*dtypes: dtype) -> dtype:

@@ -66,7 +66,7 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(x.unbind(axis))
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
     """A view with a new dim of size 1 at `axis`."""
     return rushlight.unsqueeze(x, axis)
 
