@@ -122,13 +122,13 @@ def eye_core(n: int, m: int, dtype: DType) -> Any:
 
 @operator("tril_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def tril_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """Rows and columns of the places on and below a diagonal."""
+    """(i, j) with j - i <= offset: rows and columns of the places on and below a diagonal, as a (2, n) tensor."""
     return _places(row, col, [0] * row, [min(max(i + offset + 1, 0), col) for i in range(row)], dtype)
 
 
 @operator("triu_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def triu_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """Rows and columns of the places on and above a diagonal."""
+    """(i, j) with j - i >= offset: rows and columns of the places on and above a diagonal, as a (2, n) tensor."""
     return _places(row, col, [min(max(i + offset, 0), col) for i in range(row)], [col] * row, dtype)
 
 
