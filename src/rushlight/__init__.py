@@ -26,7 +26,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._types.device import Device as device
 from rushlight._types.dtype import ALL_DTYPES
 from rushlight._types.dtype import DType as dtype
-from rushlight._types.formats import FORMATS, SPARSE_LAYOUTS, STRIDED
+from rushlight._types.formats import FORMATS, JAGGED, SPARSE_LAYOUTS, STRIDED
 from rushlight._types.formats import Layout as layout
 from rushlight._types.formats import MemoryFormat as memory_format
 from rushlight._types.layout import Size
@@ -42,7 +42,7 @@ for _dtype in ALL_DTYPES:
         globals()[_name] = _dtype
 del _dtype, _name
 
-strided = STRIDED
+strided, jagged = STRIDED, JAGGED
 get_default_dtype = default_dtype
 promote_types = promote
 inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
@@ -52,7 +52,7 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nn", "optim", "random", "return_types", "serialization",
+    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nested", "nn", "optim", "random", "return_types", "serialization",
     "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
@@ -119,6 +119,11 @@ def _sparse_factory(name: str) -> Any:
     return getattr(import_module("rushlight.sparse.construct"), name)
 
 
+def _nested_method(name: str) -> Any:
+    return import_module("rushlight.nested.operators").METHODS[name]
+
+
+Tensor.to_padded_tensor = _surface.LazyMethod("to_padded_tensor", _nested_method, "to_padded_tensor")
 for _name in _SPARSE_METHODS:
     setattr(Tensor, _name, _surface.LazyMethod(_name, _sparse_method, _name))
 for _name in ("zeros", "empty", "ones", "full"):

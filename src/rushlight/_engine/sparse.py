@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.kinds import Kind, make_kind
 from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor, alias, edge_of
+from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
 from rushlight._types.formats import SPARSE_LAYOUTS, Layout
 from rushlight._types.spec import Spec
 
-__all__ = ["CompressedTensor", "RuleNode", "SparseKind", "SparseTensor", "adopt", "bare", "make_compressed", "make_coo", "record"]
+__all__ = ["CompressedTensor", "RuleNode", "SparseKind", "SparseTensor", "adopt", "bare", "make_compressed", "make_coo", "record", "record_all"]
 
 COO = SPARSE_LAYOUTS["sparse_coo"]
 # The names that PyTorch's messages use.
@@ -235,3 +235,14 @@ def record(name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Se
     node.saved = [(t, t._storage.version) for t in saved if t._storage is not None]
     out._node, out._rg = node, True
     return out
+
+
+def record_all(name: str, inputs: Sequence[Tensor], outs: Sequence[Any], rule: Callable[..., Sequence[Any]]) -> Sequence[Any]:
+    """`record` for several results: `rule` gets a gradient, or None, for each."""
+    if outs and record(name, inputs, outs[0], rule)._node is not None:
+        node = outs[0]._node
+        node.n_outputs = len(outs)
+        for number, out in enumerate(outs[1:], 1):
+            out._node, out._rg = node, True
+            meta_of(out).output_nr = number
+    return outs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FORMATS", "SPARSE_LAYOUTS", "STRIDED", "Layout", "MemoryFormat"]
+__all__ = ["FORMATS", "JAGGED", "SPARSE_LAYOUTS", "STRIDED", "Layout", "MemoryFormat"]
 
 
 class MemoryFormat:
@@ -38,7 +38,7 @@ class Layout:
 
 
 FORMATS = {n: MemoryFormat(n) for n in ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")}
-STRIDED = Layout("strided")
+STRIDED, JAGGED = Layout("strided"), Layout("jagged")
 SPARSE_LAYOUTS = {n: Layout(n) for n in ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")}
 
 
@@ -47,4 +47,4 @@ def _format(name: str) -> MemoryFormat:
 
 
 def _layout(name: str) -> Layout:
-    return SPARSE_LAYOUTS.get(name, STRIDED)
+    return JAGGED if name == "jagged" else SPARSE_LAYOUTS.get(name, STRIDED)
