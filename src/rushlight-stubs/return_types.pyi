@@ -1,6 +1,6 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from builtins import list as _list, property as _property, tuple as _tuple
+from builtins import list as _list, property as _property, tuple as _tuple, type as _type
 from collections.abc import Sequence as _Sequence
 from rushlight._engine.tensor import Tensor as _Tensor
 from typing import Any as _Any, Self as _Self
@@ -364,6 +364,7 @@ class nanmedian_out(_tuple[_Tensor, _Tensor]):
     def values(self) -> _Tensor: ...
     @_property
     def indices(self) -> _Tensor: ...
+def pytree_register_structseq(cls) -> None: ...
 class qr(_tuple[_Tensor, _Tensor]):
     def __new__(cls, sequence: _Sequence[_Tensor], dict: _Any = None) -> _Self: ...
     @_property
