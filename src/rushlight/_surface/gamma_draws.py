@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import random as streams
@@ -28,9 +28,6 @@ __all__: list[str] = []
 
 TINY = {FLOAT32: 2.0**-126, FLOAT64: 2.0**-1022}  # the smallest normal numbers
 BELOW_ONE = {FLOAT32: 1.0 - 2.0**-24, FLOAT64: 1.0 - 2.0**-53}
-NODES = 64
-BEND = 14.0  # how far from the bend of the density its sides are exponential, to seven digits
-DEPTH = 42.0  # where the density has fallen to exp(-DEPTH), the integrals end
 
 # ***** draws *****
 
@@ -94,6 +91,15 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     return made
 
 
+class SampleDirichletBackward0(Node):
+    """There is none: `distributions.Dirichlet` differentiates its draws by `_dirichlet_grad`."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        raise NotImplementedError("the derivative for '_sample_dirichlet' is not implemented.")
+
+
 @composite("_sample_dirichlet", overridable=False)
 @overridable
 def sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tensor:
@@ -109,48 +115,63 @@ def sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tenso
     shapes: Any = input.detach().to(FLOAT64).contiguous()  # type: ignore[attr-defined]
     parts = _gammas(shapes, generator, 0.0)
     found: Tensor = (parts / parts.sum(-1, True)).to(dtype).clamp(TINY[dtype], BELOW_ONE[dtype])
+    if STATE.word & GRAD and input._rg:
+        found._node, found._rg = SampleDirichletBackward0(), True
+        found._node._start([edge_of(input)])  # type: ignore[union-attr]
     return found
 
 
 # ***** derivatives *****
 
 
+class Precision(NamedTuple):
+    """How finely is integrated: nodes, where the density counts as gone (exp(-depth)), and how wide its bend is."""
+
+    nodes: int
+    depth: float
+    bend: float
+
+
+SINGLE, DOUBLE = Precision(32, 22.0, 8.0), Precision(64, 42.0, 14.0)
+# (logarithm of the density relative to that at the draw, weight) at a distance w from the draw
+Terms = Callable[..., tuple[Any, Any]]
+
+
 @cache
-def _rule() -> tuple[Any, Any]:
+def _rule(nodes: int) -> list[tuple[float, float]]:
     """Nodes and weights of Gauss and Legendre on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    return 0.5 * (nodes + 1.0), 0.5 * weights
+    places, weights = np.polynomial.legendre.leggauss(nodes)
+    return list(zip((0.5 * (places + 1.0)).tolist(), (0.5 * weights).tolist(), strict=True))
 
 
-def _depth(fall: Callable[[Any], Any], least: Any, most: Any) -> Any:
-    """w with fall(w) near -DEPTH, between the bounds; to a few per cent, which is enough for the end of an integral."""
+def _width(terms: Terms, parameters: Sequence[Any], depth: float, least: Any, most: Any) -> Any:
+    """The distance, between the bounds, at which the density is gone; to a few per cent, which is enough for an end."""
     low, high = np.log(least), np.log(most)
-    for _ in range(12):
+    for _ in range(10):
         middle = 0.5 * (low + high)
-        deep = fall(np.exp(middle)) < -DEPTH
-        low, high = np.where(deep, low, middle), np.where(deep, middle, high)
+        gone = terms(np.exp(middle), *parameters)[0] < -depth
+        low, high = np.where(gone, low, middle), np.where(gone, middle, high)
     return np.exp(high)
 
 
-def _tail(fall: Callable[[Any], Any], weight: Callable[[Any], Any], width: Any, cuts: tuple[Any, Any]) -> Any:
-    """The integral of exp(fall(w)) weight(w) over w from 0 to `width`.
+def _integral(terms: Terms, parameters: Sequence[Any], width: Any, cuts: Sequence[Any], nodes: int) -> Any:
+    """The integral of density times weight over distances from 0 to `width`.
 
-    Between the `cuts` the density turns from one exponential into another; far tails on both sides are integrated apart.
+    Between the `cuts` the density turns from one exponential into another; the far sides are integrated apart, where they exist.
     """
     total = np.zeros_like(width)
-    start = total
+    start = total.copy()
     for end in (*(np.clip(cut, 0.0, width) for cut in cuts), width):
-        length = end - start
-        if length.any():
-            for node, share in zip(*_rule(), strict=True):
-                w = start + node * length
-                total = total + share * length * np.exp(fall(w)) * weight(w)
+        rows = end > start
+        mine, first, length = [p[rows] for p in parameters], start[rows], (end - start)[rows]
+        if length.size:
+            part = np.zeros_like(length)
+            for node, share in _rule(nodes):
+                fall, weight = terms(first + node * length, *mine)
+                part += share * np.exp(fall) * weight
+            total[rows] += part * length
         start = end
     return total
-
-
-def _softplus(s: Any) -> Any:
-    return np.logaddexp(0.0, s)
 
 
 def _digamma(a: Any) -> Any:
@@ -165,75 +186,58 @@ def _digamma(a: Any) -> Any:
     return shift + np.log(a) - 0.5 / a - series
 
 
-def _gamma_slopes(a: Any, x: Any) -> Any:
+def _gamma_terms(w: Any, side: Any, a: Any, x: Any, away: Any) -> tuple[Any, Any]:
+    return side * a * w - x * np.expm1(side * w), w - side * away
+
+
+def _gamma_slopes(precision: Precision, a: Any, x: Any) -> Any:
     """dx/da for gamma numbers x of shape a."""
-    s, center = np.log(x), _digamma(a)
-    below = s < center
-    found = np.empty_like(x)
-    for side in (True, False):
-        at = below if side else ~below
-        a_, x_, s_, away = a[at], x[at], s[at], (center - s)[at]
-        if not a_.size:
-            continue
-        g = -1.0 if side else 1.0
-
-        def fall(w: Any, a: Any = a_, x: Any = x_, g: float = g) -> Any:
-            return g * a * w - x * np.expm1(g * w)
-
-        def weight(w: Any, d: Any = away, g: float = g) -> Any:
-            return g * (g * w - d)
-
-        if side:  # to the left the density falls like exp(-a w)
-            width = _depth(fall, DEPTH / a_, (DEPTH + x_) / a_ * 1.01)
-            cuts = (s_ - BEND, s_ + BEND)
-        else:
-            most = np.log1p(2.5 * DEPTH / x_) + np.minimum(np.sqrt(2.5 * DEPTH / x_), 12.0)
-            width = _depth(fall, most * 1e-2, most)
-            cuts = (-BEND - s_, BEND - s_)
-        found[at] = x_ * _tail(fall, weight, width, cuts)
-    return found
+    nodes, depth, bend = precision
+    s = np.log(x)
+    away = _digamma(a) - s  # the mean of log x, seen from the draw
+    below = away > 0
+    side = np.where(below, -1.0, 1.0)
+    parameters = (side, a, x, away)
+    # to the left the density falls like exp(-a w), to the right like exp(-x (exp(w) - 1 - w)) or faster
+    far = np.log1p(2.5 * depth / x) + np.minimum(np.sqrt(2.5 * depth / x), 12.0)
+    least = np.where(below, depth / a, 1e-2 * far)
+    width = _width(_gamma_terms, parameters, depth, least, np.where(below, 1.01 * (depth + x) / a, far))
+    cuts = (-side * s - bend, -side * s + bend)
+    return x * _integral(_gamma_terms, parameters, width, cuts, nodes)
 
 
-def _beta_slopes(a: Any, b: Any, x: Any) -> Any:
+def _beta_terms(w: Any, side: Any, a: Any, b: Any, s: Any, log_x: Any, away: Any) -> tuple[Any, Any]:
+    moved = s + side * w
+    change = -np.logaddexp(0.0, -moved) - log_x  # of log x; that of log(1 - x) differs by the way in log odds
+    return (a + b) * change - side * b * w, side * (change - away)
+
+
+def _beta_slopes(precision: Precision, a: Any, b: Any, x: Any) -> Any:
     """d(log odds)/da for beta numbers x of concentrations a (at 1) and b (at 0)."""
-    log_x = np.log(x)
-    s, away = log_x - np.log1p(-x), _digamma(a) - _digamma(a + b) - log_x
-    found = np.empty_like(x)
-    for side in (True, False):
-        at = (away > 0) == side
-        a_, b_, s_, d_ = a[at], b[at], s[at], away[at]
-        if not a_.size:
-            continue
-        sign = -1.0 if side else 1.0
-        near, far = _softplus(s_), _softplus(-s_)
-
-        def fall(
-            w: Any, a: Any = a_, b: Any = b_, s: Any = s_, near: Any = near, far: Any = far, g: float = sign
-        ) -> Any:
-            moved = s + g * w
-            return a * (far - _softplus(-moved)) + b * (near - _softplus(moved))
-
-        rate, room = (a_, near) if side else (b_, far)
-        width = _depth(fall, DEPTH / rate, (DEPTH + (a_ + b_) * room) / rate * 1.01)
-
-        def weight(w: Any, s: Any = s_, d: Any = d_, far: Any = far, g: float = sign) -> Any:
-            return -g * (d + _softplus(-s - g * w) - far)
-
-        left, right = -BEND - np.log1p(b_), BEND + np.log1p(a_)
-        cuts = (s_ - right, s_ - left) if side else (left - s_, right - s_)
-        found[at] = _tail(fall, weight, width, cuts)
-    return found
+    nodes, depth, bend = precision
+    log_x, log_rest = np.log(x), np.log1p(-x)
+    s = log_x - log_rest
+    away = _digamma(a) - _digamma(a + b) - log_x
+    below = away > 0
+    side = np.where(below, -1.0, 1.0)
+    parameters = (side, a, b, s, log_x, away)
+    rate, room = np.where(below, a, b), np.where(below, -log_rest, -log_x)
+    width = _width(_beta_terms, parameters, depth, depth / rate, 1.01 * (depth + (a + b) * room) / rate)
+    left, right = bend + np.log1p(b), bend + np.log1p(a)
+    cuts = (-side * s - np.where(below, right, left), -side * s + np.where(below, left, right))
+    return _integral(_beta_terms, parameters, width, cuts, nodes)
 
 
 def _elementwise(function: Callable[..., Any], valid: Callable[..., Any]) -> Callable[..., Any]:
     """`function` of flat float64 arrays, where the parameters are `valid`; 0 elsewhere, NaN for NaN; in the dtype of the first."""
 
     def call(*arrays: Any) -> Any:
+        precision = DOUBLE if arrays[0].dtype == "float64" else SINGLE
         given = [np.asarray(x, "float64").reshape(-1) for x in np.broadcast_arrays(*arrays)]
         with np.errstate(all="ignore"):
             good = valid(*given)
             found = np.where(np.isnan(sum(given)), np.nan, 0.0)
-            found[good] = function(*(x[good] for x in given))
+            found[good] = function(precision, *(x[good] for x in given))
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         return found.reshape(shape).astype(arrays[0].dtype)
 
@@ -242,7 +246,7 @@ def _elementwise(function: Callable[..., Any], valid: Callable[..., Any]) -> Cal
 
 _gamma_derivative = _elementwise(_gamma_slopes, lambda a, x: (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x))
 _beta_derivative = _elementwise(
-    lambda x, a, total: x * _beta_slopes(a, total - a, x),
+    lambda precision, x, a, total: x * _beta_slopes(precision, a, total - a, x),
     lambda x, a, total: (x > 0) & (x < 1) & (a > 0) & (total > a) & np.isfinite(total),
 )
 
@@ -257,9 +261,8 @@ def _no_second(name: str) -> Callable[..., Any]:
 @composite("_standard_gamma_grad", overridable=False)
 def standard_gamma_grad(input: Tensor, output: Tensor) -> Tensor:
     """The derivatives of the gamma numbers `output` by their shapes `input`."""
-    return hosted("StandardGammaGradBackward0", _gamma_derivative, [input, output], _no_second("_standard_gamma_grad"))[
-        0
-    ]
+    gradient = _no_second("_standard_gamma_grad")
+    return hosted("StandardGammaGradBackward0", _gamma_derivative, [input, output], gradient)[0]
 
 
 @composite("_dirichlet_grad", overridable=False)
