@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 from scipy import special
 from tests.kernels.scalar_harness import FEATURES, run
 
-from rushlight._kernels.scalar import BOUNDS, gammainc, polynomials
+from rushlight._kernels.scalar import BOUNDS, gammainc, polynomials, zeta
 from rushlight._kernels.scalar.lowerings import BINARY, UNARY
 
 # name: (NumPy or SciPy in float64, mpmath)
@@ -188,7 +188,7 @@ def test_every_transcendental_function_has_a_bound():
         "neg", "abs", "sign", "signbit", "floor", "ceil", "trunc", "round", "add", "sub", "mul", "div", "rem_trunc", "maximum",
         "minimum", "copysign", "nextafter", "eq", "ne", "lt", "le", "gt", "ge",
     }  # fmt: skip
-    stepwise = {*gammainc.BINARY, *polynomials.BINARY}  # test_stepwise.py
+    stepwise = {*gammainc.BINARY, *polynomials.BINARY, *zeta.BINARY}  # test_stepwise.py
     assert set(UNARY) | set(BINARY) == exact | stepwise | set(BOUNDS)
     assert all(b.float32 <= 2 and b.float64 <= 4 for b in BOUNDS.values())
 

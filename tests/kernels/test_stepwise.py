@@ -69,3 +69,24 @@ def test_frexp_takes_every_kind_of_number_apart() -> None:
     np.testing.assert_array_equal(mantissa.numpy(), want[0])
     np.testing.assert_array_equal(exponent.numpy(), want[1])
     assert exponent.dtype is rl.int32 and np.isnan(rl.frexp(rl.tensor([np.nan])).mantissa.item())
+
+
+def test_zeta_against_scipy_and_at_negative_arguments() -> None:
+    rng = np.random.default_rng(3)
+    s, q = rng.uniform(1.01, 60, 300), rng.uniform(0.05, 40, 300)
+    got = rl.special.zeta(rl.tensor(s), rl.tensor(q)).numpy()
+    np.testing.assert_allclose(got, special.zeta(s, q), rtol=4e-15)
+    with mp.workdps(30):
+        for order, x in ((2.0, -1.5), (3.0, -2.25), (3.0, -100.3)):
+            exact = sum((mp.mpf(x) + k) ** -order for k in range(101)) + mp.zeta(order, mp.mpf(x) + 101)
+            value = rl.special.zeta(rl.tensor(order, dtype=rl.float64), rl.tensor(x, dtype=rl.float64)).item()
+            assert value == pytest.approx(float(exact), rel=1e-14)
+    edges = [(1.0, 2.0, np.inf), (0.5, 2.0, np.nan), (2.0, -3.0, np.inf), (2.5, -1.5, np.nan), (2.0, np.inf, 0.0), (np.nan, 1.0, np.nan)]
+    found = rl.special.zeta(rl.tensor([e[0] for e in edges]), rl.tensor([e[1] for e in edges])).numpy()
+    np.testing.assert_array_equal(found, [e[2] for e in edges])
+
+
+def test_huge_orders_are_expanded_and_not_stepped_through() -> None:
+    for order, x in ((1e9, 1e9), (1e9, 1.00005e9), (1e20, 1e20), (2e8, 2.00001e8), (1e12, 1e12 + 2e6)):
+        got = rl.igamma(rl.tensor(order, dtype=rl.float64), rl.tensor(x, dtype=rl.float64)).item()
+        assert got == pytest.approx(special.gammainc(order, x), rel=1e-12)

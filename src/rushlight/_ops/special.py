@@ -13,8 +13,8 @@ from typing import Any
 from rushlight._ops import special_tables as tables
 from rushlight._ops.bodies import CPP_NAME, as_float, given_dtype, is_number, isnan, narrow, number_value, pair, refuse
 from rushlight._ops.table import Operator, operator
-from rushlight._prims import build, not_differentiable, prim
-from rushlight._types.dtype import BFLOAT16, FLOAT64, INT32, INT64
+from rushlight._prims import build, prim
+from rushlight._types.dtype import FLOAT64, INT32, INT64
 
 __all__: list[str] = []
 
@@ -275,70 +275,19 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 # ***** zeta and polygamma *****
 
-# B_2k / (2k)!
-_BERNOULLI = (
-    1.0 / 12.0, -1.0 / 720.0, 1.0 / 30240.0, -1.0 / 1209600.0, 1.0 / 47900160.0, -691.0 / 1307674368000.0, 1.0 / 74724249600.0,
-    -3617.0 / 10670622842880000.0,
-)  # fmt: skip
-
-
-def _hurwitz(s: Any, q: Any, terms: int = 20) -> Any:
-    """sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin's formula after so many terms."""
-    minus = -s
-    total = prim.pow(q, minus)
-    for k in range(1, terms):
-        total = total + prim.pow(q + float(k), minus)
-    w = q + float(terms)
-    power = prim.pow(w, minus)
-    total = total + power * w / (s - 1.0) + power * 0.5
-    factor, power = s, power / w
-    for k, bernoulli in enumerate(_BERNOULLI):
-        total = total + factor * power * bernoulli
-        factor = factor * (s + float(2 * k + 1)) * (s + float(2 * k + 2))
-        power = power / (w * w)
-    return total
-
-
-def _zeta(s: Any, q: Any) -> Any:
-    """Hurwitz' zeta function.  For q < 0, q = f - m with 0 < f < 1 and s whole, the m terms with negative bases are those of positive ones:
-    zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)).
-    """
-    whole = prim.eq(prim.floor(q), q)
-    bad = (s < 1.0) | ((q <= 0.0) & prim.bitwise_not(whole) & prim.ne(prim.floor(s), s))
-    usual = build.select(bad | ((q <= 0.0) & whole), 2.0, s)
-    below = (q < 0.0) & prim.bitwise_not(whole)
-    fraction = build.select(below, q - prim.floor(q), 0.5)
-    value = _hurwitz(usual, build.select((q <= 0.0) & whole, 1.0, build.select(below, fraction, q)))
-    mirrored = _hurwitz(usual, 1.0 - fraction) - _hurwitz(usual, build.select(below, 1.0 - q, 1.0))
-    value = build.select(below, value + _parity(usual) * mirrored, value)
-    value = build.select((q <= 0.0) & whole, math.inf, value)
-    value = build.select(bad, math.nan, value)
-    return build.select(build.eq(s, 1.0), math.inf, value)
-
-
 @operator("zeta(Tensor input, Tensor other) -> Tensor", name="special_zeta", numbers=("input", "other"), **SPECIAL)
 def zeta(s: Any, q: Any) -> Any:
     """Hurwitz' zeta function: sum over k >= 0 of (other + k)^-input."""
-    dtype = next(v.dtype for v in (s, q) if not getattr(v, "weak", False))
     s, q = pair(s, q)
     refuse(s, "zeta", "c")
-    return narrow(_zeta(build.convert(s, FLOAT64), build.convert(q, FLOAT64)), dtype)
-
-
-@zeta.gradient
-def _(ct: Any, out: Any, s: Any, q: Any) -> Any:
-    """By `other` alone: the derivative by `input` is not implemented, in PyTorch neither."""
-    s, q = pair(s, q)
-    slope = _zeta(build.convert(s + 1.0, FLOAT64), build.convert(q, FLOAT64))
-    return not_differentiable("nobody has the derivative of zeta by its exponent in closed form"), -(ct * s * narrow(slope, s.dtype))
+    return prim.zeta(s, q)
 
 
 def _polygamma(n: int, x: Any) -> Any:
     if n == 0:
         return prim.digamma(x)
     wide = build.convert(x, FLOAT64)
-    value = _zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0))
-    return narrow(value, x.dtype)
+    return narrow(prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0)), x.dtype)
 
 
 @operator("polygamma(int n, Tensor input) -> Tensor", promote="float", promote_over=("input",), out=True, method=False,
@@ -442,11 +391,11 @@ def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: b
 
 
 for _letter, _body in (("t", _first_kind), ("u", _second_kind), ("v", _third_kind), ("w", _fourth_kind)):
-    _kind, _angles = {
+    _kind, _shape = {
         "t": ("first", "cos(n t)"), "u": ("second", "sin((n + 1) t) / sin(t)"), "v": ("third", "cos((n + 1/2) t) / cos(t / 2)"),
         "w": ("fourth", "sin((n + 1/2) t) / sin(t / 2)"),
     }[_letter]  # fmt: skip
-    _text = f"{_angles} with cos(t) = x: Chebyshev's polynomial of the {_kind} kind and degree n"
+    _text = f"{_shape} with cos(t) = x: Chebyshev's polynomial of the {_kind} kind and degree n"
     _polynomial(f"chebyshev_polynomial_{_letter}", f"{_text}.", _overflowing(_body))
     _polynomial(f"shifted_chebyshev_polynomial_{_letter}", f"{_text} at 2 x - 1.", _overflowing(_body), shifted=True)
 
@@ -477,16 +426,14 @@ _incomplete("igammac", "The regularised upper incomplete gamma function Q(input,
 # ***** taking floats apart *****
 
 
-@operator("frexp(Tensor input) -> (Tensor mantissa, Tensor exponent)", like="operands", out=True)
+@operator("frexp(Tensor input) -> (Tensor mantissa, Tensor exponent)", like="operands", out="exact")
 def frexp(x: Any) -> tuple[Any, Any]:
     """mantissa and exponent with input = mantissa * 2^exponent and 0.5 <= |mantissa| < 1; zeros, infinities and NaN have exponent 0."""
     dtype = given_dtype(x)
     if not dtype.is_floating_point:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
-    if dtype is BFLOAT16:
-        raise TypeError("Got unsupported ScalarType BFloat16")
     double = build.convert(x, FLOAT64)
-    tiny = prim.abs(double) < 2.0**-1022  # float64's subnormal numbers
+    tiny = (prim.abs(double) < 2.0**-1022) & build.ne(double, 0.0)  # float64's subnormal numbers
     scaled = build.select(tiny, double * 2.0**54, double)
     bits = prim.bitcast(scaled, dtype=INT64) & (0x7FF << 52)
     field = prim.shift_right(bits, build.full_like(bits, 52)) - 1022

@@ -74,6 +74,36 @@ pointwise(
     rules=[_BY_ORDER, lambda t, c, out, a, x: -(t * _density(a, x))],
 )  # fmt: skip
 
+# ***** the zeta function *****
+
+
+def _zeta(s: float, q: float) -> float:
+    """sum of (q + k)^-s by Euler's and Maclaurin's formula (Abramowitz and Stegun 25.4.7) after fifty terms."""
+    if math.isnan(s + q) or s < 1 or (q < 0 and q != math.floor(q) and s != math.floor(s)):
+        return math.nan
+    if s == 1 or (q <= 0 and q == math.floor(q)):
+        return math.inf
+    terms = 50 + max(0, math.ceil(-q))
+    w = q + terms
+    total = sum((q + k) ** -s for k in range(terms)) + w ** (1 - s) / (s - 1) + 0.5 * w**-s
+    rising = s
+    for k, coefficient in enumerate((1 / 12, -1 / 720, 1 / 30240, -1 / 1209600)):
+        total += coefficient * rising * w ** (-s - 2 * k - 1)
+        rising *= (s + 2 * k + 1) * (s + 2 * k + 2)
+    return total
+
+
+def _zeta_reference(s: Any, q: Any) -> Any:
+    pairs = zip(s.ravel().tolist(), q.ravel().tolist(), strict=True)
+    return np.array([_zeta(v, w) for v, w in pairs], dtype=np.float64).reshape(s.shape)
+
+
+pointwise(
+    "zeta", "Hurwitz' zeta function: the sum of (q + k)^-s over k >= 0.", kinds="f", reference=numbers.wide(_zeta_reference),
+    samples=pointwise_samples(("float64", "float32"), 2, 1.5, 5.0),
+    rules=[not_differentiable("no closed form of the derivative by the exponent is known"), lambda t, c, out, s, q: -(t * s * prim.zeta(s + 1.0, q))],
+)  # fmt: skip
+
 # ***** orthogonal polynomials, whose degree is data *****
 
 

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from . import coefficients as table
+from .erf import UNARY as ERF
 from .explog import exp, log, log1p
 from .gamma import UNARY as GAMMA
 from .repeat import Steps, repeat
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["BINARY"]
 
 _EPSILON = 2.0**-54
-_MOST = 200_000  # steps; about sqrt(40 a) are needed where x is near a
+_HUGE = 1e8  # orders beyond are not stepped through
+_MOST = 100_000  # steps; about sqrt(40 a) are needed where x is near a
 
 
 def _weight(a: Val, x: Val) -> Val:
@@ -74,17 +76,35 @@ def _fraction() -> Steps:
 _SERIES, _FRACTION = _series(), _fraction()
 
 
+def _uniform(a: Val, x: Val, upper: bool) -> Val:
+    """For huge a, N. M. Temme's uniform expansion to its first term (SIAM J. Math. Anal. 10, 1979); m = (x - a) / a:
+
+    Q = erfc(e sqrt(a / 2)) / 2 + (1/m - 1/e) exp(-a e^2 / 2) / sqrt(2 pi a), e^2 = 2 (m - log1p(m)), with the sign of m.
+    """
+    em = a.em
+    m = (x - a) / a
+    small = m.abs().lt(1e-3)
+    near = m * m * em.horner(m, (1.0 / 3.0, -2.0 / 5.0, 1.0 / 2.0, -2.0 / 3.0, 1.0))
+    square = em.select(small, near, 2.0 * (m - log1p(m)))
+    exponent = a * square * 0.5
+    root = em.call("llvm.sqrt", exponent).copysign(m)
+    correction = (m * (1.0 / 12.0) - 1.0 / 3.0) * exp(-exponent) / em.call("llvm.sqrt", a * (2.0 * math.pi))
+    return ERF["erfc"](root) * 0.5 + correction if upper else ERF["erfc"](-root) * 0.5 - correction
+
+
 def _both(a: Val, x: Val, upper: bool) -> Val:
     em = a.em
     inf, zero, one, nan = (em.const(a.type, v) for v in (math.inf, 0.0, 1.0, math.nan))
     plain = a.gt(0.0) & x.gt(0.0) & a.lt(inf) & x.lt(inf)
+    stepping = plain & a.le(_HUGE)
     near = x.lt(a + 1.0)
-    low_a, low_x = em.select(plain & near, a, one), em.select(plain & near, x, em.const(a.type, 0.5))
-    high_a, high_x = em.select(plain & ~near, a, one), em.select(plain & ~near, x, em.const(a.type, 3.0))
+    low_a, low_x = em.select(stepping & near, a, one), em.select(stepping & near, x, em.const(a.type, 0.5))
+    high_a, high_x = em.select(stepping & ~near, a, one), em.select(stepping & ~near, x, em.const(a.type, 3.0))
     weight = _weight(em.select(plain, a, one), em.select(plain, x, one))
     p = repeat("gammainc.series", _SERIES, low_a, low_x) * weight
     q = repeat("gammainc.fraction", _FRACTION, high_a, high_x) * weight * a
     value = em.select(near, 1.0 - p, q) if upper else em.select(near, p, 1.0 - q)
+    value = em.select(a.gt(_HUGE), _uniform(em.select(plain, a, one), em.select(plain, x, one), upper), value)
     # the edges: P is 0 at x = 0 and at a = inf, 1 at a = 0 and at x = inf
     nothing = (x.eq(0.0) & a.gt(0.0)) | (a.eq(inf) & x.ge(0.0) & x.lt(inf))
     everything = (a.eq(0.0) & x.gt(0.0)) | (x.eq(inf) & a.ge(0.0) & a.lt(inf))

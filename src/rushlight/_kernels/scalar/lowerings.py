@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import arith, complexes, erf, explog, gamma, gammainc, hyper, polynomials, power, trig
+from . import arith, complexes, erf, explog, gamma, gammainc, hyper, polynomials, power, trig, zeta
 from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
 
 __all__ = [
@@ -14,6 +14,6 @@ __all__ = [
 UNARY: dict[str, Any] = {
     **arith.FLOAT_UNARY, **explog.UNARY, **trig.UNARY, **hyper.UNARY, **erf.UNARY, **gamma.UNARY,
 }  # fmt: skip
-BINARY: dict[str, Any] = {**arith.FLOAT_BINARY, **trig.BINARY, **power.BINARY, **gammainc.BINARY, **polynomials.BINARY}
+BINARY: dict[str, Any] = {**arith.FLOAT_BINARY, **trig.BINARY, **power.BINARY, **gammainc.BINARY, **polynomials.BINARY, **zeta.BINARY}
 COMPLEX_UNARY: dict[str, Any] = complexes.UNARY
 COMPLEX_BINARY: dict[str, Any] = complexes.BINARY
