@@ -81,6 +81,12 @@ class Nested(Kind):
         """The same elements outside of the graph."""
         return like(self, self._held)
 
+    @data.setter
+    def data(self, value: Any) -> None:
+        if type(value) is not type(self) or value._spec.shape != self._spec.shape:
+            raise RuntimeError("the data of a nested tensor can only be those of one with the same structure")
+        self._held, self._spec = value._held, value._spec
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         found = memo.get(id(self))
         if found is None:

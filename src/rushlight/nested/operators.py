@@ -671,7 +671,7 @@ for _name in ("sum", "mean", "amax", "amin", "prod"):
 @Jagged.implements("any", "all")
 def _(function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
-        return _reduce_jagged(call_name(function), getattr(rushlight, call_name(function)), input.contiguous(), *args, kwargs.get("keepdim", False), {})
+        raise _refused(call_name(function) + ".dim", input)
     return function(input.contiguous()._held)
 
 
@@ -686,7 +686,7 @@ def _extreme(name: str) -> None:
         if wrap_dim(place, input._spec.ndim) != input._ragged:
             raise _refused(name, input)
         rows = [getattr(t, name)(input._ragged - 1, keepdim=keepdim) for t in items(input)]
-        return type(rows[0])(*[rushlight.stack(column) for column in zip(*rows, strict=True)])
+        return type(rows[0])([rushlight.stack(column) for column in zip(*rows, strict=True)])
 
 
 for _name in ("max", "min"):
