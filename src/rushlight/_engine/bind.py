@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine.creation import python_dtype
+from rushlight._engine.creation import python_dtype, tensor
 from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.schema import Argument, Schema
@@ -47,6 +47,9 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
         raise TypeError(f"{name}() got an unexpected keyword argument '{key}'; the signature is {schema.text}")
     found = [_convert(op, a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
     if op.numbers and not any(isinstance(v, Tensor) for v in found):
+        if "numbers" in op.tags:  # of two numbers the first becomes a tensor
+            place = next(i for i, a in enumerate(arguments) if a.name in op.numbers)
+            return [*found[:place], tensor(found[place]), *found[place + 1 :]]
         given = ", ".join(type(v).__name__ for v in args)
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but one of them must be a tensor: {schema.text}")
     return found
@@ -93,6 +96,8 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
     if value is None:
         if argument.optional or argument.base == "any" or (not argument.required and argument.default is None):
             return None
+        if argument.default == ():  # `amax(x, None)`: a list that may be empty may be left out by name too
+            return ()
         raise _fail(argument, value, name, place)
     base = argument.base
     try:

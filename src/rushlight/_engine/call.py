@@ -205,6 +205,7 @@ def make_unary(caller: Caller) -> Callable[..., Any]:
         try:
             plan = fast.get((self._spec, self._rg, state.word))
         except AttributeError:
+            _require_tensor(caller.name, self)
             return full(self)
         if plan is None:
             if type(self) not in plain_classes or state.word & 16:
@@ -220,6 +221,9 @@ def make_unary(caller: Caller) -> Callable[..., Any]:
     return method
 
 
+_PYTHON_METHODS = ("rsub", "matmul")  # PyTorch writes them in Python: they take any `self`, and give NotImplemented
+
+
 def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     """The operator form (`a + b`): two operands, tensor or number."""
     fast = new_plan_table()
@@ -229,13 +233,20 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         kind = type(other)
         if asking_classes and (type(self) not in plain_classes or kind not in plain_classes):
+            if not isinstance(self, Tensor):
+                return _no_tensor(caller.name, self, other, full)
             return full(self, other) if kind in plain_classes or _accepts(other) else NotImplemented
         if kind is float or kind is int:
-            key = (self._spec, kind, self._rg, state.word)
+            try:
+                key = (self._spec, kind, self._rg, state.word)
+            except AttributeError:
+                return _no_tensor(caller.name, self, other, full)
         else:
             try:
                 key = (self._spec, other._spec, self._rg, other._rg, state.word)  # type: ignore[assignment]
             except AttributeError:
+                if not isinstance(self, Tensor):
+                    return _no_tensor(caller.name, self, other, full)
                 return full(self, other) if _accepts(other) else NotImplemented
         plan = fast.get(key)
         if plan is None:
@@ -251,6 +262,21 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     method.__name__ = method.__qualname__ = caller.name
     method.operator = caller.op  # type: ignore[attr-defined]
     return method
+
+
+def _require_tensor(name: str, value: Any) -> None:
+    """TypeError for an unbound method that was called with something else."""
+    if not isinstance(value, Tensor) and not hasattr(type(value), "__torch_function__"):
+        raise TypeError(f"descriptor '{name}' for 'Tensor' objects doesn't apply to a '{type(value).__name__}' object")
+
+
+def _no_tensor(name: str, value: Any, other: Any, full: Callable[..., Any]) -> Any:
+    """A binary method of something that is no tensor: what takes part in overriding is asked, all else is refused."""
+    if hasattr(type(value), "__torch_function__"):
+        return full(value, other)
+    if name in _PYTHON_METHODS:
+        return NotImplemented
+    return _require_tensor(name, value)  # type: ignore[func-returns-value]
 
 
 def _accepts(other: Any) -> bool:

@@ -272,7 +272,7 @@ def _fit(grad: Value, spec: Spec) -> Value:
         dims = tuple(range(extra)) + tuple(
             extra + d for d, size in enumerate(spec.shape) if size == 1 and grad.shape[extra + d] != 1
         )
-        grad = build.reshape(prim.sum(grad, dims=dims) if dims else grad, spec.shape)
+        grad = build.reshape(build.total(grad, dims), spec.shape)
     if grad.dtype.is_complex and not spec.dtype.is_complex:
         grad = prim.real(grad)
     return build.convert(grad, spec.dtype)

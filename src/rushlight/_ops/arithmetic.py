@@ -22,7 +22,7 @@ from rushlight._ops.bodies import (
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT64
+from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT16, INT32, INT64
 from rushlight._types.promotion import default_dtype
 
 __all__: list[str] = []
@@ -48,7 +48,7 @@ def _alpha(alpha: Any, x: Any, other: Any) -> Any:
 
 
 @operator("add(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, inplace=True,
-          inplace_spaces=(), out=True)  # fmt: skip
+          inplace_spaces=(), out=True, tags=("numbers",))  # fmt: skip
 def add(x: Any, y: Any, *, alpha: Any) -> Any:
     """input + alpha * other (`or` for bool)."""
     x, y = pair(x, y)
@@ -77,7 +77,7 @@ def _no_bool(x: Any, y: Any) -> None:
 
 
 @operator("sub(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, inplace=True,
-          inplace_spaces=(), out=True, aliases=("subtract",))  # fmt: skip
+          inplace_spaces=(), out=True, tags=("numbers",), aliases=("subtract",))  # fmt: skip
 def sub(x: Any, y: Any, *, alpha: Any) -> Any:
     """input - alpha * other."""
     _no_bool(x, y)
@@ -100,7 +100,7 @@ def rsub(x: Any, y: Any, *, alpha: Any) -> Any:
 # ***** multiplying and dividing *****
 
 
-@operator("mul(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+@operator("mul(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True, tags=("numbers",),
           aliases=("multiply",))  # fmt: skip
 def mul(x: Any, y: Any) -> Any:
     """input * other (`and` for bool)."""
@@ -147,7 +147,7 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
 
 
 @operator("div(Tensor input, Tensor other, *, str? rounding_mode=None) -> Tensor", promote="same", numbers=BOTH, inplace=True,
-          inplace_spaces=(), out=True, aliases=("divide",))  # fmt: skip
+          inplace_spaces=(), out=True, tags=("numbers",), aliases=("divide",))  # fmt: skip
 def div(x: Any, y: Any, *, rounding_mode: str | None) -> Any:
     """input / other, always a float; or rounded toward 0 ("trunc") or downward ("floor"), then of the operands' dtype."""
     return _divide(x, y, rounding_mode)
@@ -162,7 +162,7 @@ def _(ct: Any, out: Any, x: Any, y: Any, *, rounding_mode: str | None) -> Any:
     return ct / build.conj(y), -(ct * build.conj(x / y / y))
 
 
-@operator("true_divide(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+@operator("true_divide(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=(), out=True, tags=("numbers",),
           node="DivBackward0")  # fmt: skip
 def true_divide(x: Any, y: Any) -> Any:
     """input / other, always a float."""
@@ -172,7 +172,7 @@ def true_divide(x: Any, y: Any) -> Any:
 true_divide.gradient(lambda ct, out, x, y: div.gradient_rule(ct, out, x, y, rounding_mode=None))  # type: ignore[misc]
 
 
-@operator("floor_divide(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True,
+@operator("floor_divide(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True, tags=("numbers",),
           node="FloorDivideBackward0")  # fmt: skip
 def floor_divide(x: Any, y: Any) -> Any:
     """input / other rounded downward, in the dtype of the operands."""
@@ -397,16 +397,28 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 @operator("nextafter(Tensor input, Tensor other) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
 def nextafter(x: Any, y: Any) -> Any:
     """input + one step of its dtype in the direction of other: the next number there is."""
-    if x.dtype is not y.dtype or x.dtype.name not in ("float32", "float64"):
+    if x.dtype is not y.dtype or not x.dtype.is_floating_point:
         raise NotImplementedError(f"\"nextafter\" not implemented for '{CPP_NAME[x.dtype.name]}'")
-    return prim.nextafter(*pair(x, y))
+    x, y = pair(x, y)
+    return _next_half(x, y) if x.dtype in HALF else prim.nextafter(x, y)
+
+
+def _next_half(x: Any, y: Any) -> Any:
+    """The same for half types: their bits, read as an integer, count the numbers away from zero."""
+    a, b = wide(x), wide(y)
+    bits = build.convert(prim.bitcast(x, dtype=INT16), INT32)
+    away = build.select(prim.eq(b > a, a > 0.0), build.full_like(bits, 1), -1)
+    least = build.select(b > 0.0, build.full_like(bits, 1), 1 - (1 << 15))
+    moved = prim.bitcast(build.convert(build.select(build.eq(a, 0.0), least, bits + away), INT16), dtype=x.dtype)
+    found = prim.select(prim.eq(a, b), y, moved)
+    return prim.select(isnan(a) | isnan(b), build.full_like(x, math.nan), found)
 
 
 @nextafter.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     """A step is as long as before wherever one is made."""
     x, y = pair(x, y)
-    return build.select(prim.eq(x, y), 0.0, ct), build.zeros_like(ct)
+    return build.select(prim.eq(wide(x), wide(y)), 0.0, ct), build.zeros_like(ct)
 
 
 def _log_sum(x: Any, y: Any, exp: str, log: Any) -> Any:
@@ -421,14 +433,18 @@ def _log_sum(x: Any, y: Any, exp: str, log: Any) -> Any:
 def logaddexp(x: Any, y: Any) -> Any:
     """log(exp(input) + exp(other)), without overflow."""
     x, y = pair(x, y)
-    refuse(x, "logaddexp", "buic")
+    refuse(x, "logaddexp", "bui")
+    if x.dtype.is_complex:
+        swap = prim.real(x) < prim.real(y)
+        great, small = build.select(swap, y, x), build.select(swap, x, y)
+        return great + prim.log1p(prim.exp(small - great))
     return _log_sum(x, y, "exp", lambda v: prim.log1p(v))
 
 
 @logaddexp.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     x, y = pair(x, y)
-    return ct / (1.0 + prim.exp(y - x)), ct / (1.0 + prim.exp(x - y))
+    return ct / build.conj(1.0 + prim.exp(y - x)), ct / build.conj(1.0 + prim.exp(x - y))
 
 
 @operator("logaddexp2(Tensor input, Tensor other) -> Tensor", promote="same", out=True)

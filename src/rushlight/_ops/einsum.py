@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import narrow, wide
+from rushlight._ops.bodies import common, count_dtype, narrow, wide
 from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
@@ -115,6 +115,7 @@ def _sum_out(x: Any, labels: list[str], kept: set[str]) -> tuple[Any, list[str]]
     dims = tuple(d for d, n in enumerate(labels) if n not in kept)
     if not dims:
         return x, labels
+    x = build.convert(x, count_dtype(x, None))  # sums of integers are int64, products keep their dtype
     return narrow(prim.sum(wide(x), dims=dims), x.dtype), [n for n in labels if n in kept]
 
 
@@ -129,6 +130,7 @@ def _pair(a: Any, la: list[str], b: Any, lb: list[str], kept: set[str], sizes: d
     """The product of two operands, summed over what both have and nothing later needs."""
     a, la = _sum_out(a, la, kept | set(lb))
     b, lb = _sum_out(b, lb, kept | set(la))
+    a, b = common([a, b])
     size_a, size_b = dict(zip(la, a.shape, strict=True)), dict(zip(lb, b.shape, strict=True))
     # A size of 1 against a larger one is a broadcast: then the operand does not really have the label.
     a, la = _drop(a, la, [n for n in la if n in size_b and size_a[n] == 1 and size_b[n] != 1])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._ops.bodies import (
+    common,
     dims_of,
     finish,
     flat,
@@ -121,7 +122,10 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
             f"shape mismatch: value tensor cannot be broadcast to indexing result of shape {list(shape)}"
         )
     values = build.transpose(values, _inverse(order))
-    if accumulate:
+    if accumulate and x.dtype is BOOL:
+        counted = prim.index_put(build.convert(moved, INT32), build.convert(values, INT32), *places, accumulate=True)
+        written = build.convert(counted, BOOL)
+    elif accumulate:
         written = _adding(moved, lambda v: prim.index_put(v, wide(values), *places, accumulate=True))
     else:
         written = prim.index_put(moved, values, *places, accumulate=False)
@@ -725,6 +729,7 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     """the number of i with boundaries[i] < x (<= x with `right`), for each element x: by halving, as often as the boundaries need."""
     if len(boundaries.shape) != 1 and (len(boundaries.shape) != len(x.shape) or boundaries.shape[:-1] != x.shape[:-1]):
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(boundaries.shape)})")
+    x, boundaries = (wide(v) for v in common([x, boundaries]))
     size = boundaries.shape[-1]
     low, high = build.full(x.shape, 0, INT64), build.full(x.shape, size, INT64)
     for _ in range(size.bit_length()):

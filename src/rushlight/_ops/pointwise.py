@@ -330,6 +330,14 @@ def polar(abs: Any, angle: Any) -> Any:
     return prim.complex(abs * prim.cos(angle), abs * prim.sin(angle))
 
 
+@polar.gradient
+def _(ct: Any, out: Any, abs: Any, angle: Any) -> Any:
+    """By the result: its direction stands for e^(i angle), so that a negative `abs` counts as a turn, and a zero has no slope."""
+    turned = prim.conj(ct)
+    zero = build.zeros_like(abs)
+    return prim.real(turned * prim.sign(out)), prim.real(turned * out * prim.complex(zero, zero + 1.0))
+
+
 @operator("conj_physical(Tensor input) -> Tensor", inplace=True, out="exact", like="operands")
 def conj_physical(x: Any) -> Any:
     """re(x) - im(x) i, as new numbers."""

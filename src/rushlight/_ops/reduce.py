@@ -55,6 +55,8 @@ def count_of(x: Any, dims: Any) -> int:
 def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Sum of all elements, or along dims; integers and bool are summed in int64."""
     dims, result = dims_of(x, dim), count_dtype(x, dtype)
+    if result is BOOL:
+        return finish(reduce_dims("any", as_bool(wide(x)), dims), x.shape, dims, keepdim)
     return narrow(finish(reduce_dims("sum", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
 
 
@@ -113,6 +115,8 @@ def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
 def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
     """Product of all elements, or along a dim; integers and bool are multiplied in int64."""
     dims, result = dims_of(x, dim), count_dtype(x, dtype)
+    if result is BOOL:
+        return finish(reduce_dims("all", as_bool(wide(x)), dims), x.shape, dims, keepdim)
     return narrow(finish(reduce_dims("prod", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
 
 

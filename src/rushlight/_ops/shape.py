@@ -203,9 +203,10 @@ def roll(x: Any, shifts: Any, dims: Any) -> Any:
         return build.reshape(_rolled(build.reshape(x, (numel(x.shape),)), shifts[0], 0), x.shape)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    if not x.shape:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     for shift, dim in zip(shifts, dims, strict=True):
-        at = wrap(dim, x)
-        x = _rolled(x, shift, at) if x.shape else x
+        x = _rolled(x, shift, wrap(dim, x))
     return x
 
 

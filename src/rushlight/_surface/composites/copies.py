@@ -40,10 +40,20 @@ def _copy_of(name: str, make_view: Callable[..., Any], form: str = "") -> None:
 
 
 for _name in (
-    "expand", "diagonal", "permute", "narrow", "view", "t", "squeeze", "unsqueeze", "transpose", "unbind", "unfold", "split_with_sizes", "select",
+    "expand", "diagonal", "permute", "view", "t", "squeeze", "unsqueeze", "transpose", "unbind", "unfold", "split_with_sizes", "select",
     "slice",
 ):  # fmt: skip
     _copy_of(f"{_name}_copy", lambda *args, _of=_name, **kwargs: function_of(_of)(*args, **kwargs))
+
+
+def _narrowed(input: Tensor, dim: int, start: int, length: int) -> Any:
+    """`narrow`, which has another class of error here."""
+    if input._spec.ndim and dim >= input._spec.ndim:
+        raise RuntimeError(f"narrow_copy(): expected dim < {input._spec.ndim}, but got {dim}")
+    return function_of("narrow")(input, dim, start, length)
+
+
+_copy_of("narrow_copy", _narrowed)
 _OUT = "*, out: Tensor | None = None) -> Tensor"
 _copy_of("alias_copy", lambda input: input, f"(input: Tensor, {_OUT}")
 _copy_of("split_copy", lambda input, split_size, dim=0: function_of("split")(input, split_size, dim))

@@ -547,8 +547,10 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     places = list(
         (itertools.combinations_with_replacement if with_replacement else itertools.combinations)(range(size), r)
     )
-    if r == 0 or not places:
-        return T["empty"]((0,) if r == 0 else (0, r), dtype=input.dtype)  # type: ignore[no-any-return]
+    if r == 0:
+        return T["empty"]((0,), dtype=input.dtype)  # type: ignore[no-any-return]
+    if not places:
+        return input.narrow(0, 0, 0).reshape(0, 1).expand(0, r).clone()  # type: ignore[attr-defined, no-any-return]
     index = T["tensor"](places, dtype=INT64)
     return function_of("index_select")(input, 0, index.reshape(-1)).reshape(len(places), r)  # type: ignore[no-any-return]
 
@@ -561,7 +563,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     sizes = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
     if any(s < 0 for s in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
-    found, rest = [], indices
+    found, rest = [], indices.to(INT64)  # type: ignore[attr-defined]
     for size in reversed(sizes):
         found.append(rest % size)  # type: ignore[operator]
         rest = function_of("floor_divide")(rest, size)

@@ -65,8 +65,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @composite("ravel", method=True)
 def ravel(input: Tensor) -> Tensor:
-    """One dim; a view where possible."""
-    return reshape(input, -1)
+    """One dim; a view of contiguous memory, else a copy."""
+    return reshape(input.contiguous(), -1)  # type: ignore[attr-defined]
 
 
 @composite("expand_as", spaces=(), method=True)

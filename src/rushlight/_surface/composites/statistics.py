@@ -77,8 +77,10 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     if extra < 0 or any(t not in (1, s) for s, t in zip(self._spec.shape[extra:], target, strict=True)):
         raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(self._spec.shape)}}}.")
     dims = tuple(range(extra)) + tuple(extra + d for d, t in enumerate(target) if t == 1 and self._spec.shape[extra + d] != 1)
+    if not target:
+        return convert.call("sum", self)  # type: ignore[no-any-return]
     if not dims:
-        return convert.clone(self)
+        return self
     return convert.call("sum", self, dims, True).reshape(target)  # type: ignore[no-any-return]
 
 
