@@ -4,14 +4,20 @@ from rushlight._engine.tensor import Tensor as _Tensor
 
 from rushlight._engine.autograd.function import Function as Function
 Variable = _Tensor
+from rushlight.autograd import anomaly_mode as anomaly_mode
 from rushlight._engine.autograd.api import backward as backward
 from rushlight._engine.autograd.anomaly import detect_anomaly as detect_anomaly
 from rushlight._engine.modes import enable_grad as enable_grad
+from rushlight.autograd import forward_ad as forward_ad
 from rushlight.autograd import function as function
+from rushlight.autograd import functional as functional
 from rushlight._engine.autograd.api import grad as grad
+from rushlight.autograd import grad_mode as grad_mode
 from rushlight._engine.autograd.gradcheck import gradcheck as gradcheck
 from rushlight._engine.autograd.gradcheck import gradgradcheck as gradgradcheck
+from rushlight.autograd import graph as graph
 from rushlight._engine.modes import inference_mode as inference_mode
 from rushlight._engine.modes import no_grad as no_grad
 from rushlight._engine.autograd.anomaly import set_detect_anomaly as set_detect_anomaly
 from rushlight._engine.modes import set_grad_enabled as set_grad_enabled
+from rushlight.autograd import variable as variable

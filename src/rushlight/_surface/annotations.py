@@ -121,7 +121,7 @@ def imports_of(module: str) -> dict[str, tuple[str, str]]:
     """
     file = getattr(sys.modules.get(module), "__file__", None)
     found: dict[str, tuple[str, str]] = {}
-    if file is None:
+    if file is None or not file.endswith(".py"):  # built in, or compiled: nothing to read
         return found
     package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))

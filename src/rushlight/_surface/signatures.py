@@ -185,7 +185,10 @@ def _known(name: str, names: Names, result: str, default: Any) -> str:
         return f"{tensor} | None" if result == tensor else f"{tensor} | {several} | None"
     if name not in _BY_NAME:
         return ""
-    return names.translate(_BY_NAME[name] + " | None" * (default is None and "None" not in _BY_NAME[name]), __name__, words_first=True)
+    wanted = _BY_NAME[name]
+    if default is None and wanted != "DeviceLike" and not wanted.endswith("| None"):
+        wanted += " | None"
+    return names.translate(wanted, __name__, words_first=True)
 
 
 def _parsed(text: str, context: str, names: Names) -> Form:

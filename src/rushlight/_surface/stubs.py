@@ -343,9 +343,9 @@ def _property(name: str, value: property, names: Names) -> list[str]:
 
 def stub_files() -> dict[str, str]:
     """Everything that belongs into the stub package: path -> text."""
+    modules = {name: importlib.import_module(name) for name in public_modules()}  # all first: a page shows its parts once they are loaded
     files = {"py.typed": "partial\n", "_typing.pyi": HEADER + TYPING, "_engine/tensor.pyi": tensor_stub()}
-    for name in public_modules():
-        module = importlib.import_module(name)
+    for name, module in modules.items():
         if needs_stub(module):
             path = name.replace(".", "/").removeprefix(PACKAGE).lstrip("/")
             package = hasattr(module, "__path__")
