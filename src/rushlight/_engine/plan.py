@@ -127,7 +127,7 @@ class Recipe:
 
         n, total = self.n_results, len(self.forward.outputs)
         grads = grads + [None] * (total - len(grads))
-        mask = [i >= n and self.out_specs[i].dtype.is_floating_point for i in range(total)]
+        mask = [i >= n and (s.dtype.is_floating_point or s.dtype.is_complex) for i, s in enumerate(self.out_specs[:total])]
         if self._residual is None:
             where = {("output", n + i) if kind == "residual" else (kind, i): k for k, (kind, i) in enumerate(self.sources)}
             derived = differentiate_graph(self.forward, total, self.wrt, mask, only=list(where))

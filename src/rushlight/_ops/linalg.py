@@ -12,7 +12,7 @@ from rushlight._ops.bodies import CPP_NAME, HALF
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._prims.factor import lower_unit, upper_part
-from rushlight._prims.matrices import diagonal, eye, invert_order, mH, mT, reorder, solve, times, tril
+from rushlight._prims.matrices import diagonal, eye, mH, mT, put_back, reorder, solve, times, tril
 from rushlight._types.dtype import INT32, INT64, DType
 from rushlight._types.layout import broadcast_shapes, contiguous_strides
 
@@ -302,7 +302,7 @@ def by_lu(both: Any, order: Any, b: Any, how: str = "plain") -> Any:
     both = build.conj(both) if how == "adjoint" else both
     turned = mT(both)
     found = solve(turned, solve(turned, b, upper=False), upper=True, unit=True)
-    return reorder(found, invert_order(order))
+    return put_back(found, order)
 
 
 def _system(both: Any, order: Any, b: Any, left: bool, adjoint: bool = False) -> Any:
@@ -352,7 +352,7 @@ def _solve_gradient(cts: Any, outs: Any, a: Any, b: Any, left: bool) -> Any:
     if vectors:
         x, ct = (build.reshape(v, (*v.shape, 1)) for v in (x, ct))
     to_b = _system(both, order, ct, left, adjoint=True)
-    to_a = -(times(to_b, mH(x)) if left else times(mH(x), to_b))
+    to_a = -(times(to_b, mH(x)) if left else mH(times(mH(to_b), x)))  # x itself is read, so that it is what is saved
     if vectors:
         to_b = build.reshape(to_b, to_b.shape[:-1])
     return to_a, to_b

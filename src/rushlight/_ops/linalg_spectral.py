@@ -151,13 +151,11 @@ def eigh(a: Any, uplo: str) -> Any:
 
 
 @operator(
-    "linalg_eigvalsh_core(Tensor A, str UPLO='L', bool vectors=False) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False,
-    node="LinalgEighBackward0",
+    "linalg_eigvalsh_core(Tensor A, str UPLO='L') -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEighBackward0",
 )  # fmt: skip
-def eigvalsh(a: Any, uplo: str, vectors: bool) -> Any:
+def eigvalsh(a: Any, uplo: str) -> Any:
     """w of A = V diag(w) V^H alone, and info."""
-    found = prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=vectors)  # a gradient will need them
-    return found[0], found[-1]
+    return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=False)
 
 
 def _general(name: str, a: Any) -> Any:
@@ -177,13 +175,10 @@ def eig(a: Any) -> Any:
     return prim.eig(_general("linalg.eig", a), vectors=True)
 
 
-@operator(
-    "linalg_eigvals_core(Tensor A, bool vectors=False) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEigBackward0",
-)  # fmt: skip
-def eigvals(a: Any, vectors: bool) -> Any:
+@operator("linalg_eigvals_core(Tensor A) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEigBackward0")
+def eigvals(a: Any) -> Any:
     """w of A V = V diag(w) alone, and info."""
-    found = prim.eig(_general("linalg.eigvals", a), vectors=vectors)
-    return found[0], found[-1]
+    return prim.eig(_general("linalg.eigvals", a), vectors=False)
 
 
 # ***** singular values *****
@@ -205,11 +200,10 @@ def svd(a: Any, full: bool) -> Any:
     return prim.svd(_svd_input(a), full=full, vectors=True)
 
 
-@operator("linalg_svdvals_core(Tensor A, bool vectors=False) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0")
-def svdvals(a: Any, vectors: bool) -> Any:
+@operator("linalg_svdvals_core(Tensor A) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0")
+def svdvals(a: Any) -> Any:
     """S of A = U diag(S) V^H alone, falling, and info."""
-    found = prim.svd(_svd_input(a), full=False, vectors=vectors)
-    return found[1 if vectors else 0], found[-1]
+    return prim.svd(_svd_input(a), full=False, vectors=False)
 
 
 # ***** pseudo-inverses, ranks, least squares *****

@@ -18,9 +18,9 @@ from rushlight._prims.matrices import (
     embed,
     eye,
     hermitian,
-    invert_order,
     lead_dims,
     mH,
+    put_back,
     reorder,
     rows,
     solve,
@@ -249,7 +249,7 @@ def _lu_vjp(ct: Any, out: Any, a: Any) -> tuple[Any]:
         found = prim.cat(found, solve(square, columns(g, k, n), upper=False, unit=True, adjoint=True), dim=len(a.shape) - 1)
     if m > n:
         found = prim.cat(found, solve(square, rows(g, k, m), upper=True, adjoint=True, left=False), dim=len(a.shape) - 2)
-    return (reorder(found, invert_order(prim.permutation(pivots, size=m))),)
+    return (put_back(found, prim.permutation(pivots, size=m)),)
 
 
 def _lu_jvp(tangents: Any, out: Any, a: Any) -> Any:

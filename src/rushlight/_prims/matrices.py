@@ -10,7 +10,7 @@ from rushlight._prims.record import prim
 from rushlight._types.dtype import INT64
 
 __all__ = [
-    "columns", "diagonal", "embed", "eye", "hermitian", "invert_order", "lead_dims", "mH", "mT", "off_diagonal", "reorder", "rows",
+    "columns", "diagonal", "embed", "eye", "hermitian", "lead_dims", "mH", "mT", "off_diagonal", "put_back", "reorder", "rows",
     "scale_columns", "scale_rows", "solve", "times", "tril", "triu",
 ]  # fmt: skip
 
@@ -125,11 +125,11 @@ def reorder(x: Any, order: Any) -> Any:
     return prim.gather(x, prim.broadcast(order, shape=(*order.shape, x.shape[-1]), dims=tuple(range(n - 1))), dim=n - 2)
 
 
-def invert_order(order: Any) -> Any:
-    """The order that undoes `order`."""
-    dim = len(order.shape) - 1
-    places = prim.iota(shape=order.shape, dim=dim, dtype=INT64)
-    return prim.scatter(build.zeros_like(order), order, places, dim=dim, reduce="set")
+def put_back(x: Any, order: Any) -> Any:
+    """Undo `reorder`: row order[i] of the result is row i of x."""
+    n = len(x.shape)
+    where = prim.broadcast(order, shape=x.shape, dims=tuple(range(n - 1)))
+    return prim.scatter(build.zeros_like(x), where, x, dim=n - 2, reduce="set")
 
 
 def lead_dims(name: str, x: Any, square: bool = False) -> Sequence[int]:
