@@ -129,7 +129,8 @@ def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
 def _sparse_like(name: str, input: Tensor, layout: Any, dtype: Any, requires_grad: bool) -> Tensor:
     if name != "zeros_like":
         raise NotImplementedError(f"{name}(): a strided tensor has no counterpart in layout {layout!r}")
-    return SPARSE_FACTORIES["zeros"](tuple(input.shape), dtype=dtype or input.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
+    made: Tensor = SPARSE_FACTORIES["zeros"](tuple(input.shape), dtype=dtype or input.dtype, layout=layout, requires_grad=requires_grad)
+    return made
 
 
 _liked("empty_like", empty_spec)
@@ -174,7 +175,8 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
         shape = _size(size, kwargs)
         _reject(kwargs, name)
         if _sparse(layout):
-            return SPARSE_FACTORIES[name.removeprefix("new_")](shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
+            factory = SPARSE_FACTORIES[name.removeprefix("new_")]
+            return factory(shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
         return finish(make(spec_for(shape, dtype or self.dtype, device or self.device)), requires_grad)
 
     method.__name__ = name

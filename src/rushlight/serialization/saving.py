@@ -178,6 +178,8 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
     def _reduce_tensor(self, tensor: Any) -> Any:
         warn_if_has_hooks(tensor)
         cls = type(tensor)
+        if tensor.is_nested:
+            raise NotImplementedError("save: rushlight has no format for nested tensors in files yet; save their values and offsets")
         if tensor.layout is not rushlight.strided:
             return _sparse_recipe(tensor)
         if tensor.is_quantized:

@@ -91,7 +91,9 @@ def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
         values = add_rows(inside, entries.values, unique.numel() * high * wide).reshape(-1, high, wide, *rest)
     else:
         values = entries.values[inverse.argsort()] if unique.numel() else entries.values
-    counts = rushlight.bincount(unique // across, minlength=batches * lines) if unique.numel() else rushlight.zeros(batches * lines, dtype=rushlight.int64)
+    counts = rushlight.zeros(batches * lines, dtype=rushlight.int64)
+    if unique.numel():
+        counts = rushlight.bincount(unique // across, minlength=batches * lines)
     counts = counts.reshape(batches, lines)
     pointers = rushlight.cat([counts.new_zeros((batches, 1)), counts.cumsum(1)], 1)
     each = unique.numel() // batches if batches else 0
