@@ -15,9 +15,9 @@ import pytest
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def run(name: str) -> None:
+def run(name: str, *options: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(PROGRAMS / name)], capture_output=True, text=True, timeout=280, env={**os.environ, "SCIPY_ARRAY_API": "1"}
+        [sys.executable, *options, str(PROGRAMS / name)], capture_output=True, text=True, timeout=280, env={**os.environ, "SCIPY_ARRAY_API": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
@@ -25,6 +25,11 @@ def run(name: str) -> None:
 def test_scipy() -> None:
     pytest.importorskip("scipy", minversion="1.16")
     run("with_scipy.py")
+
+
+def test_scipy_in_programs_that_import_torch() -> None:
+    pytest.importorskip("scipy", minversion="1.16")
+    run("as_torch.py", "-m", "rushlight")
 
 
 def test_scikit_learn() -> None:
