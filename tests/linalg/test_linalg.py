@@ -220,6 +220,7 @@ SMOOTH: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
     ("cholesky_inverse", lambda x: torch.cholesky_inverse(linalg.cholesky(symmetric(x), upper=True), upper=True), (A[0],)),
     ("solve complex", lambda a, b: linalg.solve(a, b, left=False), (tensor(2, 2, complex=True), tensor(3, 2, complex=True))),
     ("solve broadcast", linalg.solve, (A[0], B)),
+    ("solve vectors", linalg.solve, (A, B[..., 0])),
     ("lu", lambda x: linalg.lu(x)[1:], (TALL[0],)),
     ("lu_solve", lambda x, b: linalg.lu_solve(*linalg.lu_factor(x), b, adjoint=True), (A[0], B[0])),
     ("det complex", linalg.det, (tensor(2, 2, complex=True),)),

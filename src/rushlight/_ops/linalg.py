@@ -348,13 +348,13 @@ def _solve_gradient(cts: Any, outs: Any, a: Any, b: Any, left: bool) -> Any:
     (x, _, both, order), ct = outs, cts[0]
     if ct is None:
         return None, None
-    vectors = _of_vectors(a, b)
-    if vectors:
-        x, ct = (build.reshape(v, (*v.shape, 1)) for v in (x, ct))
+    if _of_vectors(a, b):
+        to_b = _system(both, order, build.reshape(ct, (*ct.shape, 1)), left, adjoint=True)
+        n = len(x.shape)
+        row = prim.broadcast(build.conj(x), shape=(*x.shape, x.shape[-1]), dims=(*range(n - 1), n))
+        return -(build.broadcast_to(to_b, row.shape) * row), build.reshape(to_b, ct.shape)
     to_b = _system(both, order, ct, left, adjoint=True)
     to_a = -(times(to_b, mH(x)) if left else mH(times(mH(to_b), x)))  # x itself is read, so that it is what is saved
-    if vectors:
-        to_b = build.reshape(to_b, to_b.shape[:-1])
     return to_a, to_b
 
 
