@@ -23,6 +23,9 @@ def main(arguments: list[str]) -> int:
         given = parser.parse_args(arguments)
     except SystemExit as done:
         return int(done.code or 0)
+    if (given.check or given.index) and not kept.parent.is_dir():
+        print(f"there is no folder {kept.parent}: the index belongs to the sources, and this is an installed package")
+        return 2
     if given.check:
         same = kept.is_file() and kept.read_text(encoding="utf-8") == pages.index()
         print(f"{kept} is up to date" if same else f"{kept} is not what the operator table says today. Run: {COMMAND}")
