@@ -34,9 +34,10 @@ def test_incomplete_gamma_functions_in_the_tails_and_near_the_mean() -> None:
 
 def test_incomplete_gamma_functions_at_the_edges() -> None:
     inf, nan = np.inf, np.nan
-    a, x = np.array([0, 0, 1, inf, inf, 2, -1, 1, nan]), np.array([0, 3, 0, 5, inf, inf, 1, -1, 1])
-    np.testing.assert_array_equal(rl.igamma(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 1, 0, 0, nan, 1, nan, nan, nan])
-    np.testing.assert_array_equal(rl.igammac(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 0, 1, 1, nan, 0, nan, nan, nan])
+    a = np.array([0, 0, 1, inf, inf, 2, -1, 1, nan, nan, nan, inf, 0])
+    x = np.array([0, 3, 0, 5, inf, inf, 1, -1, 1, 0, inf, nan, nan])
+    np.testing.assert_array_equal(rl.igamma(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 1, 0, 0, nan, 1, nan, nan, nan, 0, 1, 0, nan])
+    np.testing.assert_array_equal(rl.igammac(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 0, 1, 1, nan, 0, nan, nan, nan, 1, 0, 1, nan])
 
 
 def test_the_derivative_by_the_order_is_refused() -> None:
