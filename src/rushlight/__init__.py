@@ -59,12 +59,14 @@ _PAGES = frozenset((
 _FROM_PAGES = {
     "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
-    "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
+    "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
     "thread_safe_generator": "random",
     **dict.fromkeys((
+        "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
+        "batch_norm_gather_stats_with_counts", "batch_norm_stats",
         "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond", "convolution", "cosine_embedding_loss", "ctc_loss",
         "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm",
         "kaiser_window", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "norm_except_dim", "nuclear_norm", "poisson_nll_loss", "rnn_relu",

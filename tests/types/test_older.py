@@ -139,3 +139,25 @@ def test_norms_windows_and_statistics() -> None:
     assert torch.convolution(x, w, None, [1], [0], [1], False, [0], 1).equal(F.conv1d(x, w))
     assert torch.cond(torch.tensor(True), lambda v: v + 1, lambda v: v - 1, (x,)).equal(x + 1)
     assert torch.while_loop(lambda n: n < 5, lambda n: n + 2, (torch.tensor(0),))[0].item() == 6
+
+
+def test_default_device() -> None:
+    torch.ones(2), torch.randperm(3), torch.randint(0, 3, (2,))  # plans for the CPU
+    with torch.device("meta"):
+        made = [torch.ones(2), torch.tensor([1]), torch.arange(3), torch.rand(2), torch.randint(0, 3, (2,)), torch.randperm(3), torch.eye(2)]
+        assert {str(x.device) for x in made} == {"meta"} and torch.nn.Linear(3, 4).weight.device.type == "meta"
+        assert torch.from_numpy(np.ones(2)).device.type == "cpu" and torch.get_default_device().type == "meta"
+        with torch.device("cpu"):
+            assert torch.ones(2).tolist() == [1.0, 1.0]
+    assert torch.ones(2).tolist() == [1.0, 1.0] and torch.randperm(3).device.type == "cpu"
+    torch.set_default_device("meta")
+    try:
+        assert torch.zeros(2).device.type == "meta"
+    finally:
+        torch.set_default_device(None)
+    assert torch.zeros(2).tolist() == [0.0, 0.0]
+
+
+def test_parts_of_gpu_training_are_absent() -> None:
+    with pytest.raises(NotImplementedError, match="Could not run 'aten::batch_norm_stats'"):
+        torch.batch_norm_stats(torch.ones(2, 3), 1e-5)

@@ -15,7 +15,7 @@ from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.watch import NAMING
 from rushlight._graph.core import Graph, trace
 from rushlight._prims import build
-from rushlight._types.device import META, Device, as_device
+from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, restride
 from rushlight._types.promotion import default_dtype, number_dtype, promote
@@ -300,7 +300,7 @@ def from_numpy(array: Any) -> Tensor:
         )
     if any(s % dtype.itemsize for s in array.strides):
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
-    spec = Spec.of(dtype, as_device(None), array.shape, tuple(s // dtype.itemsize for s in array.strides))
+    spec = Spec.of(dtype, CPU, array.shape, tuple(s // dtype.itemsize for s in array.strides))
     span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + dtype.itemsize if array.size else 0
     return finish(from_address(array.__array_interface__["data"][0], spec, span, array), False)
 

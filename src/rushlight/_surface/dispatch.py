@@ -45,9 +45,11 @@ class Stream:
     True
     """
 
+    device_type, device_index, stream_id, native_handle = 0, -1, 0, 0
+    device: Device = CPU
+
     def __init__(self, device: Any = None, *, priority: int = 0) -> None:
         self.device = Device(as_device(device).type)
-        self.device_type, self.device_index, self.stream_id = 0, -1, 0
 
     def query(self) -> bool:
         """True: nothing is left to do."""
@@ -91,8 +93,11 @@ class Stream:
 class Event:
     """A mark in the order of operations; on the CPU the moment when it was recorded."""
 
+    event_id = 0
+    device: Device = CPU
+
     def __init__(self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        self.device, self.event_id = (CPU if device is None else Device(as_device(device).type)), 0
+        self.device = Device(as_device(device).type)
         self._timed, self._at = enable_timing, None if not enable_timing else 0.0
         self._recorded = False
 

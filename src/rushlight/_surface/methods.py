@@ -453,9 +453,9 @@ TYPE_NAMES = {d.name: ("quantized." if d.kind == "q" else "") + d.scalar for d i
 
 
 @method
-def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """Cast to the dtype of `other`."""
-    return convert.to(self, other._spec.dtype)
+def type_as(self: Tensor, tensor: Tensor) -> Tensor:
+    """Cast to the dtype of another tensor."""
+    return convert.to(self, tensor._spec.dtype)
 
 
 @method
@@ -667,13 +667,13 @@ def set_default_dtype(d: DType) -> None:
 
 
 @composite("result_type", overridable=False)
-def result_type(a: Any, b: Any) -> DType:
+def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The dtype of an operation over two tensors or numbers."""
     from rushlight._types.promotion import number_dtype
     from rushlight._types.promotion import result_type as promote
 
-    tensors = [(t._spec.dtype, t._spec.ndim) for t in (a, b) if isinstance(t, Tensor)]
-    return promote(tensors, [number_dtype(v) for v in (a, b) if not isinstance(v, Tensor)])
+    tensors = [(t._spec.dtype, t._spec.ndim) for t in (tensor1, tensor2) if isinstance(t, Tensor)]
+    return promote(tensors, [number_dtype(v) for v in (tensor1, tensor2) if not isinstance(v, Tensor)])
 
 
 @composite("broadcast_shapes", overridable=False)

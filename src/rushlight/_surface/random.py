@@ -27,7 +27,7 @@ from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, TRANS
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite
-from rushlight._types.device import CPU
+from rushlight._types.device import CPU, as_device
 from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec
@@ -231,7 +231,7 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
     if plan is not None:
         return plan()  # type: ignore[no-any-return]
     made = _randint(args)
-    if made._spec.numel:
+    if made._spec.numel and made._spec.device is CPU:
         _RANDINTS[args] = quick(
             "integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2])
         )
@@ -258,7 +258,7 @@ def _randint(
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         made = (
             fresh(INT64, CPU, shape)
-            if dtype is None and device is None
+            if dtype is None and device is None and as_device(None) is CPU
             else empty_spec(spec_for(shape, dtype or INT64, device))
         )
     METHODS["random_"](made, low, high, generator=generator)
@@ -299,7 +299,7 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
         return TRANSFORMS["draw"](randperm, (n,), kwargs) if STATE.word & VMAP else _randperm(n, **kwargs)  # type: ignore[no-any-return]
     plan = _RANDPERMS.get(n)
     if plan is None:
-        if n <= 0:
+        if n <= 0 or as_device(None) is not CPU:
             return _randperm(n)
         plan = _RANDPERMS[n] = quick("permutation", Spec.of(INT64, CPU, (n,)))
     return plan()  # type: ignore[no-any-return]
@@ -319,7 +319,7 @@ def _randperm(
     else:
         made = (
             fresh(INT64, CPU, (n,))
-            if dtype is None and device is None
+            if dtype is None and device is None and as_device(None) is CPU
             else empty_spec(spec_for((n,), dtype or INT64, device))
         )
     kind = made._spec.dtype

@@ -8,16 +8,19 @@ from typing import Any
 from rushlight._base.lazy import require
 from rushlight._engine import dlpack, printing, storage
 from rushlight._engine.creation import as_tensor, tensor
+from rushlight._engine.state import clear_plans
 from rushlight._engine.tensor import Tensor, legacy_constructor
 from rushlight._surface.methods import TYPE_NAMES
 from rushlight._surface.registry import SPACES
-from rushlight._types.device import CPU, as_device
+from rushlight._types.device import CPU, as_device, default_device_hooks
+from rushlight._types.device import set_default_device as choose_device
 from rushlight._types.dtype import BY_NAME, DTYPES, DType
 from rushlight._types.promotion import default_dtype
 
 __all__ = ["finfo", "iinfo"]
 
 _TORCH = SPACES["torch"]
+default_device_hooks.append(clear_plans)
 
 
 def public(function: Any) -> Any:
@@ -90,14 +93,19 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 @public
 def get_default_device() -> Any:
     """Where factories make tensors."""
-    return CPU
+    return as_device(None)
 
 
 @public
 def set_default_device(device: Any) -> None:
-    """Accepts the CPU, where tensors are made anyway."""
-    if device is not None and as_device(device) is not CPU:
-        raise NotImplementedError(f"rushlight has no default device other than 'cpu' yet, got '{device}'")
+    """Let factories make tensors on this device: the CPU (also for None), or `meta`, where they have shapes alone.
+
+        >>> import rushlight as torch
+        >>> with torch.device("meta"):
+        ...     torch.ones(2).device
+        device(type='meta')
+    """
+    choose_device(CPU if device is None else as_device(device))
 
 
 @public

@@ -6,7 +6,6 @@ import math
 from typing import Any, NoReturn
 
 from rushlight._base.lazy import require
-from rushlight._engine.autograd.anomaly import set_detect_anomaly
 from rushlight._surface.methods import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._surface.settings import are_deterministic_algorithms_enabled as _is_deterministic
@@ -23,7 +22,7 @@ _TORCH = SPACES["torch"]
 @public
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Turn the detection of anomalies in backward on or off; see `torch.autograd.set_detect_anomaly`."""
-    set_detect_anomaly(mode, check_nan)
+    require("rushlight._engine.autograd.anomaly").set_detect_anomaly(mode, check_nan)
 
 
 # ***** automatic casts: the state that `amp` reads and sets *****

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CPU", "META", "Device", "as_device"]
+__all__ = ["CPU", "META", "Device", "as_device", "default_device_hooks", "set_default_device"]
 
 _KNOWN = ("cpu", "meta")
 _NAMED = (
@@ -53,14 +54,40 @@ class Device:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Device, (self.type, self.index))
 
+    def __enter__(self) -> Device:
+        _change(lambda: _DEFAULTS.append(as_device(self)))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _change(_DEFAULTS.pop)
+
 
 CPU = Device("cpu")
 META = Device("meta")
+# Where factories make tensors: the process's choice, then those of `with torch.device(...)` blocks.
+_DEFAULTS = [CPU]
+# Told when the default device is another one: what was planned without a device was planned for the old one.
+default_device_hooks: list[Callable[[], None]] = []
+
+
+def _change(step: Callable[[], Any]) -> None:
+    before = _DEFAULTS[-1]
+    step()
+    if _DEFAULTS[-1] is not before:
+        for hook in default_device_hooks:
+            hook()
+
+
+def set_default_device(device: Device) -> None:
+    """Let factories make tensors there, outside of `with` blocks that say otherwise."""
+    _change(lambda: _DEFAULTS.__setitem__(0, device))
 
 
 def as_device(value: Any) -> Device:
-    """The canonical device for what a user gave: None, a string or a device.  Devices we lack raise."""
-    if value is None or value is CPU or value == "cpu":
+    """The canonical device for what a user gave: None (the default), a string or a device.  Devices we lack raise."""
+    if value is None:
+        return _DEFAULTS[-1]
+    if value is CPU or value == "cpu":
         return CPU
     device = value if isinstance(value, Device) else Device(value)
     if device.type == "cpu":

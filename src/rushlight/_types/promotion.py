@@ -58,11 +58,12 @@ def category(dtype: DType) -> int:
     return _CATEGORY[dtype.kind]
 
 
-def promote(a: DType, b: DType) -> DType:
+def promote(type1: DType, type2: DType) -> DType:
     """The smallest dtype that both convert to, by PyTorch's table (`torch.promote_types`).
 
     uint16, uint32 and uint64 promote with floats alone; any other mix raises RuntimeError, as in PyTorch.
     """
+    a, b = type1, type2
     if a is b:
         return a
     for each in (a, b):
@@ -174,8 +175,9 @@ def _lift(strong: DType, weak: DType, together: Callable[[DType, DType], DType])
     return strong.to_complex() if weak.is_complex and strong.is_floating_point else weak
 
 
-def can_cast(source: DType, target: DType) -> bool:
-    """Whether an in-place or `out=` result of `source` may be written to `target` (`torch.can_cast`)."""
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether an in-place or `out=` result of dtype `from_` may be written to `to` (`torch.can_cast`)."""
+    source, target = from_, to
     if source.is_complex and not target.is_complex:
         return False
     if source.is_floating_point and target.kind in "bui":

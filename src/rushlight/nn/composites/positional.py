@@ -6,7 +6,7 @@ Each is a function of `nn.functional`, or a layer's run, in another order of arg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import rushlight
 from rushlight import Tensor
@@ -14,7 +14,9 @@ from rushlight.nn import functional as F
 from rushlight.nn.composites.recurrence import CELLS, run_layers
 
 __all__ = [
-    "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond", "convolution", "cosine_embedding_loss", "ctc_loss",
+    "batch_norm", "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
+    "batch_norm_gather_stats_with_counts", "batch_norm_stats", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond",
+    "convolution", "cosine_embedding_loss", "ctc_loss",
     "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm", "kaiser_window",
     "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "norm_except_dim", "nuclear_norm", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell",
     "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss", "while_loop",
@@ -110,6 +112,31 @@ def batch_norm_update_stats(
         count = input.numel() // input.shape[1]
         running_var.mul_(1 - momentum).add_(var, alpha=momentum * count / (count - 1))
     return mean, var
+
+
+def _elsewhere(name: str, signature: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is a part of distributed GPU training.")
+
+    refuse.__name__ = name
+    refuse.__doc__ = f"`{name}({signature})`: NotImplementedError, as in PyTorch on the CPU."
+    return refuse
+
+
+batch_norm_stats = _elsewhere("batch_norm_stats", "input, eps")
+batch_norm_elemt = _elsewhere("batch_norm_elemt", "input, weight, bias, mean, invstd, eps")
+batch_norm_gather_stats = _elsewhere(
+    "batch_norm_gather_stats", "input, mean, invstd, running_mean, running_var, momentum, eps, count"
+)
+batch_norm_gather_stats_with_counts = _elsewhere(
+    "batch_norm_gather_stats_with_counts", "input, mean, invstd, running_mean, running_var, momentum, eps, counts"
+)
+batch_norm_backward_reduce = _elsewhere(
+    "batch_norm_backward_reduce", "grad_out, input, mean, invstd, weight, input_g, weight_g, bias_g"
+)
+batch_norm_backward_elemt = _elsewhere(
+    "batch_norm_backward_elemt", "grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count"
+)
 
 
 # ***** looking up *****
