@@ -69,7 +69,8 @@ def close(mine: Any, theirs: Any, rtol: float = 1e-9) -> None:
 def test_continuous(name: str) -> None:
     make, reference = CONTINUOUS[name]
     mine = make()
-    x = reference.ppf(QUANTILES)
+    # (the quantiles of this one SciPy searches for, slowly)
+    x = reference.ppf(QUANTILES) if name != "VonMises" else np.array([-2.0, 0.1, 0.5, 1.0, 3.0])
     if name == "TransformedDistribution":  # the reference is that of (1 - x), which falls
         close(mine.cdf(f(1.0 - x)), 1.0 - QUANTILES)
         close(mine.icdf(f(1.0 - QUANTILES)), 1.0 - x)

@@ -239,54 +239,61 @@ class _Real(Constraint):
         return value == value
 
 
-class _Bounded(Constraint):
-    """Numbers between bounds, which may be numbers or tensors; the class says which bounds belong to the region."""
-
-    def __init__(self, *bounds: Any, **named: Any) -> None:
-        names = self._shown
-        if (
-            len(bounds) > len(names)
-            or not named.keys() <= set(names[len(bounds) :])
-            or len(bounds) + len(named) != len(names)
-        ):
-            raise TypeError(f"{type(self).__name__}.__init__() takes the arguments {', '.join(names)}")
-        self.__dict__.update(zip(names, bounds, strict=False), **named)
+# Bounds are numbers, or tensors that broadcast with the values.
 
 
-class _GreaterThan(_Bounded):
-    lower_bound: Any
+class _Above(Constraint):
     _shown = ("lower_bound",)
+
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
+
+
+class _Below(Constraint):
+    _shown = ("upper_bound",)
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+
+class _Between(Constraint):
+    _shown = ("lower_bound", "upper_bound")
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+
+
+class _GreaterThan(_Above):
+    """Numbers above `lower_bound`."""
 
     def check(self, value: Any) -> Any:
         return self.lower_bound < value
 
 
-class _GreaterThanEq(_Bounded):
-    lower_bound: Any
-    _shown = ("lower_bound",)
+class _GreaterThanEq(_Above):
+    """Numbers from `lower_bound` on."""
 
     def check(self, value: Any) -> Any:
         return self.lower_bound <= value
 
 
-class _LessThan(_Bounded):
-    upper_bound: Any
-    _shown = ("upper_bound",)
+class _LessThan(_Below):
+    """Numbers below `upper_bound`."""
 
     def check(self, value: Any) -> Any:
         return value < self.upper_bound
 
 
-class _Interval(_Bounded):
-    lower_bound: Any
-    upper_bound: Any
-    _shown = ("lower_bound", "upper_bound")
+class _Interval(_Between):
+    """Numbers between the bounds, which belong to it."""
 
     def check(self, value: Any) -> Any:
         return (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
-class _HalfOpenInterval(_Interval):
+class _HalfOpenInterval(_Between):
+    """Numbers between the bounds, of which the lower one belongs to it."""
+
     def check(self, value: Any) -> Any:
         return (self.lower_bound <= value) & (value < self.upper_bound)
 
@@ -295,29 +302,28 @@ def _whole(value: Any) -> Any:
     return value % 1 == 0
 
 
-class _IntegerInterval(_Bounded):
-    lower_bound: Any
-    upper_bound: Any
+class _IntegerInterval(_Between):
+    """Whole numbers between the bounds, which belong to it."""
+
     is_discrete = True
-    _shown = ("lower_bound", "upper_bound")
 
     def check(self, value: Any) -> Any:
         return _whole(value) & (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
-class _IntegerLessThan(_Bounded):
-    upper_bound: Any
+class _IntegerLessThan(_Below):
+    """Whole numbers up to `upper_bound`."""
+
     is_discrete = True
-    _shown = ("upper_bound",)
 
     def check(self, value: Any) -> Any:
         return _whole(value) & (value <= self.upper_bound)
 
 
-class _IntegerGreaterThan(_Bounded):
-    lower_bound: Any
+class _IntegerGreaterThan(_Above):
+    """Whole numbers from `lower_bound` on."""
+
     is_discrete = True
-    _shown = ("lower_bound",)
 
     def check(self, value: Any) -> Any:
         return _whole(value) & (value >= self.lower_bound)

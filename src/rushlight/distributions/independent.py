@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rushlight import Size
 from rushlight.distributions import constraints
@@ -12,7 +12,10 @@ from rushlight.distributions.utils import sum_rightmost
 __all__ = ["Independent"]
 
 
-class Independent(Distribution):
+Base = TypeVar("Base", bound=Distribution)
+
+
+class Independent(Distribution, Generic[Base]):
     """`base_distribution` with its last `reinterpreted_batch_ndims` batch dims as part of one draw: log densities are summed over them.
 
     >>> import rushlight as torch

@@ -96,14 +96,14 @@ class MixtureSameFamily(Distribution):
         """A value for all components."""
         return value.unsqueeze(-1 - self._event_ndims)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, x: Any) -> Any:
         if self._validate_args:
-            self._validate_sample(value)
-        each = self._component_distribution.log_prob(self._spread(value))
+            self._validate_sample(x)
+        each = self._component_distribution.log_prob(self._spread(x))
         return rushlight.logsumexp(each + rushlight.log_softmax(self._mixture_distribution.logits, dim=-1), dim=-1)
 
-    def cdf(self, value: Any) -> Any:
-        each = self._component_distribution.cdf(self._spread(value))
+    def cdf(self, x: Any) -> Any:
+        each = self._component_distribution.cdf(self._spread(x))
         return (each * self._mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Any = Size()) -> Any:
