@@ -227,7 +227,7 @@ def differentiate(
     graph, count = trace_operator(op, template, specs, residuals=True)
     call, n, gradient_rule = _Call(op, template, specs), len(specs), op.gradient_rule
 
-    def rule(cts: Sequence[Any], outs: Sequence[Value], *inputs: Value) -> list[Value | None]:
+    def rule(cts: Sequence[Any], outs: Sequence[Value], *inputs: Value) -> list[Any]:
         positional, keywords = call.arguments(inputs[:n], inputs[n:])
         wide = [_widen(call, o) for o in outs]
         wide_cts = [None if c is None else _widen(call, c) for c in cts[:count]]

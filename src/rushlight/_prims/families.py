@@ -86,10 +86,11 @@ def _jvp(rules: Sequence[Rule | not_differentiable | None]) -> Rule:
     def jvp(tangents: Sequence[Any], out: Any, *xs: Any, **p: Any) -> Any:
         total = None
         for t, rule in zip(tangents, rules, strict=True):
-            if t is not None and isinstance(rule, not_differentiable):
+            if t is None or rule is None:
+                continue
+            if isinstance(rule, not_differentiable):
                 raise NotDifferentiableError(f"this derivative is not implemented: {rule.why}")
-            if t is not None and rule is not None:
-                total = build.add_any(total, rule(t, identity, out, *xs, **p))
+            total = build.add_any(total, rule(t, identity, out, *xs, **p))
         return total
 
     return jvp
