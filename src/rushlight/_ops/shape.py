@@ -10,7 +10,7 @@ from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT64
-from rushlight._types.layout import numel, wrap_dim
+from rushlight._types.layout import channels_last_strides, numel, wrap_dim
 
 __all__: list[str] = []
 
@@ -53,7 +53,14 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
     return prim.cat(*kept, dim=dim)
 
 
-@operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, aliases=("concat", "concatenate"), tags=("apart",))
+def _format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...] | None:
+    """Channels last where all operands are, else row by row."""
+    if len(shape) in (4, 5) and all(len(s.shape) == len(shape) and tuple(s.strides) == channels_last_strides(s.shape) for s in specs):
+        return channels_last_strides(shape)
+    return None
+
+
+@operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, like=_format_of_all, aliases=("concat", "concatenate"), tags=("apart",))
 def cat(tensors: Sequence[Any], dim: int) -> Any:
     """out.shape[dim] = sum of the sizes there: tensors one after another along a dim; their other sizes are equal."""
     return _joined("cat", tensors, dim)

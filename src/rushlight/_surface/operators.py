@@ -53,7 +53,7 @@ def _identity(self: Tensor) -> int:
 @forms("(self: Tensor, other: Scalar) -> Tensor")
 def _divide_number(self: Tensor, other: Any) -> Tensor:
     """`2 / x`: PyTorch multiplies by the reciprocal."""
-    return binary_of("mul")(self.reciprocal(), other)  # type: ignore[attr-defined]  # type: ignore[no-any-return]
+    return binary_of("mul")(self.reciprocal(), other)  # type: ignore[attr-defined, no-any-return]
 
 
 def _invert(self: Tensor) -> Tensor:

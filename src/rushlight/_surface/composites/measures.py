@@ -12,7 +12,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64
-from rushlight._types.layout import broadcast_shapes, numel, wrap_dim
+from rushlight._types.layout import broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight._types.promotion import default_dtype, result_type
 
 __all__: list[str] = []
@@ -450,7 +450,8 @@ def _unique_rows(x: Tensor, dim: int, sort: bool) -> tuple[Any, Any, Any]:
                 kept.append(key)
             back.append(len(kept) - 1)
     first = [back.index(i) for i in range(len(kept))]
-    values = function_of("index_select")(x, at, T["tensor"](first, dtype=INT64))
+    flat = function_of("index_select")(_as_rows(rows), 0, T["tensor"](first, dtype=INT64))
+    values = flat.reshape(len(kept), *rows.shape[1:]).movedim(0, at)
     return values, T["tensor"](back, dtype=INT64), T["tensor"]([back.count(i) for i in range(len(kept))], dtype=INT64)
 
 
@@ -563,8 +564,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     sizes = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
     if any(s < 0 for s in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
-    found, rest = [], indices.to(INT64)  # type: ignore[attr-defined]
-    for size in reversed(sizes):
-        found.append(rest % size)  # type: ignore[operator]
-        rest = function_of("floor_divide")(rest, size)
-    return tuple(reversed(found))  # type: ignore[arg-type]
+    if not sizes:
+        return ()
+    steps = T["tensor"](contiguous_strides(sizes), dtype=INT64)
+    places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % T["tensor"](sizes, dtype=INT64)  # type: ignore[attr-defined]
+    return places.unbind(-1)  # type: ignore[no-any-return]
