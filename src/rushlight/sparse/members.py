@@ -146,7 +146,7 @@ def _coalesced_(self: Any, coalesced: bool) -> Any:
 
 
 @_member
-def coalesce(self: Any) -> Any:
+def coalesce(self: Any) -> Tensor:
     """The same tensor with ordered, distinct coordinates; itself when it has them."""
     if type(self) is not SparseTensor:
         _wants(self, "coalesce", "sparse coordinate tensor layout")
@@ -157,7 +157,7 @@ def coalesce(self: Any) -> Any:
 
 
 @_member
-def to_dense(self: Any, dtype: Any = None, *, masked_grad: bool | None = None) -> Any:
+def to_dense(self: Any, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
     """The strided tensor with the same elements; a strided one itself.
 
     With `masked_grad=False` the gradient is not confined to the places that `self` has.
@@ -167,7 +167,7 @@ def to_dense(self: Any, dtype: Any = None, *, masked_grad: bool | None = None) -
 
 
 @_member
-def to_sparse(self: Any, *args: Any, sparse_dim: Any = None, layout: Any = None, blocksize: Any = None, dense_dim: Any = None) -> Any:
+def to_sparse(self: Any, *args: Any, sparse_dim: Any = None, layout: Any = None, blocksize: Any = None, dense_dim: Any = None) -> Tensor:
     """A sparse copy: `to_sparse(sparse_dim)` in coordinates, or in any `layout`.
 
     >>> import rushlight as torch
@@ -190,7 +190,7 @@ METHODS["_to_sparse"] = Tensor._to_sparse = to_sparse  # type: ignore[attr-defin
 
 
 @_member
-def to_sparse_coo(self: Any) -> Any:
+def to_sparse_coo(self: Any) -> Tensor:
     """In coordinates."""
     return layouts.to_sparse(self, COO, None, None, None)
 
@@ -199,13 +199,13 @@ def _converter(name: str, blocked: bool) -> None:
     layout = SPARSE_LAYOUTS[name]
     if blocked:
 
-        def to_blocks(self: Any, blocksize: Any, dense_dim: Any = None) -> Any:
+        def to_blocks(self: Any, blocksize: Any, dense_dim: Any = None) -> Tensor:
             return layouts.to_sparse(self, layout, None, blocksize, dense_dim)
 
         made = to_blocks
     else:
 
-        def to_layout(self: Any, dense_dim: Any = None) -> Any:
+        def to_layout(self: Any, dense_dim: Any = None) -> Tensor:
             return layouts.to_sparse(self, layout, None, None, dense_dim)
 
         made = to_layout
@@ -219,7 +219,7 @@ for _name, _blocked in (("sparse_csr", False), ("sparse_csc", False), ("sparse_b
 
 
 @_member
-def sparse_mask(self: Any, mask: Any) -> Any:
+def sparse_mask(self: Any, mask: Any) -> Tensor:
     """`self` at the places of the sparse tensor `mask` alone."""
     if not is_sparse(mask):
         if type(self) is CompressedTensor:
@@ -270,19 +270,19 @@ def take_and_return(x: Any, made: Any) -> Any:
 
 
 @_member
-def sparse_resize_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any:
+def sparse_resize_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Tensor:
     """Change the size and the numbers of sparse and dense dims; a tensor with entries may only grow."""
     return _resized(self, size, sparse_dim, dense_dim, False)
 
 
 @_member
-def sparse_resize_and_clear_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any:
+def sparse_resize_and_clear_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Tensor:
     """Remove all entries, then `sparse_resize_`."""
     return _resized(self, size, sparse_dim, dense_dim, True)
 
 
 @_member
-def resize_as_sparse_(self: Any, the_template: Any) -> Any:
+def resize_as_sparse_(self: Any, the_template: Any) -> Tensor:
     """`sparse_resize_` to the size and dims of another sparse tensor."""
     if type(self) is CompressedTensor and is_sparse(the_template):
         return take_and_return(self, bare(the_template).clone())

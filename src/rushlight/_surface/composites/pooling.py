@@ -71,6 +71,10 @@ for _n in (1, 2, 3):
 def _fractional_max_pool(n: int) -> None:
     name = f"fractional_max_pool{n}d"
 
+    args = "input: Tensor, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None, "
+    args += "output_ratio: float | Sequence[float] | None = None, "
+
+    @forms(f"({args}return_indices: bool = False, _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]")
     def with_indices(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
                      _random_samples: Tensor | None = None) -> Any:  # fmt: skip
         if output_size is None and output_ratio is None:
@@ -85,6 +89,10 @@ def _fractional_max_pool(n: int) -> None:
             _random_samples = SPACES["torch"]["rand"](batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device)
         return function_of(f"{name}_core")(input, kernel_size, output_size, _random_samples)
 
+    @forms(
+        f"({args}return_indices: Literal[False] = False, _random_samples: Tensor | None = None) -> Tensor",
+        f"({args}*, return_indices: Literal[True], _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]",
+    )
     def function(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
                  _random_samples: Tensor | None = None) -> Any:  # fmt: skip
         found = with_indices(input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
