@@ -54,7 +54,7 @@ _FUNCTIONS = _surface.SPACES["torch"]
 _PAGES = frozenset((
     "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nested", "nn", "optim", "random", "return_types", "serialization",
     "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
-    "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
+    "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
     "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp",
