@@ -401,10 +401,15 @@ for _letter, _body in (("t", _first_kind), ("u", _second_kind), ("v", _third_kin
 
 # ***** polynomials by their recurrences *****
 
-_polynomial("hermite_polynomial_h", "Hermite's polynomial of degree n (physics): e^(x^2) (-d/dx)^n e^(-x^2).", prim.hermite_h)
-_polynomial("hermite_polynomial_he", "Hermite's polynomial of degree n (statistics): e^(x^2 / 2) (-d/dx)^n e^(-x^2 / 2).", prim.hermite_he)
-_polynomial("laguerre_polynomial_l", "Laguerre's polynomial of degree n: e^x / n! (d/dx)^n (e^-x x^n).", prim.laguerre)
-_polynomial("legendre_polynomial_p", "Legendre's polynomial of degree n: 1 / (2^n n!) (d/dx)^n (x^2 - 1)^n.", prim.legendre)
+
+def _recurrence(family: str) -> Callable[[Any, Any], Any]:
+    return lambda x, n: prim.polynomial(x, n, family=family)
+
+
+_polynomial("hermite_polynomial_h", "Hermite's polynomial of degree n (physics): e^(x^2) (-d/dx)^n e^(-x^2).", _recurrence("hermite_h"))
+_polynomial("hermite_polynomial_he", "Hermite's polynomial of degree n (statistics): e^(x^2 / 2) (-d/dx)^n e^(-x^2 / 2).", _recurrence("hermite_he"))
+_polynomial("laguerre_polynomial_l", "Laguerre's polynomial of degree n: e^x / n! (d/dx)^n (e^-x x^n).", _recurrence("laguerre"))
+_polynomial("legendre_polynomial_p", "Legendre's polynomial of degree n: 1 / (2^n n!) (d/dx)^n (x^2 - 1)^n.", _recurrence("legendre"))
 
 # ***** the incomplete gamma functions *****
 

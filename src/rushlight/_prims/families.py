@@ -108,17 +108,18 @@ def pointwise(
     family: str = "pointwise",
     half: bool = False,
     arity: int = 2,
+    params: tuple[str, ...] = (),
 ) -> Primitive:
     """A primitive that works element by element on operands of one shape and dtype.
 
     `rules` has one entry per operand (None where the derivative is zero everywhere, `not_differentiable` where nobody has it);
-    `arity` counts the operands where there are no rules; `result` gives the dtype of the result.
+    `arity` counts the operands where there are no rules; `result` gives the dtype of the result; `params` are the names of static parameters.
     """
     operands = arity if isinstance(rules, not_differentiable) else len(rules)
 
-    def spec(*xs: Any) -> Aval:
-        if len(xs) != operands:
-            raise TypeError(f"prim.{name} takes {operands} operands, got {len(xs)}")
+    def spec(*xs: Any, **given: Any) -> Aval:
+        if len(xs) != operands or tuple(given) != params:
+            raise TypeError(f"prim.{name} takes {operands} operands{''.join(f', {p}' for p in params)}, got {len(xs)}{given or ''}")
         for x in xs:
             require(name, x, kinds, half)
         require_equal(name, *xs)

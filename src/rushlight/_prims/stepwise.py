@@ -109,34 +109,38 @@ pointwise(
 # ***** orthogonal polynomials, whose degree is data *****
 
 
-def _recurrence(first: Callable[[Any], Any], step: Callable[[Any, Any, Any, int], Any]) -> Callable[..., Any]:
+_FIRST: dict[str, Callable[[Any], Any]] = {
+    "hermite_h": lambda x: x + x, "hermite_he": lambda x: x, "laguerre": lambda x: 1 - x, "legendre": lambda x: x,
+}  # fmt: skip
+_STEP: dict[str, Callable[[Any, Any, Any, int], Any]] = {
+    "hermite_h": lambda x, p, q, k: 2 * x * p - 2 * k * q,
+    "hermite_he": lambda x, p, q, k: x * p - k * q,
+    "laguerre": lambda x, p, q, k: ((2 * k + 1 - x) * p - k * q) / (k + 1),
+    "legendre": lambda x, p, q, k: ((2 * k + 1) * x * p - k * q) / (k + 1),
+}
+
+
+def _polynomial(x: Any, n: Any, family: str) -> Any:
     """p_n(x), where p_0 = 1, p_1 = first(x), p_{k+1} = step(x, p_k, p_{k-1}, k); 0 where n is negative or no 64-bit number."""
-
-    def reference(x: Any, n: Any) -> Any:
-        degree = np.where(np.abs(n) < 2.0**63, np.trunc(n), -1.0)
-        before, held = np.ones_like(x), first(x)
-        found = np.where(degree == 0, before, np.where(degree == 1, held, np.zeros_like(x)))
-        with np.errstate(all="ignore"):
-            for k in range(1, int(degree.max(initial=0))):
-                before, held = held, step(x, held, before, k)
-                found = np.where(degree == k + 1, held, found)
-        return found.astype(x.dtype)
-
-    return reference
+    degree = np.where(np.abs(n) < 2.0**63, np.trunc(n), -1.0)
+    before, held = np.ones_like(x), _FIRST[family](x)
+    found = np.where(degree == 0, before, np.where(degree == 1, held, np.zeros_like(x)))
+    with np.errstate(all="ignore"):
+        for k in range(1, int(degree.max(initial=0))):
+            before, held = held, _STEP[family](x, held, before, k)
+            found = np.where(degree == k + 1, held, found)
+    return found.astype(x.dtype)
 
 
 def _degrees() -> Samples:
-    for dtype in ("float64", "float32"):
-        for shape in ((3, 5), (), (0, 2), (17,)):
-            yield [floats(shape, 1, dtype=dtype), integers(shape, 2, -2, 12).astype(dtype)], {}
+    for family in _FIRST:
+        for dtype in ("float64", "float32"):
+            for shape in ((3, 5), (), (0, 2), (17,)):
+                yield [floats(shape, 1, dtype=dtype), integers(shape, 2, -2, 12).astype(dtype)], {"family": family}
 
 
-_BY_DATA = not_differentiable("its degree is data")
-for _name, _doc, _first, _step in (
-    ("hermite_h", "Hermite's polynomial H_n(x) (physics).", lambda x: x + x, lambda x, p, q, k: 2 * x * p - 2 * k * q),
-    ("hermite_he", "Hermite's polynomial He_n(x) (statistics).", lambda x: x, lambda x, p, q, k: x * p - k * q),
-    ("laguerre", "Laguerre's polynomial L_n(x).", lambda x: 1 - x, lambda x, p, q, k: ((2 * k + 1 - x) * p - k * q) / (k + 1)),
-    ("legendre", "Legendre's polynomial P_n(x).", lambda x: x, lambda x, p, q, k: ((2 * k + 1) * x * p - k * q) / (k + 1)),
-):
-    pointwise(_name, f"{_doc}  The degree n is cut to a whole number; 0 for negative ones.", kinds="f", samples=_degrees,
-              reference=_recurrence(_first, _step), rules=_BY_DATA)  # fmt: skip
+pointwise(
+    "polynomial", "The orthogonal polynomial of degree n (cut to a whole number; 0 for negative ones) of a family: hermite_h (physics), hermite_he "
+    "(statistics), laguerre or legendre.", kinds="f", reference=_polynomial, samples=_degrees, params=("family",),
+    rules=not_differentiable("its degree is data"),
+)  # fmt: skip

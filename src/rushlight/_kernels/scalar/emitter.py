@@ -45,11 +45,11 @@ class Emitter(Writer):
             return self.number((params or {})["value"], out_dtype)
         dtype = in_dtypes[0]
         if dtype.wide is not dtype and prim in _THROUGH_WIDE[dtype.kind]:
-            return _through_wide(self, prim, args, in_dtypes, out_dtype)
+            return _through_wide(self, prim, args, in_dtypes, out_dtype, params)
         function = _find(prim, dtype, len(args))
         if function is None:
             raise NotImplementedError(f"the primitive {prim} has no lowering for {dtype.name}")
-        return function(*args, dtype.is_signed) if dtype.kind in "iu" else function(*args)
+        return function(*args, dtype.is_signed) if dtype.kind in "iu" else function(*args, **(params or {}))
 
     def reduce(self, prim: str, value: Value, dtype: DType) -> Value:
         """All lanes combined with the primitive `prim`, by halves in a fixed order; a value of width 1."""
@@ -88,11 +88,11 @@ _THROUGH_WIDE = {"f": frozenset({*UNARY, *BINARY} - {"nextafter"}), "c": frozens
 
 
 def _through_wide(
-    em: Emitter, prim: str, args: Sequence[Value], in_dtypes: Sequence[DType], out_dtype: DType
+    em: Emitter, prim: str, args: Sequence[Value], in_dtypes: Sequence[DType], out_dtype: DType, params: Mapping[str, Any] | None
 ) -> Value:  # fmt: skip
     """A primitive on a narrow dtype: computed in a wider one and rounded once."""
     wide = [convert(x, d, d.wide) for x, d in zip(args, in_dtypes)]
-    y = em.op(prim, wide, [d.wide for d in in_dtypes], out_dtype.wide)
+    y = em.op(prim, wide, [d.wide for d in in_dtypes], out_dtype.wide, params)
     return convert(y, out_dtype.wide, out_dtype)
 
 

@@ -55,9 +55,9 @@ def _steps(family: _Family) -> Steps:
     return Steps(start, step, going)
 
 
-def _lowering(name: str, family: _Family) -> Callable[[Val, Val], Val]:
-    steps = _steps(family)
-    return lambda x, n: repeat(name, steps, x, n)
+def polynomial(x: Val, n: Val, family: str) -> Val:
+    return repeat(f"polynomial.{family}", _STEPS[family], x, n)
 
 
-BINARY: dict[str, Callable[[Val, Val], Val]] = {name: _lowering(name, family) for name, family in _FAMILIES.items()}
+_STEPS = {name: _steps(family) for name, family in _FAMILIES.items()}
+BINARY: dict[str, Callable[..., Val]] = {"polynomial": polynomial}
