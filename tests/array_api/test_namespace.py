@@ -158,7 +158,7 @@ def test_operators_of_tensors(name: str) -> None:
         x, y = numbers(dtype, (4,), False), numbers(dtype, (4,), False, "right")
         if kind(dtype) == "i":
             x, y = (abs(v % v.dtype.type(5) + v.dtype.type(1)) for v in (x, y))
-        number = y[0].item()
+        number = {"b": True, "i": 3, "f": 2.5, "c": 1.5 + 1j}[kind(dtype)]
         with np.errstate(all="ignore"):
             for left, right in ((x, y), (x, number), (number, x)):
                 want = act(left, right)
