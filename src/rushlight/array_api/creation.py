@@ -184,7 +184,7 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     for place, x in zip(places, arrays):
         shape[place] = x.numel()
     return tuple(
-        x.reshape([-1 if d == place and x.numel() else shape[d] if d == place else 1 for d in range(len(arrays))]).expand(shape)
+        x.reshape([size if d == place else 1 for d, size in enumerate(shape)]).expand(shape)
         for place, x in zip(places, arrays)
     )
 

@@ -43,7 +43,7 @@ def _over(function: Callable[..., Tensor], x: Tensor, axis: Any, keepdims: bool)
 def _last(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """`x` with these dims moved to the end and joined to one."""
     kept = [d for d in range(x.ndim) if d not in axes]
-    return x.permute((*kept, *axes)).reshape([x.shape[d] for d in kept] + [-1 if x.numel() else _size(x, axes)])
+    return x.permute((*kept, *axes)).reshape([x.shape[d] for d in kept] + [_size(x, axes)])
 
 
 def _size(x: Tensor, axes: tuple[int, ...]) -> int:
