@@ -54,6 +54,8 @@ class Normal(ExponentialFamily):
     def sample(self, sample_shape: Any = Size()) -> Any:
         shape = self._extended_shape(sample_shape)
         with rushlight.no_grad():
+            if self._validate_args:  # the scale is known to be positive: the same numbers, without looking again
+                return standard_normal(shape, self.loc.dtype, self.loc.device).mul_(self.scale).add_(self.loc)
             return rushlight.normal(self.loc.expand(shape), self.scale.expand(shape))
 
     def rsample(self, sample_shape: Any = Size()) -> Any:

@@ -43,10 +43,8 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
 
 
 def standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
-    """Standard normal numbers as `torch.normal(zeros, ones)` draws them."""
-    return rushlight.normal(
-        rushlight.zeros(shape, dtype=dtype, device=device), rushlight.ones(shape, dtype=dtype, device=device)
-    )
+    """Standard normal numbers."""
+    return rushlight.randn(shape, dtype=dtype, device=device)
 
 
 _standard_normal = standard_normal  # the name under which programs import it from PyTorch
