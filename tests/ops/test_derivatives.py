@@ -7,7 +7,7 @@ complex128 too; operators that refuse complex numbers raise, as in PyTorch.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def complexified(value: Any) -> Any:
     return [complexified(v) for v in value] if isinstance(value, list) else value
 
 
-@lru_cache(maxsize=None)
+@cache
 def subject(key: str, i: int, complex_too: bool = False) -> Subject | None:
     """The call, or None where it does not exist in complex128 (or is the same there)."""
     op, call = OPERATORS[key], samples_of(OPERATORS[key])[i]

@@ -155,8 +155,9 @@ def _transposed(op: Operator, template: Sequence[Any], specs: Sequence[Spec], ma
         inputs, tangents = values[:given], values[given:]
         outs = evaluate(found.forward, inputs)
         held = {"input": inputs, "output": outs, "residual": outs[count:]}
-        zeros = [build.zeros_like(o) for o, flag in zip(outs, moved) if flag]
-        arguments = [*(held[kind][i] for kind, i in found.saved), *zeros]
+        # Where a linear map is transposed does not matter, except to rules that look for cotangents that are zero.
+        somewhere = [build.full_like(o, 1) for o, flag in zip(outs, moved) if flag]
+        arguments = [*(held[kind][i] for kind, i in found.saved), *somewhere]
         results = evaluate(back.forward, arguments)
         kept = {"input": arguments, "output": results, "residual": results[len(found.graph.outputs) :]}
         seeds: list[Any] = [None] * len(found.graph.outputs)
@@ -164,7 +165,7 @@ def _transposed(op: Operator, template: Sequence[Any], specs: Sequence[Spec], ma
             seeds[place] = build.add_any(seeds[place], tangent)  # type: ignore[index]
         seeds = [build.zeros_like(v) if s is None else s for s, v in zip(seeds, found.graph.outputs, strict=True)]
         pushed = evaluate(back.backward, [*(kept[kind][i] for kind, i in back.saved), *seeds])
-        moves = [zero if place is None else pushed[place] for place, zero in zip(back.grads, zeros, strict=True)]
+        moves = [build.zeros_like(v) if place is None else pushed[place] for place, v in zip(back.grads, somewhere, strict=True)]
         return [*outs[:count], *moves]
 
     avals: list[Any] = [(v.shape, v.dtype, v.weak) for v in found.forward.inputs]

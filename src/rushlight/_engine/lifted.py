@@ -22,7 +22,7 @@ from rushlight._engine.hosted import hosted
 from rushlight._engine.modes import enable_grad
 from rushlight._engine.state import STATE, TRANSFORMS, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of
-from rushlight._engine.transformed import Transformed, table_function, tensors_in, top_level
+from rushlight._engine.transformed import Level, Transformed, table_function, tensors_in, top_level
 
 __all__ = ["cut", "depends_on_others", "fresh", "plain_parts", "pull"]
 
@@ -76,6 +76,15 @@ def _pull_plain(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], cre
     return [next(found) if i.requires_grad else None for i in ins]
 
 
+def pull_rows(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True) -> list[Any]:
+    """`pull` for each row of the cotangents at once: gradients have the rows in front."""
+    size = next(c for c in cts if c is not None).shape[0]
+    with Level("vmap", size) as level:
+        seeds = [None if c is None else batched(c, level.number) for c in cts]
+        found = pull(outs, ins, seeds, create_graph, keep)
+    return [None if g is None else in_front(g, level.number, size) for g in found]
+
+
 # ***** backward for a batch of cotangents *****
 
 _ROWS: dict[int, Any] = {}
@@ -122,6 +131,11 @@ def _run_graph(node: OpNode, grads: list[Any], level: int) -> list[Any]:
 # ***** functions that NumPy computes *****
 
 
+def _ones_like(x: Any) -> Any:
+    """Ones like `x`: where a linear map is transposed does not matter, except to rules that look for zeros."""
+    return x.new_ones(tuple(x.shape))
+
+
 def hosted_lifted(name: str, function: Callable[..., Any], inputs: Sequence[Any], gradient: Any) -> list[Any]:
     """`hosted` on transformed tensors: item by item for a batch; tangents by the transpose of the gradient."""
     top = top_level([inputs])
@@ -140,7 +154,7 @@ def hosted_lifted(name: str, function: Callable[..., Any], inputs: Sequence[Any]
     floats = [o.dtype.is_floating_point or o.dtype.is_complex for o in outs]
     moving = [k for k, p in enumerate(pairs) if p is not None]
     with enable_grad():
-        seeds = [fresh(o.detach() * 0) if flag else None for o, flag in zip(outs, floats, strict=True)]
+        seeds = [fresh(_ones_like(o)) if flag else None for o, flag in zip(outs, floats, strict=True)]
         grads = gradient([s if s is not None else None for s in seeds], values, outs)
         chosen = [(grads[k], pairs[k][1]) for k in moving if grads[k] is not None]  # type: ignore[index]
         wanted = [s for s in seeds if s is not None]

@@ -44,7 +44,7 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """Close the level: the tensors that were made in it lose their tangents."""
     if not _LEVELS:
-        raise RuntimeError("Dual level must be a positive number." if level is None else f"Trying to exit a forward AD level that is not the current one: {level}")
+        raise RuntimeError("Dual level must be a positive number.")
     number = _LEVELS[-1].number
     for reference in MADE:
         made = reference()
@@ -84,7 +84,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size "
             f"{list(tensor.shape)} while the given forward gradient is of size {list(tangent.shape)}."
         )
-    shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor) if type(tensor) is Tensor else tensor  # type: ignore[attr-defined]
+    shown = tensor
+    if type(tensor) is Tensor:
+        shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor)  # type: ignore[attr-defined]
     made = dual(shown, tangent, number)
     MADE.append(weakref.ref(made))
     return made

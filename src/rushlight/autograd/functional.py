@@ -7,8 +7,12 @@ from typing import Any
 
 import rushlight
 from rushlight._engine.autograd.api import grad
+from rushlight._engine.lifted import pull_rows
 from rushlight._engine.modes import enable_grad
 from rushlight._engine.tensor import Tensor
+from rushlight.func.backward import basis
+from rushlight.func.forward import hessian as func_hessian
+from rushlight.func.forward import jacfwd
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -93,15 +97,78 @@ def jvp(
     return (result[0], found[0]) if out_single else (result, found)
 
 
+def _forward(strategy: str, create_graph: bool, strict: bool, vectorize: bool) -> bool:
+    """Whether a Jacobian is computed by columns; raises for what does not go together."""
+    if strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertionError(
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more outputs than inputs, "forward-mode" tends to '
+            'be more performant. Otherwise, prefer to use "reverse-mode".'
+        )
+    if strategy == "reverse-mode":
+        return False
+    both = 'are not supported together (yet). Please either set'
+    if create_graph:
+        raise NotImplementedError(
+            f'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` {both} `create_graph=False` or '
+            '`strategy="reverse-mode"`.'
+        )
+    if strict:
+        raise RuntimeError(
+            f'torch.autograd.functional.jacobian: `strict=True` and `strategy="forward-mode"` {both} `strict=False` or `strategy="reverse-mode"`.'
+        )
+    if not vectorize:
+        raise NotImplementedError(
+            "Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for `vectorize=True`."
+        )
+    return True
+
+
+def _rows_at_once(outputs: Sequence[Tensor], given: Sequence[Tensor], create_graph: bool) -> list[Any]:
+    """All rows of the Jacobian from one backward over a batch."""
+    found = pull_rows(outputs, given, basis(outputs), create_graph)
+    rows, start = [], 0
+    for out in outputs:
+        row = []
+        for g, x in zip(found, given, strict=True):
+            shape = (*out.shape, *x.shape)
+            row.append(rushlight.zeros(shape, dtype=x.dtype) if g is None else g[start : start + out.numel()].reshape(shape))
+        rows.append(tuple(row))
+        start += out.numel()
+    return rows
+
+
 def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode") -> Any:  # fmt: skip
-    """d out[i] / d in[j], with shape out.shape + in.shape for each pair."""
+    """d out[i] / d in[j], with shape out.shape + in.shape for each pair.
+
+    `vectorize` computes all rows at once; `strategy="forward-mode"` (which needs `vectorize`) all columns, which is better where the results have more
+    elements than the inputs.  RuntimeError for `strict` together with either, NotImplementedError for `create_graph` with forward mode.
+
+        >>> import rushlight as torch
+        >>> torch.autograd.functional.jacobian(lambda x: x * x, torch.tensor([1.0, 2.0]), vectorize=True)
+        tensor([[2., 0.],
+                [0., 4.]])
+    """
+    if _forward(strategy, create_graph, strict, vectorize):
+        single, given = _as_tuple(inputs, "inputs", "jacobian")
+        rows: Any = jacfwd(func, tuple(range(len(given))))(*given)
+        several = isinstance(rows, (tuple, list)) and rows and isinstance(rows[0], (tuple, list))
+        if not several:
+            return rows[0] if single else rows
+        return tuple(r[0] for r in rows) if single else tuple(rows)
+    if strict and vectorize:
+        raise RuntimeError(
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. Please either set `strict=False` or "
+            "`vectorize=False`."
+        )
     with enable_grad():
         single, given = _as_tuple(inputs, "inputs", "jacobian")
         given = _prepare(given, create_graph)
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "jacobian")
-        rows: list[Any] = []
-        for out in outputs:
+        rows = []
+        if vectorize:
+            rows = _rows_at_once(outputs, given, create_graph)
+        for out in () if vectorize else outputs:
             found: list[list[Tensor]] = [[] for _ in given]
             for element in out.reshape(-1).unbind(0) if out.numel() else ():  # type: ignore[attr-defined]
                 grads: Any = (None,) * len(given)
@@ -123,7 +190,9 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
 
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:  # fmt: skip
-    """Second derivatives of a function with one scalar result."""
+    """Second derivatives of a function with one scalar result; `vectorize` and the strategy for the outer derivative as for `jacobian`."""
+    if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
     single, given = _as_tuple(inputs, "inputs", "hessian")
 
     def gradient(*args: Tensor) -> Any:
@@ -132,7 +201,11 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
             raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
         return _filled(grad(out.reshape(()), args, create_graph=True, allow_unused=True), args, strict)  # type: ignore[attr-defined]
 
-    found = jacobian(gradient, given, create_graph=create_graph, strict=strict)
+    if outer_jacobian_strategy == "forward-mode":
+        _forward(outer_jacobian_strategy, create_graph, strict, vectorize)
+        found = func_hessian(lambda *args: func(*args).reshape(()), tuple(range(len(given))))(*given)
+    else:
+        found = jacobian(gradient, given, create_graph=create_graph, strict=strict, vectorize=vectorize)
     return found[0][0] if single else found
 
 

@@ -112,7 +112,8 @@ def _run(
     func: Any, dims: list[Any], leaves: list[Any], structure: Any, size: int, out_dims: Any, randomness: str, kwargs: dict[str, Any]
 ) -> Any:
     with Level("vmap", size, randomness) as level:
-        given = [leaf if dim is None else batched(leaf.movedim(dim, 0) if dim else leaf, level.number) for leaf, dim in zip(leaves, dims, strict=True)]
+        moved = [leaf.movedim(dim, 0) if dim else leaf for leaf, dim in zip(leaves, dims, strict=True)]
+        given = [leaf if dim is None else batched(leaf, level.number) for leaf, dim in zip(moved, dims, strict=True)]
         made = func(*tree_unflatten(given, structure), **kwargs)
     return _outputs(func, made, out_dims, level.number, size)
 

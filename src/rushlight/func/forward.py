@@ -145,7 +145,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         own = [_own(x) for x in leaves]
         output = func(*tree_unflatten(own, structure))
         outs, shape = tensors_of(output, "linearize(f, *primals): expected f(*primals) to return only tensors")
-        seeds = [fresh(rushlight.zeros_like(o).detach()) for o in outs]
+        seeds = [fresh(rushlight.ones_like(o).detach()) for o in outs]
         grads = pull(outs, own, seeds, True)
 
     def jvp_fn(*tangents: Any) -> Any:

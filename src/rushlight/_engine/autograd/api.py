@@ -161,9 +161,17 @@ def _batched(
     count = sizes.pop()
     if not count:
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
-    rows = []
-    for k in range(count):
-        keep = True if k + 1 < count else retain_graph
-        row = tuple(None if g is None else g[k] for g in seeds)
-        rows.append(grad(outputs, inputs, row, keep, create_graph, True, allow_unused, False, materialize_grads))
-    return tuple(None if column[0] is None else OPS["stack"](column) for column in zip(*rows, strict=True))
+    from rushlight._engine.lifted import pull_rows
+
+    outs, ins = _tensors(outputs), _tensors(inputs)
+    _check_roots(outs)
+    keep = create_graph if retain_graph is None else retain_graph
+    found = pull_rows(outs, ins, seeds, create_graph, keep)
+    for k, (gradient, tensor) in enumerate(zip(found, ins, strict=True)):
+        if gradient is None and materialize_grads:
+            found[k] = OPS["zeros_like"](tensor)
+        elif gradient is None and not allow_unused:
+            raise RuntimeError(
+                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
+            )
+    return tuple(found)

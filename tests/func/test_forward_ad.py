@@ -1,0 +1,98 @@
+"""Forward mode by hand, and the functional forms of derivatives that are computed all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+import rushlight.autograd.forward_ad as fwAD
+from rushlight.autograd import functional
+
+
+def x_and_t() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([0.5, 2.0], dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
+
+
+def test_tangents_follow_operators() -> None:
+    x, t = x_and_t()
+    with fwAD.dual_level():
+        d = fwAD.make_dual(x, t)
+        out = fwAD.unpack_dual(torch.exp(d * 2).sum())
+        np.testing.assert_allclose(out.tangent.item(), (2 * torch.exp(2 * x) * t).sum().item())
+        assert fwAD.unpack_dual(x).tangent is None and repr(d).endswith("tangent=tensor([ 1., -1.], dtype=torch.float64))")
+        view = d[1:]
+        view.mul_(3)  # a change of a view is a change of the value and of the tangent
+        assert fwAD.unpack_dual(d).tangent.tolist() == [1.0, -3.0] and fwAD.unpack_dual(d).primal.tolist() == [0.5, 6.0]
+    assert fwAD.unpack_dual(d) == (d, None) and type(d) is torch.Tensor
+
+
+def test_a_plain_tensor_that_is_written_to_becomes_dual() -> None:
+    x, t = x_and_t()
+    with fwAD.dual_level():
+        out = torch.zeros(2, dtype=torch.float64)
+        out[0] = fwAD.make_dual(x, t)[0]
+        assert fwAD.unpack_dual(out).tangent.tolist() == [1.0, 0.0]
+        other = torch.zeros(2, dtype=torch.float64)
+        other.copy_(fwAD.make_dual(x, t))
+        assert fwAD.unpack_dual(other).tangent.tolist() == [1.0, -1.0]
+    assert type(out) is torch.Tensor and out.tolist() == [0.5, 0.0]
+
+
+def test_reverse_over_forward() -> None:
+    x, t = x_and_t()
+    x.requires_grad_()
+    with fwAD.dual_level():
+        moved = fwAD.unpack_dual((fwAD.make_dual(x, t) ** 3).sum()).tangent
+        (g,) = torch.autograd.grad(moved, x)
+    np.testing.assert_allclose(g.numpy(), (6 * x * t).detach().numpy())
+
+
+def test_what_cannot_be() -> None:
+    x, t = x_and_t()
+    with pytest.raises(RuntimeError, match="no level exists"):
+        fwAD.make_dual(x, t)
+    with pytest.raises(RuntimeError, match="positive number"):
+        fwAD.exit_dual_level()
+    with fwAD.dual_level():
+        with pytest.raises(RuntimeError, match="Nested forward mode"):
+            fwAD.enter_dual_level()
+        with pytest.raises(ValueError, match="Expected primal to be floating point"):
+            fwAD.make_dual(x.long(), t)
+        with pytest.raises(RuntimeError, match="different size"):
+            fwAD.make_dual(x, t[:1])
+        with pytest.raises(RuntimeError, match="already has a forward gradient"):
+            fwAD.make_dual(fwAD.make_dual(x, t), t)
+
+
+def test_rows_and_columns_at_once() -> None:
+    x, _ = x_and_t()
+
+    def f(a, b):
+        return a * b, (a * a).sum()
+
+    want = functional.jacobian(f, (x, x + 1))
+    for options in ({"vectorize": True}, {"vectorize": True, "strategy": "forward-mode"}):
+        got = functional.jacobian(f, (x, x + 1), **options)
+        for row, other in zip(got, want, strict=True):
+            for a, b in zip(row, other, strict=True):
+                np.testing.assert_allclose(a.numpy(), b.numpy())
+    for options in ({}, {"vectorize": True}, {"vectorize": True, "outer_jacobian_strategy": "forward-mode"}):
+        np.testing.assert_allclose(functional.hessian(lambda v: (v**3).sum(), x, **options).numpy(), np.diag(6 * x.numpy()))
+    with pytest.raises(RuntimeError, match="not supported together"):
+        functional.jacobian(f, (x, x), strict=True, vectorize=True)
+    with pytest.raises(NotImplementedError, match="vectorize=True"):
+        functional.jacobian(f, (x, x), strategy="forward-mode")
+
+
+def test_many_cotangents_at_once() -> None:
+    x, _ = x_and_t()
+    x.requires_grad_()
+    unused = torch.ones(2, requires_grad=True)
+    out = torch.linalg.solve(torch.diag(x) + 1, x)
+    rows = torch.eye(2, dtype=torch.float64)
+    (got,) = torch.autograd.grad(out, x, rows, retain_graph=True, is_grads_batched=True)
+    want = torch.stack([torch.autograd.grad(out, x, r, retain_graph=True)[0] for r in rows])
+    np.testing.assert_allclose(got.numpy(), want.numpy())
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        torch.autograd.grad(out, (x, unused), rows, retain_graph=True, is_grads_batched=True)

@@ -1,0 +1,468 @@
+"""Function transforms against loops, closed forms and each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+from rushlight.func import (
+    debug_unwrap,
+    functional_call,
+    functionalize,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    rearrange,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+    vjp,
+    vmap,
+)
+
+
+def arange(*shape: int) -> torch.Tensor:
+    return torch.arange(1.0, 1.0 + int(np.prod(shape)), dtype=torch.float64).reshape(*shape) / 7.0
+
+
+def close(a: torch.Tensor, b: torch.Tensor | np.ndarray) -> None:
+    np.testing.assert_allclose(a.detach().numpy(), b if isinstance(b, np.ndarray) else b.detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+def loop(function, *batches):
+    return torch.stack([function(*items) for items in zip(*batches, strict=True)])
+
+
+# ***** vmap *****
+
+
+@pytest.mark.parametrize("in_dim", [0, 1, -1])
+@pytest.mark.parametrize("out_dim", [0, 1, -1])
+def test_a_batch_along_any_dim(in_dim: int, out_dim: int) -> None:
+    x = arange(3, 4)
+
+    def f(v):
+        return torch.softmax(v, 0) * v.sum()
+
+    want = torch.stack([f(v) for v in x.unbind(in_dim)], out_dim)
+    close(vmap(f, in_dims=in_dim, out_dims=out_dim)(x), want)
+    close(vmap(f, in_dims=in_dim, out_dims=out_dim, chunk_size=2)(x), want)
+
+
+def test_nested_arguments_and_results() -> None:
+    x, y = arange(3, 2), arange(2)
+
+    def f(d, pair):
+        return {"a": d["x"] + pair[0], "b": [d["x"].sum(), pair[0]]}
+
+    made = vmap(f, in_dims=({"x": 0}, (None,)), out_dims={"a": 1, "b": [0, None]})({"x": x}, (y,))
+    close(made["a"], (x + y).T)
+    close(made["b"][0], x.sum(1))
+    assert made["b"][1] is y
+
+
+def test_batches_in_batches() -> None:
+    x, y = arange(3, 4), arange(5, 4)
+    outer = vmap(vmap(torch.dot, in_dims=(None, 0)), in_dims=(0, None))(x, y)
+    close(outer, x @ y.T)
+    close(vmap(vmap(lambda v: v * 2))(arange(2, 3, 4)), arange(2, 3, 4) * 2)
+
+
+def test_what_is_not_batched_is_repeated() -> None:
+    assert vmap(lambda v: torch.ones(2))(arange(3, 2)).shape == (3, 2)
+
+
+def test_indexing_and_composites() -> None:
+    x, i = arange(3, 4, 5), torch.tensor([2, 0, 3])
+    close(vmap(lambda v: v[1:, ::2])(x), x[:, 1:, ::2])
+    close(vmap(lambda v, k: v[k])(x, i), torch.stack([v[k] for v, k in zip(x, i)]))
+    close(vmap(lambda k: x[0][k])(i), x[0][i])
+    close(vmap(lambda v: torch.einsum("ij,kj->ik", v, v))(x), loop(lambda v: v @ v.T, x))
+    close(vmap(lambda v: torch.linalg.det(v[:4, :4]))(x), loop(lambda v: torch.linalg.det(v[:4, :4]), x))
+    close(vmap(lambda v: torch.fft.rfft(v).abs())(x), torch.fft.rfft(x).abs())
+    close(vmap(lambda v: torch.cat([v, v.flip(0)]).reshape(-1))(x), loop(lambda v: torch.cat([v, v.flip(0)]).reshape(-1), x))
+
+
+def test_changes_in_place_reach_the_memory_outside() -> None:
+    x = arange(3, 2)
+    before = x.clone()
+
+    def f(v):
+        v.mul_(2)
+        v[0] = 7
+        v[1:].add_(1)
+        return v.sum()
+
+    close(vmap(f)(x), 7 + before[:, 1] * 2 + 1)
+    close(x[:, 1], before[:, 1] * 2 + 1)
+    with pytest.raises(RuntimeError, match="inplace arithmetic"):
+        vmap(lambda v, w: w.add_(v), in_dims=(0, None))(x, torch.ones(2, dtype=torch.float64))
+
+
+def test_gradients_flow_through_a_batch() -> None:
+    x = arange(3, 2).requires_grad_()
+    vmap(lambda v: (v**3).sum())(x).sum().backward()
+    close(x.grad, 3 * x**2)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (lambda: vmap(lambda v: v.sum().item()), RuntimeError, "calling .item"),
+        (lambda: vmap(lambda v: v if v.sum() > 0 else -v), RuntimeError, "data-dependent control flow"),
+        (lambda: vmap(lambda v: v.nonzero()), RuntimeError, "dynamic shape"),
+        (lambda: vmap(lambda v: v[v > 0]), RuntimeError, "boolean mask"),
+        (lambda: vmap(lambda v: v + torch.randn(2)), RuntimeError, "randomness error mode"),
+        (lambda: vmap(lambda v: 3), ValueError, "must only return Tensors"),
+        (lambda: vmap(lambda v: v, in_dims=2), ValueError, "-2 <= in_dim < 2"),
+        (lambda: vmap(lambda v: v, in_dims=(0, 0)), ValueError, "in_dims is not compatible"),
+        (lambda: vmap(lambda v: v, in_dims=None), ValueError, "expected `in_dims` to be int"),
+        (lambda: vmap(lambda v: v, out_dims=(0, 0)), ValueError, "out_dims is not compatible"),
+        (lambda: vmap(lambda v: v, out_dims=None), ValueError, "can not return a BatchedTensor"),
+        (lambda: vmap(lambda v: v.requires_grad_()), RuntimeError, "requires_grad_"),
+        (lambda: vmap(lambda v: v.backward()), RuntimeError, "backward\\(\\) called inside"),
+        (lambda: vmap(lambda v: v.numpy()), RuntimeError, "doesn't have storage"),
+        (lambda: vmap(lambda v: v, randomness="x"), RuntimeError, "Only allowed values"),
+        (lambda: vmap(lambda v: v, chunk_size=0), ValueError, "chunk_size"),
+    ],
+)
+def test_what_cannot_be_batched(function, error, text) -> None:
+    with pytest.raises(error, match=text):
+        function()(arange(3, 2))
+
+
+def test_sizes_must_agree() -> None:
+    with pytest.raises(ValueError, match="same size in the mapped dimension, got sizes"):
+        vmap(torch.add)(arange(3, 2), arange(2, 2))
+
+
+def test_random_numbers() -> None:
+    x = torch.zeros(4, 50)
+    for draw in (lambda v: torch.randn(50), lambda v: torch.rand_like(v), lambda v: torch.bernoulli(v + 0.5), lambda v: torch.randperm(50),
+                 lambda v: nn.functional.dropout(v + 1.0), lambda v: v.clone().normal_()):  # fmt: skip
+        same, different = vmap(draw, randomness="same")(x), vmap(draw, randomness="different")(x)
+        assert same.shape == different.shape == (4, 50)
+        assert all(torch.equal(same[0], row) for row in same) and not torch.equal(different[0], different[1])
+    torch.manual_seed(3)
+    whole = torch.randn(4, 50)
+    torch.manual_seed(3)
+    assert torch.equal(vmap(lambda v: torch.randn(50), randomness="different")(x), whole)
+
+
+# ***** derivatives *****
+
+
+def test_gradients_of_gradients() -> None:
+    x = torch.tensor(0.7, dtype=torch.float64)
+    close(grad(torch.sin)(x), torch.cos(x))
+    close(grad(grad(torch.sin))(x), -torch.sin(x))
+    close(grad(grad(grad(lambda t: t**4)))(x), 24 * x)
+    # d/dx of x * d/dy (x + y): the inner derivative must not see the outer variable
+    close(grad(lambda u: u * grad(lambda y: u + y)(torch.ones((), dtype=torch.float64)))(x), torch.ones((), dtype=torch.float64))
+
+
+def test_values_and_more() -> None:
+    x = arange(3)
+    found, (value, aux) = grad_and_value(lambda v: ((v * v).sum(), {"twice": v * 2}), has_aux=True)(x)
+    close(found, 2 * x)
+    close(value, (x * x).sum())
+    close(aux["twice"], 2 * x)
+    assert not (found.requires_grad or value.requires_grad or aux["twice"].requires_grad)
+    first, second = grad(lambda a, b: (a * b["w"]).sum(), argnums=(0, 1))(x, {"w": x + 1})
+    close(first, x + 1)
+    close(second["w"], x)
+
+
+def test_the_outer_graph_stays_connected() -> None:
+    w = arange(3).requires_grad_()
+    x = arange(3) + 1
+    g = grad(lambda v: (v**2 * w).sum())(x)
+    assert g.requires_grad
+    g.sum().backward()
+    close(w.grad, 2 * x)
+    with torch.no_grad():
+        assert not grad(lambda v: (v * w).sum())(x).requires_grad
+    assert not grad(lambda v: (v.detach() * 2 + v).sum())(x).requires_grad
+
+
+def test_jacobians_agree() -> None:
+    x, a = arange(4), arange(3, 4)
+
+    def f(v):
+        return torch.tanh(a @ v)
+
+    want = torch.diag(1 - torch.tanh(a @ x) ** 2) @ a
+    for made in (jacrev(f)(x), jacfwd(f)(x), jacrev(f, chunk_size=2)(x)):
+        close(made, want)
+    nested = jacrev(lambda p: {"s": p["x"] * 2, "t": (p["x"] * p["y"]).sum()})({"x": x, "y": x + 1})
+    close(nested["s"]["x"], 2 * torch.eye(4, dtype=torch.float64))
+    close(nested["t"]["y"], x)
+    close(nested["s"]["y"], torch.zeros(4, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("outer", [jacfwd, jacrev])
+@pytest.mark.parametrize("inner", [jacfwd, jacrev])
+def test_second_derivatives_in_every_order(outer, inner) -> None:
+    a = arange(3, 3)
+    x = arange(3)
+    quadratic = a + a.T
+
+    def f(v):
+        return v @ a @ v
+
+    close(outer(inner(f))(x), quadratic)
+    batch = torch.stack([x, x * 2])
+    close(vmap(outer(inner(lambda v: (v**3).sum())))(batch), torch.stack([torch.diag(6 * v) for v in batch]))
+
+
+def test_hessian_of_a_softmax_loss() -> None:
+    x = arange(5)
+    p = torch.softmax(x, 0)
+    close(hessian(lambda v: torch.logsumexp(v, 0))(x), torch.diag(p) - torch.outer(p, p))
+
+
+def test_products_and_duality() -> None:
+    x, v, a = arange(4), torch.cos(arange(4)), arange(3, 4)
+    u = torch.sin(arange(3))
+
+    def f(t):
+        return torch.exp(a @ t) / (1 + t.sum())
+
+    value, moved = jvp(f, (x,), (v,))
+    close(value, f(x))
+    (pulled,) = vjp(f, x)[1](u)
+    close((u * moved).sum(), (pulled * v).sum())
+    step = 1e-6
+    np.testing.assert_allclose(moved.numpy(), ((f(x + step * v) - f(x - step * v)) / (2 * step)).numpy(), rtol=1e-7)
+    value, push = linearize(f, x)
+    close(value, f(x))
+    close(push(v), moved)
+    close(vmap(push)(torch.stack([v, 2 * v])), torch.stack([moved, 2 * moved]))
+
+
+def test_forward_over_reverse_over_forward() -> None:
+    x = torch.tensor(0.3, dtype=torch.float64)
+    one = torch.ones((), dtype=torch.float64)
+
+    def slope(f):
+        return lambda t: jvp(f, (t,), (one,))[1]
+
+    close(slope(grad(slope(torch.sin)))(x), -torch.cos(x))
+    close(grad(slope(grad(torch.sin)))(x), -torch.cos(x))
+    close(vmap(slope(grad(torch.sin)))(torch.stack([x, x * 2])), -torch.sin(torch.stack([x, x * 2])))
+
+
+def test_perturbations_are_not_confused() -> None:
+    """d/dx of x * (d/dy of x y at 1) is 2 x: Siskind and Pearlmutter, "Nesting forward-mode AD in a functional framework" (2008)."""
+    one = torch.ones((), dtype=torch.float64)
+
+    def slope(f, t):
+        return jvp(f, (t,), (one,))[1]
+
+    x = torch.tensor(3.0, dtype=torch.float64)
+    close(slope(lambda u: u * slope(lambda y: u * y, one), x), 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (lambda x: grad(lambda v: v)(x), RuntimeError, "return a scalar Tensor, got tensor with 2 dims"),
+        (lambda x: grad(lambda v: 3)(x), RuntimeError, "return a Tensor, got <class 'int'>"),
+        (lambda x: grad(lambda v: v.sum(), argnums=1)(x), RuntimeError, "argnum=1, but only 1"),
+        (lambda x: grad(lambda v: v.sum(), argnums=(0, 0))(x), RuntimeError, "must be unique"),
+        (lambda x: grad(lambda v: v.sum())(x.long()), RuntimeError, "floating point dtype"),
+        (lambda x: grad(lambda v: v.sum())(3), ValueError, "must be Tensor, got <class 'int'>"),
+        (lambda x: grad(lambda v: v.sum(), has_aux=True)(x), RuntimeError, "\\(output, aux\\) if has_aux"),
+        (lambda x: vjp(lambda v: v * 2, x)[1](x[0]), RuntimeError, "Mismatch in shape"),
+        (lambda x: vjp(lambda v: (v, v), x)[1](x), RuntimeError, "Expected pytree structure of cotangents"),
+        (lambda x: jvp(lambda v: v, x, x), RuntimeError, "Expected primals to be a tuple"),
+        (lambda x: jvp(lambda v: v, (x,), (x, x)), RuntimeError, "same python structure"),
+        (lambda x: jvp(lambda v: v, (x,), (x[0],)), RuntimeError, "different size"),
+        (lambda x: jacrev(lambda v: v, chunk_size=0)(x), ValueError, "chunk_size"),
+        (lambda x: linearize(lambda v: v, x)[1](x[0]), RuntimeError, "tangent:0 with shape"),
+        (lambda x: functionalize(lambda v: v, remove="x"), RuntimeError, "invalid argument for remove"),
+    ],
+)
+def test_bad_arguments(function, error, text) -> None:
+    with pytest.raises(error, match=text):
+        function(arange(2, 3))
+
+
+# ***** modules *****
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.norm = nn.GroupNorm(1, 2)
+        self.out = nn.Linear(2 * 4, 3)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.norm(self.conv(x))).flatten(1))
+
+
+def test_gradients_of_each_sample() -> None:
+    torch.manual_seed(0)
+    net, x, y = Net(), torch.randn(4, 1, 4, 4), torch.tensor([0, 2, 1, 1])
+    params = {k: v.detach() for k, v in net.named_parameters()}
+
+    def loss(p, sample, label):
+        return nn.functional.cross_entropy(functional_call(net, p, (sample[None],)), label[None])
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(params, x, y)
+    for k in range(4):
+        net.zero_grad()
+        nn.functional.cross_entropy(net(x[k : k + 1]), y[k : k + 1]).backward()
+        for name, p in net.named_parameters():
+            np.testing.assert_allclose(found[name][k].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_ensembles() -> None:
+    torch.manual_seed(1)
+    models = [nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(3)]
+    params, buffers = stack_module_state(models)
+    assert params["0.weight"].shape == (3, 4, 3) and params["0.weight"].requires_grad and params["0.weight"].is_leaf
+    x = torch.randn(5, 3)
+    made = vmap(lambda p, b: functional_call(models[0], (p, b), x))(params, buffers)
+    np.testing.assert_allclose(made.detach().numpy(), torch.stack([m(x) for m in models]).detach().numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(RuntimeError, match="at least one model"):
+        stack_module_state([])
+
+
+def test_functional_call() -> None:
+    layer = nn.Linear(2, 1)
+    held = layer.weight
+    made = functional_call(layer, {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, torch.tensor([3.0, 4.0]))
+    assert made.tolist() == [7.0] and layer.weight is held
+    with pytest.raises(KeyError):
+        functional_call(layer, {"other": held}, torch.ones(2))
+    with pytest.raises(RuntimeError, match="Missing key"):
+        functional_call(layer, {"weight": held}, torch.ones(2), strict=True)
+    tied = nn.Module()
+    tied.a = nn.Linear(2, 2, bias=False)
+    tied.b = nn.Linear(2, 2, bias=False)
+    tied.b.weight = tied.a.weight
+    tied.forward = lambda x: tied.b(tied.a(x))
+    assert functional_call(tied, {"a.weight": 2 * torch.eye(2)}, torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+def test_batch_norm_without_running_statistics() -> None:
+    net = replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(3)))
+    assert net[0].running_mean is None and not net[0].track_running_stats
+    x = torch.randn(2, 5, 3)
+    np.testing.assert_allclose(vmap(net)(x).detach().numpy(), torch.stack([net(v) for v in x]).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+# ***** custom functions *****
+
+
+class Cube(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * g
+
+    @staticmethod
+    def jvp(ctx, t):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * t
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, g * x
+
+    @staticmethod
+    def vmap(info, in_dims, x, y):
+        assert info.batch_size == 3 and info.randomness == "error" and in_dims == (0, None)
+        return Product.apply(x, y.expand(3, *y.shape)), 0
+
+
+class Old(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_custom_functions() -> None:
+    x = arange(3, 2)
+    close(vmap(Cube.apply)(x), x**3)
+    close(grad(lambda v: Cube.apply(v).sum())(x), 3 * x**2)
+    close(vmap(grad(lambda v: Cube.apply(v).sum()))(x), 3 * x**2)
+    close(grad(lambda v: vmap(Cube.apply)(v).sum())(x), 3 * x**2)
+    close(jvp(Cube.apply, (x,), (x,))[1], 3 * x**3)
+    close(vmap(Product.apply, in_dims=(0, None))(x, x[0]), x * x[0])
+    with pytest.raises(RuntimeError, match="must override the setup_context"):
+        grad(lambda v: Old.apply(v).sum())(x)
+    with pytest.raises(RuntimeError, match="it does not have vmap support"):
+        vmap(_bare().apply)(x)
+    with pytest.raises(NotImplementedError, match="implement the jvp function"):
+        jvp(lambda v: Product.apply(v, v), (x,), (x,))
+
+
+def _bare():
+    class Bare(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    return Bare
+
+
+# ***** the rest *****
+
+
+def test_looking_inside() -> None:
+    x = arange(2, 3)
+    seen = []
+    vmap(lambda v: seen.append((repr(v), debug_unwrap(v).shape)) or v)(x)
+    assert seen[0][0].startswith("BatchedTensor(lvl=1, bdim=0, value=") and seen[0][1] == (2, 3)
+
+
+def test_rearranged() -> None:
+    x = torch.arange(24).reshape(2, 3, 4)
+    assert torch.equal(rearrange(x, "a b c -> c (a b)"), x.permute(2, 0, 1).reshape(4, 6))
+    assert torch.equal(rearrange(x, "... (h w) -> ... h w", h=2), x.reshape(2, 3, 2, 2))
+    assert rearrange(x, "a ... -> ... a").shape == (3, 4, 2)
+    for pattern in ("a b -> b a", "a b c -> a b", "a a b -> b a", "a b c", "(a b c -> c", "a b (c d) -> a b c d"):
+        with pytest.raises(ValueError, match="rearrange"):
+            rearrange(x, pattern)
