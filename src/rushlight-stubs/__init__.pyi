@@ -831,6 +831,7 @@ def quantile(input: _Tensor, q: _Any, dim: _int | None = None, keepdim: _bool = 
 from rushlight._surface.quantized import quantize_per_channel as quantize_per_channel
 from rushlight._surface.quantized import quantize_per_tensor as quantize_per_tensor
 from rushlight._surface.quantized import quantize_per_tensor_dynamic as quantize_per_tensor_dynamic
+from rushlight import quasirandom as quasirandom
 quint2x4: _DType
 quint4x2: _DType
 quint8: _DType
