@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
-__all__ = ["EXPRESSIONS", "PROGRAMS", "names"]
+__all__ = ["EXPRESSIONS", "OF_ANY_DTYPE", "PROGRAMS", "names", "of_dtype"]
 
 
 def names(torch: Any) -> dict[str, Any]:
@@ -738,4 +739,116 @@ O('Rprop',lr=.1)
 torch.optim.SparseAdam([torch.ones(2)],lr=-1)
 R(torch.optim.SparseAdam([torch.ones(2)]))
 torch.optim.SparseAdam([Q])
+""".strip().split("\n")
+
+
+def of_dtype(torch: Any, dtype: str) -> dict[str, Any]:
+    """Matrices of one dtype: with entries that meet (A, B), coalesced (Ac, Bc), hybrid (Hy), CSR (C), strided (d)."""
+    rng = random.Random(0)
+    kind = getattr(torch, dtype)
+    places = [[[rng.randrange(4) for _ in range(n)] for _ in range(2)] for n in (6, 5)]
+    values = [[float(rng.randrange(0, 4)) for _ in range(n)] for n in (6, 5)]
+    d = torch.tensor([[float(rng.randrange(0, 4)) for _ in range(4)] for _ in range(4)]).to(kind)
+    a, b = (torch.sparse_coo_tensor(p, torch.tensor(v).to(kind), (4, 4)) for p, v in zip(places, values, strict=True))
+    return {
+        "m": torch, "A": a, "B": b, "Ac": a.coalesce(), "Bc": b.coalesce(), "d": d, "v": d[0], "C": d.to_sparse_csr(), "Hy": d.to_sparse(1),
+        "S": d.to_sparse(),
+    }  # fmt: skip
+
+
+OF_ANY_DTYPE = """
+A.coalesce()
+A.to_dense()
+A+B
+Ac+Bc
+Ac-Bc
+Ac*Bc
+A*2
+A*2.5
+A*d
+d+A
+Ac/2
+Ac//2
+A.neg()
+A.abs()
+A.sin()
+A.sqrt()
+A.sign()
+A.sum()
+A.sum(0)
+m.sparse.sum(A,1)
+A@d
+d@A
+Ac@Bc
+A@v
+m.sparse.mm(A,d)
+m.sparse.addmm(d,A,d)
+m.addmm(d,A,d,beta=2,alpha=3)
+m.smm(A,d)
+m.hspmm(A,d)
+C@d
+d@C
+C@C
+C+C
+C*C
+C*2
+d+C
+C+d
+C@v
+C.sum()
+C.sum(0,keepdim=True)
+C.to_sparse_csc()
+C.to_sparse_bsr((2,2))
+C.sin()
+C.neg()
+m.sparse.sampled_addmm(C,d,d)
+m.sparse.mm(C,d,'sum')
+m.sparse.mm(C,d,'mean')
+m.sparse.mm(C,d,'amax')
+m.sparse.softmax(A,1)
+m.sparse.log_softmax(A,0)
+m.sparse.softmax(Hy,0)
+A.norm()
+A.norm(1)
+A.any()
+A.t()
+A[1]
+A.index_select(0,m.tensor([3,0,0]))
+m.cat([A,B])
+A.pow(2)
+A**2
+A.to(m.float64)
+A.to(m.int32)
+A.bool()
+A.isnan()
+d.sparse_mask(Ac)
+Ac.sparse_mask(Bc)
+Hy+Hy
+Hy*2
+Hy.sum(0)
+Hy.sum(1)
+Hy*Hy
+Hy@d
+d+Hy
+Hy*d
+d.to_sparse_bsr((2,2)).to_dense()
+d.to_sparse_csc()@d
+m.zeros_like(A)
+A.clone().mul_(2)
+A.clone().add_(B)
+d.clone().add_(A)
+Ac.clone().sin_()
+Ac.clone().div_(2)
+m.bmm(m.stack([S,S]),m.stack([d,d]))
+Ac.round()
+Ac.floor()
+Ac.nan_to_num()
+Ac.conj()
+Ac.real
+Ac.H
+A.is_coalesced()
+A.unsqueeze(1)
+S.permute(1,0)
+Ac.narrow_copy(0,1,2)
+m.sparse.spdiags(d,m.tensor([0,1,-1,2]),(4,4))
 """.strip().split("\n")

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.sparse.cases import EXPRESSIONS, PROGRAMS, names  # noqa: E402
+from tests.sparse.cases import EXPRESSIONS, OF_ANY_DTYPE, PROGRAMS, names, of_dtype  # noqa: E402
 
 import rushlight  # noqa: E402
 
@@ -61,6 +61,19 @@ def differences(texts: list[str], run: Any) -> list[str]:
 @pytest.mark.parametrize("part", range(4))
 def test_expressions_as_pytorch(part: int) -> None:
     wrong = differences(EXPRESSIONS[part::4], outcome)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "complex64"])
+def test_dtypes_as_pytorch(dtype: str) -> None:
+    def run(text: str, module: Any) -> str:
+        try:
+            made = eval(text, of_dtype(module, dtype))  # noqa: S307
+        except Exception as error:
+            return f"raises {type(error).__name__}"
+        return f"{made.layout} {made.to_dense()}" if hasattr(made, "layout") else repr(made)
+
+    wrong = differences(OF_ANY_DTYPE, run)
     assert not wrong, "\n".join(wrong)
 
 

@@ -15,9 +15,20 @@ from rushlight._engine.sparse import SparseKind, SparseTensor, bare, make_compre
 from rushlight._types.layout import numel
 
 __all__ = [
-    "add_rows", "blocks_of", "coalesce", "from_blocks", "flat_places", "gather", "is_sparse", "like", "masked", "pick", "spots", "split_places",
+    "add_rows", "blocks_of", "coalesce", "from_blocks", "flat_places", "gather", "is_sparse", "like", "masked", "needs_dtype", "pick", "spots", "split_places",
     "to_dense", "values_of", "with_values",
 ]  # fmt: skip
+
+
+SINGLE_AND_DOUBLE = frozenset(("float32", "float64", "complex64", "complex128"))
+
+
+def needs_dtype(kernel: str, x: Any, *, only: frozenset[str] | None = None, never: tuple[str, ...] = ()) -> None:
+    """Raise as PyTorch does where its kernel lacks a dtype."""
+    name = x.dtype.name
+    if name in never or only is not None and name not in only:
+        word = rushlight.empty(0, dtype=x.dtype).type().removeprefix("torch.").removesuffix("Tensor")
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{word}'")
 
 
 def is_sparse(x: Any) -> bool:

@@ -32,6 +32,7 @@ from rushlight.sparse.parts import (
     flat_places,
     gather,
     is_sparse,
+    needs_dtype,
     pick,
     to_dense,
     values_of,
@@ -212,6 +213,7 @@ def _add_sparse(a: Any, b: Any, alpha: Any) -> Any:
     if a.layout is not b.layout:
         raise RuntimeError(f"add: expected both operands to have one layout, got {WORDS[a.layout.name]} and {WORDS[b.layout.name]}")
     if a.layout is COO:
+        needs_dtype("cadd_sparse", rushlight.empty(0, dtype=rushlight.result_type(a._held, b._held)), never=("bool", "float16"))
         made = _sum_coo(bare(a), bare(b), alpha)
     else:
         block = block_shape(a)
@@ -279,6 +281,8 @@ def _add_(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
 
 @SparseTensor.implements("sub")
 def _(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+    if input.dtype is rushlight.bool and other.dtype is rushlight.bool:
+        return function(input._held, other._held)  # raises
     return add(None, input, other, alpha=-alpha, out=out)
 
 
@@ -393,6 +397,8 @@ def _meet(a: Any, b: Any) -> Any:
         return convert(_meet(convert(a, COO), b if b.layout is COO else convert(b, COO)), a.layout)
     if type(b) is CompressedTensor:
         raise RuntimeError("Expected result Tensor to be of format CSR")
+    if a.dtype is b.dtype:
+        needs_dtype("mul_out_sparse", a, never=("bool",))
     a, b = coalesce(a), coalesce(b)
     n = min(a._where.size(0), b._where.size(0))
     if a._where.size(0) != b._where.size(0):
@@ -436,7 +442,8 @@ def _divide(name: str, word: str) -> None:
                 return _finish(_multiply(input, other.reciprocal()), out)
             return _finish(_scale(input, other, rushlight.div, "DivBackward0"), out)
         factor = other.detach() if isinstance(other, Tensor) else other
-        return _finish(elementwise(name, input, lambda v: plain(v, factor, **options), "DivBackward1"), out)
+        whole = input.to(rushlight.int64) if input.dtype is rushlight.bool else input
+        return _finish(elementwise(name, whole, lambda v: plain(v, factor, **options), "DivBackward1"), out)
 
     def change(function: Any, input: Any, other: Any, *, rounding_mode: Any = None) -> Any:
         made = apply(None, input, other, rounding_mode=rounding_mode)
@@ -455,6 +462,8 @@ def _power(x: Any, exponent: Any) -> Any:
         raise NotImplementedError("Could not run 'aten::pow.Tensor_Tensor' with arguments from the 'SparseCPU' backend.")
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
+    if x.dtype is rushlight.bool:
+        raise RuntimeError("result type Long can't be cast to the desired output type Bool")
     return elementwise("pow", x, lambda v: v**exponent, "PowBackward0")
 
 

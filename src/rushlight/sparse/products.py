@@ -21,12 +21,14 @@ from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import numel
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import (
+    SINGLE_AND_DOUBLE,
     add_rows,
     block_shape,
     by_rows,
     coalesce,
     is_sparse,
     masked,
+    needs_dtype,
     spots,
     to_dense,
     values_of,
@@ -104,6 +106,13 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
     if not is_sparse(a) and not is_sparse(b):
         return rushlight.mm(a, b)
     _check_matrices("mm" if node == "MmBackward0" else "addmm", a, b)
+    if CompressedTensor in (type(a), type(b)):
+        both = "_sparse" if is_sparse(a) and is_sparse(b) else ""
+        needs_dtype(f"addm{'v' if node == 'MvBackward0' else 'm'}_out_sparse_csr_impl_mkl{both}", a, only=SINGLE_AND_DOUBLE)
+    elif is_sparse(a) and is_sparse(b):
+        needs_dtype("sparse_matmul", a, only=SINGLE_AND_DOUBLE)
+    else:
+        needs_dtype("addmm_sparse_dense", a, never=("bool",))
     if is_sparse(a) and is_sparse(b):
         made = _times_sparse(a, b)
         if CompressedTensor in (type(a), type(b)):
@@ -201,6 +210,7 @@ def _(function: Any, input: Any, mat2: Any, *, out: Any = None) -> Any:
 
 def _batched(x: Any, dense: Tensor) -> Tensor:
     """A batch of sparse matrices as one with blocks on its diagonal."""
+    needs_dtype("bmm_sparse_dense", x, never=("bool", "float16", "bfloat16"))
     x = coalesce(x)
     batches, high, inner = x.shape
     where = bare(x)._where
@@ -290,6 +300,7 @@ def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
     if reduce not in ("sum", "mean", "amax", "amin"):
         raise ValueError(f"torch.sparse.mm: reduce argument must be either sum, mean, amax or amin, got {reduce}")
     _check_matrices("torch.sparse.mm", a, b)
+    needs_dtype("spmm_reduce_kernel", a, only=frozenset(("float16", "bfloat16", "float32", "float64")))
     _, rows, columns = spots(a)
     count = a.shape[0]
     messages = values_of(a).unsqueeze(1) * b[columns]
@@ -352,6 +363,8 @@ def _check_sampled(input: Any, mat1: Any, mat2: Any) -> None:
         raise NotImplementedError(f"Could not run 'aten::sparse_sampled_addmm' with arguments from the '{backend}' backend.")
     if input.layout.name != "sparse_csr":
         raise RuntimeError("Expected self to have sparse csr layout")
+    if input.dtype.name not in SINGLE_AND_DOUBLE:
+        raise RuntimeError(f"sparse_sampled_addmm: Expected self to be a floating-point or complex tensor, but got {input.dtype}")
     if is_sparse(mat1) or is_sparse(mat2):
         raise RuntimeError("Expected mat1 and mat2 to have strided layout")
     if mat1.dtype is not mat2.dtype or input.dtype is not mat1.dtype:
@@ -378,6 +391,7 @@ def sspaddmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
                 f"sspaddmm: expected '{word}' to have {'sparse' if sparse else 'strided'} layout, got '{word}' with layout {WORDS[x.layout.name]}"
             )
     _check_matrices("sspaddmm", mat1, mat2)
+    needs_dtype("sspmm", mat1, never=("bool", "float16", "bfloat16"))
     rows, block = _rows_of_product(mat1, mat2)
     width = mat2.shape[1]
     where = rushlight.stack([rows.repeat_interleave(width), rushlight.arange(width).repeat(rows.numel())])
@@ -411,6 +425,7 @@ def hspmm(mat1: Any, mat2: Any, *, out: Any = None) -> Any:
     if type(mat1) is not SparseTensor or is_sparse(mat2):
         raise RuntimeError("hspmm: expected 'mat1' in coordinates and 'mat2' strided")
     _check_matrices("hspmm", mat1, mat2)
+    needs_dtype("addmm_sparse_dense", mat1, never=("bool",))
     rows, block = _rows_of_product(mat1, mat2)
     return _into(make_coo(rows.unsqueeze(0), block, (mat1.shape[0], mat2.shape[1]), False), out)
 

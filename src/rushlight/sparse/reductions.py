@@ -10,7 +10,7 @@ from rushlight._engine.sparse import COO, WORDS, SparseKind, SparseTensor, bare,
 from rushlight._surface.registry import function_of
 from rushlight._types.layout import wrap_dim
 from rushlight.sparse.layouts import convert
-from rushlight.sparse.parts import add_rows, coalesce, flat_places, is_sparse, values_of, with_values
+from rushlight.sparse.parts import add_rows, coalesce, flat_places, is_sparse, needs_dtype, values_of, with_values
 
 __all__ = ["log_softmax", "softmax", "spdiags", "spsolve", "sum"]
 
@@ -26,6 +26,8 @@ def sum(input: Any, dim: Any = None, dtype: Any = None) -> Any:
     """
     if type(input) is not SparseTensor:
         raise RuntimeError(f"coalesce expected sparse coordinate tensor layout but got {WORDS[input.layout.name]}")
+    if dim is not None and len(_dims(dim, input.dim())) < input.dim():
+        dtype = dtype or input.dtype  # integers stay what they are, unlike in `Tensor.sum`
     return _sum_coo(input, dim, False, dtype)
 
 
@@ -85,6 +87,7 @@ def _(function: Any, input: Any, dim: Any = None, keepdim: bool = False, *, dtyp
         raise RuntimeError(
             f"Currently the only compressed sparse format supported for sum.dim_IntList is CSR, but got layout {WORDS[input.layout.name]}"
         )
+    needs_dtype("_sparse_csr_sum_cpu", input, never=("bool",))
     return convert(_sum_coo(convert(input, COO), dim, True, dtype), input.layout)
 
 
@@ -117,8 +120,7 @@ def _softmax(name: str, input: Any, dim: int, dtype: Any) -> Any:
     if type(input) is not SparseTensor:
         raise NotImplementedError(f"Could not run 'aten::_sparse_{name}' with arguments from a backend other than 'SparseCPU'.")
     dtype = dtype or input.dtype
-    if not dtype.is_floating_point:
-        raise NotImplementedError(f'"{name}" not implemented for {dtype}')
+    needs_dtype(name, rushlight.empty(0, dtype=dtype), only=frozenset(("float32", "float64")))
     x = coalesce(input)
     n, dim = x._where.size(0), wrap_dim(dim, x.dim())
     values = values_of(x).to(dtype)
