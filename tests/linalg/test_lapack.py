@@ -62,7 +62,7 @@ def test_factors_multiply_back(dtype: str, shape: tuple[int, ...]) -> None:
     close(a @ vectors, vectors * values[..., None, :])
     u, s, vh, _ = by_kernels("svd", a, full=False, vectors=True)
     close(u * s[..., None, :] @ vh, a)
-    q, r = by_kernels("qr", a, full=False)
+    q, r = by_kernels("qr", a, form="reduced")
     close(q @ r, a)
     close(adjoint(q) @ q, np.broadcast_to(np.eye(shape[-1]), shape))
 
@@ -73,7 +73,7 @@ def test_rectangles() -> None:
         u, s, vh, _ = by_kernels("svd", a, full=True, vectors=True)
         assert u.shape == (2, m, m) and vh.shape == (2, n, n)
         np.testing.assert_allclose(u[..., : s.shape[-1]] * s[..., None, :] @ vh[..., : s.shape[-1], :], a, atol=1e-12)
-        q, r = by_kernels("qr", a, full=True)
+        q, r = by_kernels("qr", a, form="full")
         np.testing.assert_allclose(q @ r, a, atol=1e-12)
         np.testing.assert_allclose(np.swapaxes(q, -1, -2) @ q, np.broadcast_to(np.eye(m), (2, m, m)), atol=1e-12)
 

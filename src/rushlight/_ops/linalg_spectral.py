@@ -25,9 +25,9 @@ def _qr(a: Any, mode: str) -> tuple[Any, Any]:
     matrices("linalg.qr", a)
     floats_only("linalg.qr", a, "geqrf_cpu")
     if mode == "r":
-        packed, _ = prim.geqrf(a)
+        packed, _ = prim.qr(a, form="packed")
         return build.full((0,), 0, a.dtype), triu(rows(packed, 0, min(a.shape[-2:])))
-    return prim.qr(a, full=mode == "complete")  # type: ignore[no-any-return]
+    return prim.qr(a, form="full" if mode == "complete" else "reduced")  # type: ignore[no-any-return]
 
 
 @operator(
@@ -50,7 +50,7 @@ def geqrf(a: Any) -> Any:
     if len(a.shape) < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     floats_only("torch.geqrf", a, "geqrf_cpu", integers=False)
-    return prim.geqrf(a)
+    return prim.qr(a, form="packed")
 
 
 # ***** products of reflections *****

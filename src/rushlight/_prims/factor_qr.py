@@ -23,41 +23,15 @@ from rushlight._prims.matrices import (
     tril,
     triu,
 )  # fmt: skip
-from rushlight._prims.record import Aval, Primitive, not_differentiable, prim
+from rushlight._prims.record import Aval, Primitive, prim
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.layout import numel
 
 __all__ = ["reflect"]
 
+FORMS = ("reduced", "full", "packed")
+
 # ***** reflections *****
-
-
-def _geqrf_spec(a: Any) -> list[Aval]:
-    require("geqrf", a, "fc")
-    return [(a.shape, a.dtype), ((*lead_dims("geqrf", a), min(a.shape[-2:])), a.dtype)]
-
-
-def _geqrf(a: Any) -> tuple[Any, Any]:
-    if not a.size:
-        return a.copy(), np.zeros((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
-    turned, tau = np.linalg.qr(a, "raw")
-    return np.ascontiguousarray(np.swapaxes(turned, -1, -2)), tau
-
-
-def _geqrf_samples() -> Samples:
-    for dtype in ("float64", "float32", "complex128", "complex64"):
-        yield [floats((3, 3), dtype=dtype)], {}
-    yield [floats((2, 4, 3), 1)], {}
-    yield [floats((2, 5), 2, dtype="complex128")], {}
-    yield [floats((0, 3))], {}
-
-
-_PACKED = "its result is the form in which LAPACK keeps Q; see linalg.qr"
-Primitive(
-    "geqrf", "(a, tau): R on and above the diagonal, below it the vectors of the reflections I - tau v v^H whose product is Q.", family="heavy",
-    spec=_geqrf_spec, reference=_geqrf, lower=("extern", "lapack"), multiple=True, samples=_geqrf_samples,
-    vjp=not_differentiable(_PACKED), jvp=not_differentiable(_PACKED), batch=batch_same("geqrf"), decompose=of_nothing("geqrf"),
-)  # fmt: skip
 
 
 def reflect(a: Any, tau: Any, x: Any, adjoint: bool = False) -> Any:
@@ -83,30 +57,44 @@ def reflect(a: Any, tau: Any, x: Any, adjoint: bool = False) -> Any:
 # ***** QR *****
 
 
-def _qr_spec(a: Any, full: bool) -> list[Aval]:
+def _qr_spec(a: Any, form: str) -> list[Aval]:
     require("qr", a, "fc")
     lead, (m, n) = lead_dims("qr", a), a.shape[-2:]
-    k = m if full else min(m, n)
+    if form not in FORMS:
+        raise ValueError(f"prim.qr: form is one of {', '.join(FORMS)}, got {form!r}")
+    if form == "packed":
+        return [(a.shape, a.dtype), ((*lead, min(m, n)), a.dtype)]
+    k = m if form == "full" else min(m, n)
     return [((*lead, m, k), a.dtype), ((*lead, k, n), a.dtype)]
 
 
-def _qr_decompose(a: Any, full: bool) -> tuple[Any, Any]:
-    (_, k), (_, _) = (shape[-2:] for shape, _ in _qr_spec(a, full))
-    packed, tau = prim.geqrf(a)
+def _qr_decompose(a: Any, form: str) -> tuple[Any, Any]:
+    """Q and R from the packed form; what kernels compute is that, unless there is nothing to compute."""
+    if form == "packed":
+        return of_nothing("qr")(a, form=form)  # type: ignore[no-any-return]
+    k = _qr_spec(a, form)[0][0][-1]
+    packed, tau = prim.qr(a, form="packed")
     return reflect(packed, tau, eye(a, a.shape[-2], k)), triu(rows(packed, 0, k))
 
 
-def _qr(a: Any, full: bool) -> tuple[Any, Any]:
-    if a.size:
-        return tuple(np.linalg.qr(a, "complete" if full else "reduced"))
+def _qr(a: Any, form: str) -> tuple[Any, Any]:
     m, n = a.shape[-2:]
-    k = m if full else min(m, n)
+    if form == "packed":
+        if not a.size:
+            return a.copy(), np.zeros((*a.shape[:-2], min(m, n)), a.dtype)
+        turned, tau = np.linalg.qr(a, "raw")
+        return np.ascontiguousarray(np.swapaxes(turned, -1, -2)), tau
+    if a.size:
+        return tuple(np.linalg.qr(a, "complete" if form == "full" else "reduced"))  # type: ignore[return-value]
+    k = m if form == "full" else min(m, n)
     return np.broadcast_to(np.eye(m, k, dtype=a.dtype), (*a.shape[:-2], m, k)).copy(), np.zeros((*a.shape[:-2], k, n), a.dtype)
 
 
-def _refuse_full(full: bool, a: Any) -> None:
+def _refuse(form: str, a: Any) -> None:
     m, n = a.shape[-2:]
-    if full and m > n > 0:
+    if form == "packed":
+        raise NotDifferentiableError("the derivative of the form in which LAPACK keeps Q is not implemented; see linalg.qr")
+    if form == "full" and m > n > 0:
         raise NotDifferentiableError(
             "The QR decomposition is not differentiable when mode='complete' and nrows > ncols (the columns of Q beyond those of A are a choice)"
         )
@@ -122,8 +110,8 @@ def _tall_vjp(to_q: Any, to_r: Any, Q: Any, R: Any) -> Any:
     return solve(R, found, upper=True, adjoint=True, left=False)
 
 
-def _qr_vjp(ct: Any, out: Any, a: Any, full: bool) -> tuple[Any]:
-    _refuse_full(full, a)
+def _qr_vjp(ct: Any, out: Any, a: Any, form: str) -> tuple[Any]:
+    _refuse(form, a)
     (to_q, to_r), (Q, R), (m, n) = ct, out, a.shape[-2:]
     if (to_q is None and to_r is None) or not numel(a.shape):
         return (None,)
@@ -137,8 +125,8 @@ def _qr_vjp(ct: Any, out: Any, a: Any, full: bool) -> tuple[Any]:
     return (prim.cat(first, times(Q, rest), dim=len(a.shape) - 1),)
 
 
-def _qr_jvp(tangents: Any, out: Any, a: Any, full: bool) -> Any:
-    _refuse_full(full, a)
+def _qr_jvp(tangents: Any, out: Any, a: Any, form: str) -> Any:
+    _refuse(form, a)
     (Q, R), (m, n), t = out, a.shape[-2:], tangents[0]
     if not numel(a.shape):
         return None, None
@@ -159,14 +147,15 @@ def _qr_jvp(tangents: Any, out: Any, a: Any, full: bool) -> Any:
 
 def _qr_samples() -> Samples:
     for dtype in ("float64", "float32", "complex128", "complex64"):
-        yield [floats((3, 3), dtype=dtype)], {"full": False}
-    yield [floats((2, 4, 3), 1)], {"full": False}
-    yield [floats((2, 4), 2, dtype="complex128")], {"full": True}
-    yield [floats((3, 5), 3)], {"full": False}
-    yield [floats((3, 0))], {"full": True}
+        yield [floats((3, 3), dtype=dtype)], {"form": "reduced"}
+    yield [floats((2, 4, 3), 1)], {"form": "reduced"}
+    yield [floats((2, 4), 2, dtype="complex128")], {"form": "full"}
+    yield [floats((3, 5), 3)], {"form": "reduced"}
+    yield [floats((3, 0))], {"form": "full"}
 
 
 Primitive(
-    "qr", "(Q, R) with A = Q R, R upper triangular; `full` makes Q square.", family="heavy", spec=_qr_spec, reference=_qr,
-    lower=("extern", "lapack"), multiple=True, samples=_qr_samples, vjp=_qr_vjp, jvp=_qr_jvp, batch=batch_same("qr"), decompose=_qr_decompose,
+    "qr", "(Q, R) with A = Q R, R upper triangular; form full makes Q square, packed gives (a, tau): R, and below it the reflections that make Q.",
+    family="heavy", spec=_qr_spec, reference=_qr, lower=("extern", "lapack"), multiple=True, samples=_qr_samples, vjp=_qr_vjp, jvp=_qr_jvp,
+    batch=batch_same("qr"), decompose=_qr_decompose,
 )  # fmt: skip

@@ -369,7 +369,13 @@ def _cofactor_jvp(tangents: Any, out: Any, a: Any) -> Any:
     return _assembled(U, embed(straight) - pairs * mT(t), Vh, sign)
 
 
-def _cofactor(a: Any) -> Any:
+def _decompose(a: Any, drop: int) -> Any:
+    return _cofactor_decompose(a) if drop else _determinant(a)
+
+
+def _minors(a: Any, drop: int) -> Any:
+    if not drop:
+        return np.asarray(np.linalg.det(a), a.dtype)
     n, found = a.shape[-1], np.zeros_like(a)
     for place, x in each(a):
         for i in range(n):
@@ -379,39 +385,38 @@ def _cofactor(a: Any) -> Any:
     return found
 
 
-def _cofactor_spec(a: Any) -> Aval:
-    require("cofactor", a, "fc")
-    lead_dims("cofactor", a, square=True)
-    return a.shape, a.dtype
+def _minors_spec(a: Any, drop: int) -> Aval:
+    require("minors", a, "fc")
+    lead = tuple(lead_dims("minors", a, square=True))
+    if drop not in (0, 1):
+        raise ValueError(f"prim.minors leaves out no row or one, not {drop}")
+    return a.shape if drop else lead, a.dtype
 
 
-def _cofactor_samples() -> Samples:
-    for dtype in ("float64", "float32", "complex128", "complex64"):
-        yield [floats((3, 3), dtype=dtype)], {}
-    yield [floats((2, 2, 2))], {}
-    yield [floats((1, 1))], {}
-    yield [np.array([[1.0, 2.0], [2.0, 4.0]], "float32")], {}
-    yield [floats((0, 0))], {}
+def _minors_vjp(ct: Any, out: Any, a: Any, drop: int) -> tuple[Any]:
+    if drop:
+        return (build.conj(_cofactor_jvp([build.conj(ct)], out, a)),)
+    return (prim.broadcast(ct, shape=a.shape, dims=tuple(range(len(ct.shape)))) * build.conj(prim.minors(a, drop=1)),)
+
+
+def _minors_jvp(tangents: Any, out: Any, a: Any, drop: int) -> Any:
+    if drop:
+        return _cofactor_jvp(tangents, out, a)
+    return prim.sum(prim.minors(a, drop=1) * tangents[0], dims=(len(a.shape) - 2, len(a.shape) - 1))
+
+
+def _minors_samples() -> Samples:
+    for drop in (0, 1):
+        for dtype in ("float64", "float32", "complex128", "complex64"):
+            yield [floats((3, 3), dtype=dtype)], {"drop": drop}
+        yield [floats((2, 2, 2))], {"drop": drop}
+        yield [floats((1, 1))], {"drop": drop}
+        yield [np.array([[1.0, 2.0], [2.0, 4.0]], "float32")], {"drop": drop}
+        yield [floats((0, 0))], {"drop": drop}
 
 
 Primitive(
-    "cofactor", "The matrix of cofactors: the derivative of the determinant by each element.", family="heavy", spec=_cofactor_spec,
-    reference=_cofactor, lower=("extern", "cofactor"), samples=_cofactor_samples, jvp=_cofactor_jvp, batch=batch_same("cofactor"),
-    vjp=lambda ct, out, a: (build.conj(_cofactor_jvp([build.conj(ct)], out, a)),), decompose=_cofactor_decompose,
-)  # fmt: skip
-
-
-def _det_spec(a: Any) -> Aval:
-    require("det", a, "fc")
-    return tuple(lead_dims("det", a, square=True)), a.dtype
-
-
-def _det_vjp(ct: Any, out: Any, a: Any) -> tuple[Any]:
-    return (prim.broadcast(ct, shape=a.shape, dims=tuple(range(len(ct.shape)))) * build.conj(prim.cofactor(a)),)
-
-
-Primitive(
-    "det", "The determinant.", family="heavy", spec=_det_spec, reference=lambda a: np.asarray(np.linalg.det(a), a.dtype), lower=("extern", "det"),
-    samples=_cofactor_samples, vjp=_det_vjp, batch=batch_same("det"), decompose=_determinant,
-    jvp=lambda tangents, out, a: prim.sum(prim.cofactor(a) * tangents[0], dims=(len(a.shape) - 2, len(a.shape) - 1)),
+    "minors", "The determinant (`drop` 0), or the matrix of cofactors (`drop` 1), which is its derivative.", family="heavy", spec=_minors_spec,
+    reference=_minors, lower=("extern", "minors"), samples=_minors_samples, vjp=_minors_vjp, jvp=_minors_jvp, batch=batch_same("minors"),
+    decompose=_decompose,
 )  # fmt: skip

@@ -158,7 +158,7 @@ def _triangular_solve(c: _Layout) -> str:
     return "trsm"
 
 
-def _geqrf(c: _Layout) -> str:
+def _packed_qr(c: _Layout) -> str:
     m, n = c.step.inputs[0].shape[-2:]
     a, tau = c.pull(0), c.area(c.size * min(m, n))
     c.ints(m, n)
@@ -274,7 +274,7 @@ def _ldl_solve(c: _Layout) -> str:
 
 
 LAPACK: dict[str, Callable[[_Layout], str]] = {
-    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "geqrf": _geqrf, "eigh": _eigh, "eig": _eig, "svd": _svd,
+    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "qr": _packed_qr, "eigh": _eigh, "eig": _eig, "svd": _svd,
     "ldl": _ldl, "ldl_solve": _ldl_solve,
 }  # fmt: skip
 
