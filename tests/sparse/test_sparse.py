@@ -207,6 +207,13 @@ def test_products_of_matrices() -> None:
          (2 * x + 3 * x.sum(1, keepdim=True)) * (x != 0))  # fmt: skip
 
 
+def test_low_rank_factors() -> None:
+    x = matrix(16)
+    torch.manual_seed(0)
+    for centred, (u, s, v) in ((x, torch.svd_lowrank(x.to_sparse(), 4)), (x - x.mean(0), torch.pca_lowrank(x.to_sparse(), 4))):
+        assert torch.allclose((u * s) @ v.t(), centred, atol=1e-8)
+
+
 def test_products_joined_by_rows() -> None:
     x, y = matrix(8), matrix(9, (6, 3))
     x[2] = 0

@@ -295,7 +295,7 @@ def resize_as_sparse_(self: Any, the_template: Any) -> Tensor:
 
 # ***** handlers: facts *****
 
-SparseKind.passes = frozenset(("T", "mT", "H", "mH"))
+SparseKind.passes = frozenset(("svd_lowrank",))
 
 
 @SparseKind.implements("__repr__")

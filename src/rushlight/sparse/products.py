@@ -35,6 +35,7 @@ from rushlight.sparse.parts import (
     with_parts,
     with_values,
 )
+from rushlight.sparse.reductions import sum as sum_of_entries
 
 CSR = SPARSE_LAYOUTS["sparse_csr"]
 __all__ = ["addmm", "hspmm", "mm", "sampled_addmm", "smm", "spmm", "sspaddmm"]
@@ -435,3 +436,11 @@ def spmm(input: Any, mat2: Any) -> Any:
     return rushlight.mm(input, mat2)
 
 
+@SparseTensor.implements("pca_lowrank")
+def _(function: Any, A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    rank = min(6, *A.shape) if q is None else q
+    if not center:
+        return rushlight.svd_lowrank(A, rank, niter)
+    # A sparse matrix stays sparse: the means of its columns are taken off its products.
+    means = to_dense(sum_of_entries(A, -2)) / A.shape[0]
+    return rushlight.svd_lowrank(A, rank, niter, M=means.unsqueeze(0))
