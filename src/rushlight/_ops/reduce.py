@@ -17,6 +17,7 @@ from rushlight._ops.bodies import (
     flat,
     isnan,
     narrow,
+    pad_dim,
     reduce_dims,
     refuse,
     spread,
@@ -26,7 +27,7 @@ from rushlight._ops.bodies import (
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, INT64, DType
+from rushlight._types.dtype import BOOL, COMPLEX128, INT64, DType
 from rushlight._types.layout import numel
 
 __all__: list[str] = []
@@ -533,27 +534,75 @@ def logcumsumexp(x: Any, dim: int) -> Any:
     """out[i] = log(exp(x[0]) + ... + exp(x[i])) along dim."""
     refuse(x, "logcumsumexp", "bui")
     dim, dtype = wrap(dim, x), x.dtype
-    if not x.shape:
+    if not x.shape or numel(x.shape) == 0:
         return x
-    x = wide(x)
-    reach = 1
-    while reach < x.shape[dim]:  # log2(size) steps, each joining spans twice as long: no sum ever leaves the range
-        size = x.shape[dim]
-        earlier, here = take_slice(x, dim, 0, size - reach), take_slice(x, dim, reach, size)
-        x = prim.cat(take_slice(x, dim, 0, reach), _log_add(here, earlier), dim=dim)
-        reach *= 2
-    return narrow(x, dtype)
+    x = build.convert(x, accumulator(x.dtype) if not dtype.is_complex else COMPLEX128)
+    found = _complex_log_sums(x, dim) if dtype.is_complex else _log_sums(x, dim)
+    return narrow(found, dtype)
 
 
-def _log_add(a: Any, b: Any) -> Any:
-    if a.dtype.is_complex:
-        swap = prim.real(a) < prim.real(b)
-        great, small = build.select(swap, b, a), build.select(swap, a, b)
-        return great + prim.log1p(prim.exp(small - great))
-    great, small = prim.maximum(a, b), prim.minimum(a, b)
-    equal = prim.eq(great, small)
-    step = prim.log1p(prim.exp(build.select(equal, 0.0, small - great)))
-    return build.select(build.eq(great, -INF), great, great + step)
+@logcumsumexp.gradient
+def _(ct: Any, out: Any, x: Any, dim: int) -> Any:
+    """Sums of ct[i] * exp(x[j] - out[i]) over i >= j: sums of exponentials again, from the other end, of either sign apart."""
+    if not x.shape or numel(x.shape) == 0:
+        return ct
+    dim, wide_dtype = wrap(dim, x), accumulator(x.dtype)
+    g, x, out = (build.convert(v, wide_dtype) for v in (ct, x, out))
+    if x.dtype.is_complex:
+        top = build.complex_(build.keep_dims(prim.amax(prim.real(out), dims=(dim,)), out.shape, (dim,)))
+        shares = prim.cumsum(g * build.conj(prim.exp(top - out)), dim=dim, reverse=True)
+        return narrow(shares * build.conj(prim.exp(x - top)), ct.dtype)
+
+    def later(size: Any) -> Any:
+        sums = prim.flip(_log_sums(prim.flip(size - out, dims=(dim,)), dim), dims=(dim,))
+        return prim.exp(sums + x)
+
+    sides = [build.select(v > 0.0, prim.log(build.select(v > 0.0, v, 1.0)), -INF) for v in (g, -g)]
+    return narrow(later(sides[0]) - later(sides[1]), ct.dtype)
+
+
+def _held(x: Any) -> Any:
+    """The same number without a gradient, for what only keeps exponentials within range."""
+    return prim.bitcast(prim.bitcast(x, dtype=INT64), dtype=x.dtype)
+
+
+REACH = 600.0  # exponentials of float64 hold this and as much again
+
+
+def _log_sums(x: Any, dim: int) -> Any:
+    """log of running sums of exp(x), x in float64.
+
+    Sums relative to the greatest of all serve wherever the running maximum is near it; those far below are taken relative to the
+    greatest of them, three times, and what is lower still is its maximum.
+    """
+    running = _held(prim.cummax(x, dim=dim)[0])
+    found, top = running, build.full_like(x, INF)
+    for _ in range(3):
+        left = running < top - REACH
+        top = build.keep_dims(prim.amax(build.select(left, running, -INF), dims=(dim,)), x.shape, (dim,))
+        safe = build.select(prim.abs(top) < INF, top, 0.0)
+        sums = prim.cumsum(prim.exp(build.select(x > safe, safe, x) - safe), dim=dim, reverse=False)
+        good = left & (running >= top - REACH) & (prim.abs(running) < INF)
+        found = build.select(good, prim.log(build.select(good, sums, 1.0)) + safe, found)
+    return found
+
+
+def _complex_log_sums(x: Any, dim: int) -> Any:
+    """The same for complex numbers; the angle goes on from the greater of a sum and its next summand, turn by turn, as PyTorch's does."""
+    top = _held(build.keep_dims(prim.amax(prim.real(x), dims=(dim,)), x.shape, (dim,)))
+    top = build.complex_(build.select(prim.abs(top) < INF, top, 0.0))
+    sums = prim.log(prim.cumsum(prim.exp(x - top), dim=dim, reverse=False)) + top
+    size, turn = x.shape[dim], 2.0 * math.pi
+    angle, given = prim.imag(sums), prim.imag(x)
+    before = pad_dim(take_slice(sums, dim, 0, size - 1), dim, 1, 0)
+    place = prim.iota(shape=x.shape, dim=dim, dtype=INT64)
+    fresh = build.eq(place, 0) | (prim.real(x) > prim.real(before))
+    step = build.select(build.eq(place, 0), 0.0, angle - prim.imag(before))
+    gone = prim.cumsum(step - turn * prim.round(step / turn), dim=dim, reverse=False)
+    begin = angle + turn * prim.round((given - angle) / turn) - gone
+    last = prim.cummax(build.select(fresh, place, 0), dim=dim)[0]
+    turned = gone + prim.gather(begin, last, dim=dim)
+    return prim.complex(prim.real(sums), turned)
 
 
 @operator(
