@@ -334,3 +334,10 @@ give(
 )
 give("hash_tensor", Call(X), Call(Draw(3, 4, dtype=INT64), (1,), keepdim=True), Call(Draw(4, dtype=BOOL), 0), Call(Draw()))
 give("conv_tbc", Call(Draw(5, 2, 3), Draw(2, 3, 4), Draw(4), 1))
+
+# ***** Fourier transforms *****
+
+_WAVES = Draw(2, 3, 4, dtype=COMPLEX128)
+give("fft_c2c", Call(_WAVES, (2,), False), Call(_WAVES, (0, 2), True, 0.25), Call(Draw(5, dtype=COMPLEX128), (0,), False, 0.5))
+give("fft_r2c", Call(Draw(2, 3, 5), (2,)), Call(Draw(2, 3, 4), (0, 1), 0.5))
+give("fft_c2r", Call(_WAVES, (2,), 7), Call(_WAVES, (0, 1), 5, 0.5))

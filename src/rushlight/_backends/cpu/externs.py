@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
@@ -91,4 +92,5 @@ def _allocate(step: ExternStep) -> Call:
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
     "dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, **dict.fromkeys(LAPACK, lapack_call),
+    **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`torch.fft`: Fourier transforms by NumPy's pocketfft, gradients as transforms again."""
+"""`torch.fft`: arguments, sizes, dims and norms around the three transforms of the operator table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._base.lazy import numpy as np
-from rushlight._engine.hosted import hosted
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
@@ -22,66 +20,22 @@ FFT = ("fft",)
 NORMS = ("forward", "backward", "ortho")
 
 
-# ***** the three transforms that all others are made of, over dims *****
-
-
-def _complex_dtype(array: Any) -> Any:
-    return {"f": "complex64", "d": "complex128", "F": "complex64", "D": "complex128"}[array.dtype.char]
+# ***** the three transforms that all others are made of, over dims: rows of the operator table *****
 
 
 def _forward(x: Any, dims: tuple[int, ...], scale: float, inverse: bool) -> Any:
     """scale * sum x exp(-+ 2 pi i ...) of complex x."""
-
-    def compute(a: Any) -> Any:
-        found = np.fft.ifftn(a, axes=dims, norm="forward") if inverse else np.fft.fftn(a, axes=dims)
-        return (found * scale).astype(_complex_dtype(a))
-
-    def gradient(grads: Any, inputs: Any, outputs: Any) -> Any:
-        return [_forward(grads[0], dims, scale, not inverse)]
-
-    return hosted("FftC2CBackward0", compute, [x], gradient)[0]
+    return function_of("fft_c2c")(x, dims, inverse, scale)
 
 
 def _real_to_half(x: Any, dims: tuple[int, ...], scale: float) -> Any:
     """The half of the forward transform of real x that holds everything."""
-
-    def compute(a: Any) -> Any:
-        return (np.fft.rfftn(a, axes=dims) * scale).astype(_complex_dtype(a))
-
-    def gradient(grads: Any, inputs: Any, outputs: Any) -> Any:
-        size = inputs[0]._spec.shape[dims[-1]]
-        whole = _padded(grads[0], dims[-1], size)
-        return [T["real"](_forward(whole, dims, scale, True))]
-
-    return hosted("FftR2CBackward0", compute, [x], gradient)[0]
+    return function_of("fft_r2c")(x, dims, scale)
 
 
 def _half_to_real(x: Any, dims: tuple[int, ...], size: int, scale: float) -> Any:
     """The inverse transform of such a half, real."""
-
-    def compute(a: Any) -> Any:
-        if len(dims) > 1:
-            a = np.fft.ifftn(a, axes=dims[:-1], norm="forward")
-        found = np.fft.irfft(a, size, axis=dims[-1], norm="forward")
-        return (found * scale).astype("float32" if a.dtype.char == "F" else "float64")
-
-    def gradient(grads: Any, inputs: Any, outputs: Any) -> Any:
-        found = _real_to_half(grads[0], (dims[-1],), scale)
-        half = inputs[0]._spec.shape[dims[-1]]
-        found = _padded(found, dims[-1], half)
-        last = (size - 1) // 2  # places 1 .. last stand for two
-        weight = T["ones"](half, dtype=grads[0].dtype)
-        weight[1 : last + 1] = 2.0
-        shape = [1] * found._spec.ndim
-        shape[dims[-1]] = half
-        found = found * weight.reshape(shape)
-        return [_forward(found, dims[:-1], 1.0, False) if len(dims) > 1 else found]
-
-    def single(a: Any) -> Any:
-        found = compute(a)
-        return found.astype("float32") if x._spec.dtype.name == "complex64" else found
-
-    return hosted("FftC2RBackward0", single, [x], gradient)[0]
+    return function_of("fft_c2r")(x, dims, size, scale)
 
 
 def _padded(x: Any, dim: int, size: int) -> Any:

@@ -1,0 +1,130 @@
+"""Fourier transforms: sums without a factor, y[k] = sum over n of x[n] exp(-2 pi i k n / N), and with + where `inverse`.
+
+Rules follow from linearity.  The transform's matrix is symmetric, so its conjugate transpose is the transform in the other direction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import build
+from rushlight._prims.families import require
+from rushlight._prims.record import Aval, Primitive, prim
+from rushlight._prims.samples import Samples, floats
+from rushlight._types.dtype import FLOAT32
+
+__all__: list[str] = []
+
+Ints = tuple[int, ...]
+
+
+def _check_dims(name: str, x: Any, dims: Ints) -> None:
+    if len(set(dims)) != len(dims) or any(not 0 <= d < len(x.shape) for d in dims):
+        raise ValueError(f"prim.{name}: dims {dims} of {list(x.shape)}")
+    if any(x.shape[d] < 1 for d in dims):
+        raise ValueError(f"prim.{name} needs at least one element along dims {dims}, got {list(x.shape)}")
+
+
+def _samples(real: bool, **params: Any) -> Any:
+    def samples() -> Samples:
+        for dtype in ("float64", "float32") if real else ("complex128", "complex64"):
+            for shape in ((2, 3, 6), (1, 4, 5), (0, 2, 3)):
+                yield [floats(shape, 1, dtype=dtype)], params
+
+    return samples
+
+
+# ***** complex to complex *****
+
+
+def _fft_spec(x: Any, dims: Ints, inverse: bool) -> Aval:
+    require("fft", x, "c")
+    _check_dims("fft", x, dims)
+    return x.shape, x.dtype
+
+
+def _fft(x: Any, dims: Ints, inverse: bool) -> Any:
+    wide = x.astype("complex128")
+    return (np.fft.ifftn(wide, axes=dims, norm="forward") if inverse else np.fft.fftn(wide, axes=dims)).astype(x.dtype)
+
+
+def _fft_samples() -> Samples:
+    yield from _samples(False, dims=(2,), inverse=False)()
+    yield from _samples(False, dims=(1, 2), inverse=True)()
+
+
+Primitive(
+    "fft", "The Fourier transform of complex x over dims.", family="heavy", spec=_fft_spec, reference=_fft, lower=("extern", "fft"),
+    samples=_fft_samples, vjp=lambda ct, out, x, dims, inverse: (prim.fft(ct, dims=dims, inverse=not inverse),),
+    jvp=lambda tangents, out, x, **p: None if tangents[0] is None else prim.fft(tangents[0], **p),
+    batch=lambda batched, x, dims, inverse: prim.fft(x, dims=tuple(d + 1 for d in dims), inverse=inverse),
+)  # fmt: skip
+
+# ***** real to the half that holds everything, and back *****
+
+
+def _cut(x: Any, dim: int, size: int) -> Any:
+    """Cut, or filled up with zeros, to a size along dim."""
+    held = x.shape[dim]
+    if held == size:
+        return x
+    if held > size:
+        stops = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+        return prim.slice(x, starts=(0,) * len(stops), stops=stops, steps=(1,) * len(stops))
+    more = [size - held if d == dim else 0 for d in range(len(x.shape))]
+    return build.pad(x, [0] * len(more), more, [0] * len(more))
+
+
+def _rfft_spec(x: Any, dim: int) -> Aval:
+    require("rfft", x, "f")
+    _check_dims("rfft", x, (dim,))
+    shape = tuple(n // 2 + 1 if d == dim else n for d, n in enumerate(x.shape))
+    return shape, x.dtype.to_complex()
+
+
+Primitive(
+    "rfft", "The Fourier transform of real x over dim: frequencies 0 .. N/2, the others are their conjugates.", family="heavy", spec=_rfft_spec,
+    reference=lambda x, dim: np.fft.rfft(x.astype("float64"), axis=dim).astype("complex64" if x.dtype == "float32" else "complex128"),
+    lower=("extern", "fft"), samples=_samples(True, dim=2),
+    vjp=lambda ct, out, x, dim: (prim.real(prim.fft(_cut(ct, dim, x.shape[dim]), dims=(dim,), inverse=True)),),
+    jvp=lambda tangents, out, x, dim: None if tangents[0] is None else prim.rfft(tangents[0], dim=dim),
+    batch=lambda batched, x, dim: prim.rfft(x, dim=dim + 1),
+)  # fmt: skip
+
+
+def _irfft_spec(x: Any, dim: int, size: int) -> Aval:
+    require("irfft", x, "c")
+    if size < 1 or x.shape[dim] != size // 2 + 1:
+        raise ValueError(f"prim.irfft of {size} elements along dim {dim} takes {size // 2 + 1} frequencies, got {list(x.shape)}")
+    return tuple(size if d == dim else n for d, n in enumerate(x.shape)), x.dtype.to_real()
+
+
+def _irfft_vjp(ct: Any, out: Any, x: Any, dim: int, size: int) -> tuple[Any]:
+    """Frequencies 1 .. (N - 1) / 2 stand for two each."""
+    half = x.shape[dim]
+    place = prim.iota(shape=tuple(x.shape), dim=dim, dtype=FLOAT32)
+    twice = (place > 0.5) & (place < half - (0.5 if size % 2 else 1.5))
+    found = prim.rfft(ct, dim=dim)
+    return (build.select(twice, found + found, found),)
+
+
+def _irfft_samples() -> Samples:
+    for size, half in ((6, 4), (5, 3), (1, 1)):
+        for dtype in ("complex128", "complex64"):
+            x = floats((2, half, 3), 1, dtype=dtype)
+            x[:, 0] = x[:, 0].real  # what the transform does not read is not differentiated either
+            if size % 2 == 0:
+                x[:, -1] = x[:, -1].real
+            yield [x], {"dim": 1, "size": size}
+
+
+Primitive(
+    "irfft", "The real x with `size` elements along dim whose `rfft`, divided by `size`, is given; the imaginary part of frequency 0 (and N/2) is not "
+    "read.", family="heavy", spec=_irfft_spec,
+    reference=lambda x, dim, size: np.fft.irfft(x.astype("complex128"), size, axis=dim, norm="forward").astype(
+        "float32" if x.dtype == "complex64" else "float64"),
+    lower=("extern", "fft"), samples=_irfft_samples, vjp=_irfft_vjp,
+    jvp=lambda tangents, out, x, **p: None if tangents[0] is None else prim.irfft(tangents[0], **p),
+    batch=lambda batched, x, dim, size: prim.irfft(x, dim=dim + 1, size=size),
+)  # fmt: skip
