@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._engine.tensor import Tensor  # noqa: F401 -- PyTorch shows it here too
 from rushlight._surface.registry import SPACES
 
 
