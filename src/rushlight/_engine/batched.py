@@ -210,7 +210,7 @@ def _truth(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@BatchedTensor.implements("nonzero", "unique", "unique_consecutive", "bincount")
+@BatchedTensor.implements("nonzero", "unique", "unique_consecutive")
 def _dynamic(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(
         f"vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{call_name(function)}. Please file an "
@@ -224,7 +224,7 @@ def _over_matrices(level: int, function: Any, input: Any) -> Any:
     return batched(function(input.value), level)
 
 
-@BatchedTensor.implements("histc", "histogram", "argwhere", "combinations", "linspace", "logspace", "nonzero_static")
+@BatchedTensor.implements("histc", "histogram", "argwhere", "bincount", "combinations", "linspace", "logspace", "nonzero_static")
 def _loop(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     return each_item(level, function, args, kwargs)
 

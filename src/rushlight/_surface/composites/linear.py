@@ -9,6 +9,7 @@ from rushlight._ops.bodies import CPP_NAME
 from rushlight._surface.composites.measures import cross_product, into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
+from rushlight._types.formats import FORMATS
 from rushlight._types.layout import wrap_dim
 
 __all__: list[str] = []
@@ -159,7 +160,8 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
                            f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")  # fmt: skip
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
-        return into(out, T["empty"](input._spec.shape, dtype=input.dtype).copy_(input).copy_(eye.expand(input._spec.shape)))  # type: ignore[no-any-return]
+        like = input.clone(memory_format=FORMATS["contiguous_format"])  # type: ignore[attr-defined]
+        return into(out, like.copy_(eye.expand(input._spec.shape)))  # type: ignore[no-any-return]
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
     found = None
     while power:
