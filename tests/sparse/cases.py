@@ -24,6 +24,17 @@ def names(torch: Any) -> dict[str, Any]:
 
 
 EXPRESSIONS = """
+H.sum(-1,keepdim=True)
+H.sum(0,keepdim=True)
+Sc.sum((0,1),keepdim=True)
+Sc.sum(0,keepdim=True)
+Sc.sum(1,keepdim=True)
+T3.sum((0,2),keepdim=True)
+T3.sum(1,keepdim=True)
+torch.sparse_coo_tensor([[0,1]],torch.ones(2,2,3),(3,2,3)).sum(2,keepdim=True)
+torch.sparse_coo_tensor([[0,1]],torch.ones(2,2,3),(3,2,3)).sum((0,2),keepdim=True)
+torch.sparse_coo_tensor([[0,1]],torch.ones(2,2,3),(3,2,3)).sum(1,keepdim=True)
+torch.sparse_coo_tensor([[0,1]],torch.ones(2,2,3),(3,2,3)).sum((1,2),keepdim=True)
 S
 U
 H

@@ -42,33 +42,34 @@ def _dims(dim: Any, ndim: int) -> list[int]:
 
 
 def _sum_coo(x: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
-    x = coalesce(x)
+    dims = _dims(dim, x.dim())
+    made = _summed(coalesce(x), dims, dtype)
+    for d in dims if keepdim else ():
+        made = made.unsqueeze(d)
+    return made
+
+
+def _summed(x: Any, dims: list[int], dtype: Any) -> Any:
+    """The sum of a coalesced tensor; strided where no sparse dim is left."""
     n, ndim = x._where.size(0), x.dim()
-    dims = _dims(dim, ndim)
     if not x.dtype.is_floating_point and not x.dtype.is_complex and dtype is None:
         dtype = rushlight.int64
     values = values_of(x, "SparseSumBackward0")
     if dtype is not None:
         values = values.to(dtype)
     if len(dims) == ndim:
-        total = values.sum()
-        return total.reshape((1,) * ndim).to_sparse() if keepdim and ndim else total
+        return values.sum()
     dense = [d - n + 1 for d in dims if d >= n]
     if dense:
-        values = values.sum(dense, keepdim=keepdim)
+        values = values.sum(dense)
     kept = [d for d in range(n) if d not in dims]
-    shape = tuple(1 if d in dims else s for d, s in enumerate(x.shape) if keepdim or d not in dims)
     if not kept:
-        total = values.sum(0)
-        return total.reshape(shape).to_sparse(n) if keepdim else total
-    plain = bare(x)
-    places = plain._where if keepdim else plain._where[kept]
-    if keepdim and len(kept) < n:
-        places = rushlight.stack([places[d] if d in kept else rushlight.zeros_like(places[d]) for d in range(n)])
+        return values.sum(0)
+    shape = tuple(s for d, s in enumerate(x.shape) if d not in dims)
+    places = bare(x)._where[kept]
     if len(kept) == n:
         return with_values(make_coo(places, values, shape, True), values, "SparseSumBackward0")
-    sizes = shape[: places.size(0)]
-    unique, inverse = rushlight.unique(flat_places(places, sizes), return_inverse=True)
+    unique, inverse = rushlight.unique(flat_places(places, shape[: len(kept)]), return_inverse=True)
     first = rushlight.full((unique.numel(),), places.size(1)).index_reduce(0, inverse, rushlight.arange(places.size(1)), "amin", include_self=True)
     values = add_rows(inverse, values, unique.numel())
     return with_values(make_coo(places[:, first], values, shape, True), values, "SparseSumBackward0")
@@ -88,7 +89,8 @@ def _(function: Any, input: Any, dim: Any = None, keepdim: bool = False, *, dtyp
             f"Currently the only compressed sparse format supported for sum.dim_IntList is CSR, but got layout {WORDS[input.layout.name]}"
         )
     needs_dtype("_sparse_csr_sum_cpu", input, never=("bool",))
-    return convert(_sum_coo(convert(input, COO), dim, True, dtype), input.layout)
+    made = _sum_coo(convert(input, COO), dim, True, dtype)
+    return convert(made, input.layout) if is_sparse(made) else made.to_sparse(layout=input.layout)
 
 
 @SparseTensor.implements("norm", "_norm_method", "native_norm")
