@@ -393,8 +393,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     if method != "gelsy" and rows > columns and (method == "gels" or bool((rank == columns).all())):
         apart = A @ found - b  # type: ignore[operator]
         residuals = (T["abs"](apart) ** 2).sum(-2)
-    rank = T["empty"](0, dtype=INT64) if method == "gels" else rank
-    values = svdvals(A.detach()) if method in ("gelsd", "gelss") else T["empty"](0, dtype=dtype.to_real())  # type: ignore[attr-defined]
+    rank = T["empty"](0, dtype=INT64, device=A._spec.device) if method == "gels" else rank
+    if method in ("gelsd", "gelss"):
+        values = svdvals(A.detach())  # type: ignore[attr-defined]
+    else:
+        values = T["empty"](0, dtype=dtype.to_real(), device=A._spec.device)
     solution = found.squeeze(-1) if vectors else found
     return results("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"), (solution, residuals, rank, values), out, A, B)
 

@@ -23,7 +23,7 @@ def _h(x: Any) -> Any:
 def _basis(A: Any, q: int, niter: int, M: Any) -> Any:
     """Orthonormal columns that nearly span the range of A - M."""
     qr = SPACES["linalg"]["qr"]
-    real = T["randn"](A.shape[-1], q, dtype=A._spec.dtype.to_real())
+    real = T["randn"](A.shape[-1], q, dtype=A._spec.dtype.to_real(), device=A._spec.device)
     start = real.to(A.dtype)
 
     def times(x: Any, adjoint: bool = False) -> Any:
