@@ -4,13 +4,15 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 OUT    ?= rushlight-demo
+# test processes: each wants a core and about a gigabyte
+JOBS   ?= 2
 
 .PHONY: help demo test lint types pytest test-oracle bench wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about three minutes on 2 cores)"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
-	@echo "make test-oracle  the same, with real PyTorch installed to compare with"
+	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
 	@echo "make lint types   one of the checks alone"
 	@echo "make bench        measure our claims (against PyTorch where it is installed)"
 	@echo "make wheel        build the wheel into dist/"
@@ -48,11 +50,11 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-# Where the comparison is what we came for, a missing PyTorch is an error and no reason to skip.
+# Where the comparison is what we came for, a missing PyTorch is an error and no reason to skip.  The tests without the mark are `make test`'s.
 test-oracle: $(VENV)/.oracle lint types
-	RUSHLIGHT_TEST_ORACLE=1 $(BIN)/python -m pytest -q
+	RUSHLIGHT_TEST_ORACLE=1 $(BIN)/python -m pytest -q -m oracle -n $(JOBS) --dist worksteal
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
