@@ -148,6 +148,8 @@ def test_random_numbers() -> None:
         same, different = vmap(draw, randomness="same")(x), vmap(draw, randomness="different")(x)
         assert same.shape == different.shape == (4, 50)
         assert all(torch.equal(same[0], row) for row in same) and not torch.equal(different[0], different[1])
+    for drop in (nn.Dropout(0.0), nn.Dropout(0.5).eval(), nn.Dropout2d(0.5).eval(), nn.RReLU().eval()):
+        assert torch.equal(vmap(drop)(x + 1), x + 1)  # nothing is drawn
     torch.manual_seed(3)
     whole = torch.randn(4, 50)
     torch.manual_seed(3)
@@ -255,6 +257,17 @@ def test_forward_over_reverse_over_forward() -> None:
     close(slope(grad(slope(torch.sin)))(x), -torch.cos(x))
     close(grad(slope(grad(torch.sin)))(x), -torch.cos(x))
     close(vmap(slope(grad(torch.sin)))(torch.stack([x, x * 2])), -torch.sin(torch.stack([x, x * 2])))
+
+
+def test_tangents_of_dropouts() -> None:
+    x = torch.ones(40)
+    for drop in (nn.Dropout(0.5), nn.AlphaDropout(0.5)):
+        value, moved = jvp(drop, (x,), (x * 2,))
+        torch.manual_seed(0)
+        low = drop(x * 0)
+        torch.manual_seed(0)
+        slope = drop(x) - low
+        assert sorted(set(moved.tolist())) == pytest.approx(sorted(set((2 * slope).tolist())), abs=1e-6) and len(set(value.tolist())) == 2
 
 
 def test_perturbations_are_not_confused() -> None:

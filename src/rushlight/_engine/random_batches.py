@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.batched import BatchedTensor, batched, each_item, peeled, size_of
+from rushlight._engine.dual import DualTensor, dual
 from rushlight._engine.state import STATE, TRANSFORMS, VMAP
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, Level, Transformed, rewrap, tensors_in, top_level
+from rushlight._engine.transformed import LEVELS, Level, rewrap, tensors_in, top_level
 
 __all__ = ["ELEMENTWISE", "RANDOM"]
 
@@ -23,11 +24,11 @@ FORBIDDEN = (
 FILLS = frozenset(("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "bernoulli_", "random_"))
 # Draw for each element by itself: the whole batch is a call like any other.
 ELEMENTWISE = FILLS | frozenset(
-    ("rand_like", "randn_like", "randint_like", "bernoulli", "_functional_dropout", "dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "rrelu", "rrelu_", "native_dropout")
+    ("rand_like", "randn_like", "randint_like", "bernoulli", "dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "rrelu", "rrelu_", "native_dropout")
 )
 # Those that draw nothing unless told to train: the place of that argument, and what it is where it is not given.
 TRAINING = {
-    "_functional_dropout": (2, True), "dropout": (2, True), "dropout_": (2, True), "dropout1d": (2, True), "dropout2d": (2, True),
+    "dropout": (2, True), "dropout_": (2, True), "dropout1d": (2, True), "dropout2d": (2, True),
     "dropout3d": (2, True), "feature_dropout": (2, True), "alpha_dropout": (2, False), "feature_alpha_dropout": (2, False), "rrelu": (3, False),
     "rrelu_": (3, False), "native_dropout": (2, True),
 }  # fmt: skip
@@ -38,15 +39,22 @@ RANDOM = ELEMENTWISE | frozenset((
 ))  # fmt: skip
 
 
+def plain_name(function: Any) -> str:
+    """A function's name, whichever of its forms it is."""
+    name: str = function.__name__
+    return name.removeprefix("_").removeprefix("functional_")
+
+
 def _innermost() -> Level:
     return next(level for level in reversed(LEVELS.stack) if level.kind == "vmap")
 
 
 def draw(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """A random function while a batch is running."""
-    name = function.__name__
+    name = plain_name(function)
     if name in TRAINING and not _trains(name, args, kwargs):
-        return below(function, args, kwargs)
+        given = args[0] if args else kwargs["input"]
+        return given if "dropout" in name and name != "native_dropout" else function.__wrapped__(*args, **kwargs)
     level = _innermost()
     if level.randomness == "error":
         raise RuntimeError(FORBIDDEN)
@@ -61,6 +69,8 @@ def draw(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def _trains(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     place, default = TRAINING[name]
+    if "dropout" in name and name != "native_dropout" and (args[1] if len(args) > 1 else kwargs.get("p")) == 0:
+        return False  # nothing is dropped
     return bool(args[place] if len(args) > place else kwargs.get("training", kwargs.get("train", default)))
 
 
@@ -78,7 +88,7 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _different(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level: Level, held: bool) -> Any:
-    name, number = function.__name__, level.number
+    name, number = plain_name(function), level.number
     if name in SIZED and not held:
         sizes = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
         rest = dict(kwargs)
@@ -120,16 +130,39 @@ def _same(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level: Lev
     return each_item(number, repeated, args, kwargs)
 
 
-@BatchedTensor.implements(*RANDOM)
+FORMS = tuple(form + name for name in sorted(RANDOM) for form in ("", "functional_", "_functional_"))
+
+
+@BatchedTensor.implements(*FORMS)
 def _random(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     return draw(function, args, kwargs)
 
 
-@Transformed.implements("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
+@DualTensor.implements(*[form for form in FORMS if "dropout" in form and not form.endswith("_") and "native" not in form])
+def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Dropouts are affine: what they do to a tangent is seen by the same draws on it and on zeros."""
+    from rushlight._engine.random import default_generator
+
+    state = default_generator.get_state()
+
+    def again(x: Any) -> Any:
+        default_generator.set_state(state)
+        return function(x, *args, **kwargs)
+
+    rest = again(input.tangent * 0)
+    return dual(again(input.primal), again(input.tangent) - rest, level)
+
+
+@DualTensor.implements("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
 def _fill(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     function(x.primal, *args, **kwargs)
     x.tangent.zero_()
     return x
+
+
+@DualTensor.implements("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "poisson")
+def _by_value(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(x.primal, *args, **kwargs)
 
 
 TRANSFORMS["draw"] = draw
