@@ -82,6 +82,7 @@ def test_indexing_and_composites() -> None:
     close(vmap(lambda v: v[1:, ::2])(x), x[:, 1:, ::2])
     close(vmap(lambda v, k: v[k])(x, i), torch.stack([v[k] for v, k in zip(x, i)]))
     close(vmap(lambda k: x[0][k])(i), x[0][i])
+    assert vmap(lambda k: nn.functional.one_hot(k, 4))(i).tolist() == nn.functional.one_hot(i, 4).tolist()
     close(vmap(lambda v: torch.einsum("ij,kj->ik", v, v))(x), loop(lambda v: v @ v.T, x))
     close(vmap(lambda v: torch.linalg.det(v[:4, :4]))(x), loop(lambda v: torch.linalg.det(v[:4, :4]), x))
     close(vmap(lambda v: torch.fft.rfft(v).abs())(x), torch.fft.rfft(x).abs())

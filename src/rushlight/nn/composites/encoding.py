@@ -21,9 +21,10 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         return rushlight.empty((*tensor.shape, num_classes), dtype=rushlight.int64, device=tensor.device)
-    if int(tensor.min()) < 0:
+    readable = num_classes == -1 or tensor._storage is not None  # not on `meta`, nor a batch inside of `vmap`
+    if readable and int(tensor.min()) < 0:
         raise RuntimeError("Class values must be non-negative.")
-    largest = int(tensor.max())
+    largest = int(tensor.max()) if readable else 0
     if num_classes == -1:
         num_classes = largest + 1
     elif num_classes < 1:
