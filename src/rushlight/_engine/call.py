@@ -460,6 +460,11 @@ class InplaceCaller:
         specs = [t._spec for t in tensors]
         graph, _ = trace_operator(op, template, specs)
         check_inplace_result(graph.outputs[0], target)
+        if "same_dtype_in_place" in op.tags and graph.outputs[0].dtype is not target.dtype:
+            raise RuntimeError(
+                f"the base given to {self.name} has dtype {type_word(target.dtype)} but the operation's result requires dtype "
+                f"{type_word(graph.outputs[0].dtype)}"
+            )
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
         recipe = None
         if wrt and (target.dtype.is_floating_point or target.dtype.is_complex):

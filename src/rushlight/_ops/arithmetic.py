@@ -288,7 +288,7 @@ def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
 
 
 @operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
-          inplace_spaces=(), out=True, like="operands", node="PowBackward0")  # fmt: skip
+          inplace_spaces=(), out=True, like="operands", node="PowBackward0", tags=("same_dtype_in_place",))  # fmt: skip
 def float_power(base: Any, exponent: Any) -> Any:
     """input ^ exponent, computed and returned in double precision."""
     complex_ = any(number_kind(v) == "c" for v in (base, exponent))

@@ -1,0 +1,81 @@
+"""What is checked wherever results are written to given tensors, and calls with numbers where tensors are expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+
+
+def test_out_may_not_lie_across_arguments() -> None:
+    x = rl.arange(6.0).reshape(2, 3)
+    line, index = rl.arange(6.0), rl.zeros(2, 3, dtype=rl.int64)
+    for call in (
+        lambda: rl.gather(x, 0, index, out=x),
+        lambda: rl.take(x, index, out=x),
+        lambda: rl.masked_select(x, x > 0, out=x),
+        lambda: rl.cat([x, x], out=x),
+        lambda: rl.add(line[:4], 1, out=line[1:5]),
+        lambda: rl.renorm(line[:4].reshape(2, 2), 2, 0, 1.0, out=line[1:5].reshape(2, 2)),
+        lambda: rl.sum(x, 0, out=rl.zeros(1).expand(3)),
+        lambda: rl.quantile(x, 0.5, 0, out=rl.zeros(1).expand(3)),
+    ):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            call()
+    assert rl.add(x, 1, out=x) is x
+
+
+def test_dtype_of_out() -> None:
+    x, wide = rl.ones(2, 2), rl.empty(2, 2, dtype=rl.float64)
+    assert rl.add(x, x, out=wide).dtype is rl.float64
+    for call in (
+        lambda: rl.gather(x, 0, rl.zeros(2, 2, dtype=rl.int64), out=wide),
+        lambda: rl.abs(x, out=wide),
+        lambda: rl.sort(x, out=(wide, rl.empty(2, 2, dtype=rl.int64))),
+        lambda: rl.view_copy(x, (2, 2), out=wide),
+        lambda: rl.isin(x, x, out=wide),
+    ):
+        with pytest.raises(RuntimeError, match="dtype"):
+            call()
+    with pytest.raises(RuntimeError, match="float_power_"):
+        x.float_power_(2)
+
+
+def test_out_takes_no_part_in_gradients() -> None:
+    x = rl.ones(2, 2, requires_grad=True)
+    for call in (lambda: rl.abs(x, out=rl.empty(2, 2)), lambda: rl.nanquantile(x, 0.5, out=rl.empty(()))):
+        with pytest.raises(RuntimeError, match="automatic differentiation"):
+            call()
+
+
+def test_numbers_in_the_place_of_tensors() -> None:
+    assert rl.add(1, 2).dtype is rl.int64
+    assert rl.div(4, 2).item() == 2.0
+    assert rl.mul(2.0, True).dtype is rl.float32
+    with pytest.raises(TypeError, match="maximum"):
+        rl.maximum(1, 2)
+    x = rl.ones(2)
+    for special in ("__radd__", "__rmul__", "__eq__"):
+        with pytest.raises(TypeError, match="doesn't apply to a 'int' object"):
+            getattr(rl.Tensor, special)(1, x)
+    assert rl.Tensor.__rsub__(1, x) is NotImplemented
+
+
+def test_half_nextafter_steps_through_all_numbers() -> None:
+    x = np.arange(0, 0x7C00, 97, dtype=np.uint16).view(np.float16)
+    for end in (np.float16(np.inf), np.float16(-1.0)):
+        found = rl.nextafter(rl.from_numpy(x.copy()), rl.full((len(x),), float(end), dtype=rl.float16))
+        np.testing.assert_array_equal(found.numpy(), np.nextafter(x, end))
+
+
+def test_running_log_sums() -> None:
+    x = np.array([-3000.0, -2999.0, -1000.0, -999.5, 0.0, 0.5, -np.inf, 2.0])
+    found = rl.logcumsumexp(rl.from_numpy(x.copy()), 0)
+    np.testing.assert_allclose(found.numpy(), np.logaddexp.accumulate(x), rtol=1e-12)
+    long = np.random.default_rng(0).normal(size=1000) * 50
+    y = rl.from_numpy(long.copy()).requires_grad_()
+    total = rl.logcumsumexp(y, 0)
+    np.testing.assert_allclose(total.detach().numpy(), np.logaddexp.accumulate(long), rtol=1e-12)
+    total[-1].backward()
+    np.testing.assert_allclose(y.grad.numpy(), np.exp(long - np.logaddexp.reduce(long)), rtol=1e-9, atol=1e-300)
