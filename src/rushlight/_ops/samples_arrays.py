@@ -282,7 +282,11 @@ give("dropout_core", Call(X, Draw(3, 4, dtype=BOOL), 2.0))
 # ***** from nothing *****
 
 give("arange_core", Call(1, 2, 5, INT64), Call(0.5, 0.25, 4, FLOAT64))
-give("linspace_core", Call(0.0, 1.0, 5, FLOAT64), Call(0.1, 0.7, 6, FLOAT32), Call(0.1, 0.7, 6, FLOAT16), Call(0j, 1 + 1j, 3, COMPLEX128), Call(2, 9, 4, INT64), Call(1.0, 2.0, 1, FLOAT64))
+give(
+    "linspace_core",
+    Call(0.0, 1.0, 5, FLOAT64), Call(0.1, 0.7, 6, FLOAT32), Call(0.1, 0.7, 6, FLOAT16), Call(0j, 1 + 1j, 3, COMPLEX128), Call(2, 9, 4, INT64),
+    Call(1.0, 2.0, 1, FLOAT64),
+)  # fmt: skip
 give("logspace_core", Call(0.0, 2.0, 3, 10.0, FLOAT64))
 give("eye_core", Call(3, 4, FLOAT64), Call(2, 2, BOOL))
 give("tril_indices_core", Call(3, 4, 1, INT64), Call(5, 3, -2, INT32), Call(2, 2, -4, INT64))
