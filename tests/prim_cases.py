@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from rushlight._backends.reference import run
+from rushlight._base.errors import NotDifferentiableError
 from rushlight._graph.core import Graph, trace
 from rushlight._prims import PRIMITIVES, Primitive, not_differentiable
 from rushlight._prims.numbers import holder
-from rushlight._transforms.vjp import Gradient, carries_gradient
+from rushlight._transforms.vjp import Gradient, carries_gradient, vjp
 from rushlight._types.dtype import BY_NAME, DType
 
 
@@ -42,6 +43,20 @@ class Case:
             and any(carries_gradient(v.dtype) for v in graph.inputs)
             and any(carries_gradient(v.dtype) for v in graph.outputs)
         )
+
+    @property
+    def wrt(self) -> list[int]:
+        """The inputs that the result can be differentiated by: floats for which the primitive has a rule."""
+        graph = self.graph()
+        return [i for i, v in enumerate(graph.inputs) if carries_gradient(v.dtype) and _has_rule(graph, i)]
+
+
+def _has_rule(graph: Graph, i: int) -> bool:
+    try:
+        vjp(graph, [i])
+    except NotDifferentiableError:
+        return False
+    return True
 
 
 def aval(array: Any) -> tuple[tuple[int, ...], DType]:

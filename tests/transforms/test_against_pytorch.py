@@ -125,7 +125,7 @@ def test_values_and_gradients(case: Case) -> None:
     function = OTHER.get(name) or getattr(torch, name)
     arrays = [torch.from_numpy(a.copy()) for a in case.arrays]
     graph = case.graph()
-    wrt = [i for i, a in enumerate(arrays) if a.is_floating_point() or a.is_complex()] if case.differentiable else []
+    wrt = case.wrt if case.differentiable else []
     for i in wrt:
         arrays[i].requires_grad_()
     results = function(*arrays, **case.params)
