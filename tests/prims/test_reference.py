@@ -169,6 +169,19 @@ def test_decomposition_agrees(case: Case) -> None:
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
+def without_elements(case: Case) -> bool:
+    return case.primitive.empty is not None and 0 in [n for v in (*case.arrays, *case.graph().outputs[:1]) for n in v.shape]
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if without_elements(c)], ids=repr)
+def test_rules_for_nothing_agree(case: Case) -> None:
+    graph = case.graph()
+    other = trace(lambda *xs: case.primitive.empty(*xs, **case.params), [(v.shape, v.dtype) for v in graph.inputs])
+    for want, got in zip(run(graph, case.arrays), run(other, case.arrays), strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.primitive.layout is not None], ids=repr)
 def test_layout_rules_describe_the_same_elements(case: Case) -> None:
     x = np.asarray(case.arrays[0], order="F")  # strides that are not the usual ones

@@ -52,9 +52,8 @@ def _rule(node: Node) -> Any:
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
     if name == "conv":
         return _conv_rule(node)
-    if node.prim.lower[1:] in _MATRICES:  # Q is made of reflections, and all have rules for matrices without elements
-        whole = node.params.get("form", "packed") == "packed" and all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1]))
-        return None if whole else node.prim.decompose
+    if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
+        return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
 
 

@@ -131,7 +131,7 @@ def _solve_samples() -> Samples:
 Primitive(
     "triangular_solve", "X with A X = B; one triangle of A is read, with ones on its diagonal where `unit`.", family="heavy",
     spec=_solve_spec, reference=_solve, lower=("extern", "lapack"), samples=_solve_samples, vjp=_solve_vjp, jvp=_solve_jvp,
-    batch=_solve_batch, decompose=of_nothing("triangular_solve"),
+    batch=_solve_batch, empty=of_nothing("triangular_solve"),
 )  # fmt: skip
 
 # ***** Cholesky *****
@@ -187,7 +187,7 @@ def _cholesky_samples() -> Samples:
 Primitive(
     "cholesky", "(L, info) with L L^H = A for Hermitian A, of which kernels read the lower triangle; derivatives are those on Hermitian matrices.",
     family="heavy", spec=_cholesky_spec, reference=_cholesky, lower=("extern", "lapack"), multiple=True, samples=_cholesky_samples,
-    vjp=_cholesky_vjp, jvp=_cholesky_jvp, batch=batch_same("cholesky"), decompose=of_nothing("cholesky"),
+    vjp=_cholesky_vjp, jvp=_cholesky_jvp, batch=batch_same("cholesky"), empty=of_nothing("cholesky"),
 )  # fmt: skip
 
 # ***** LU *****
@@ -283,7 +283,7 @@ def _lu_samples() -> Samples:
 Primitive(
     "lu", "(LU, pivots, info) with A = P L U: both factors in one matrix, and with which row each was exchanged, from 1.", family="heavy",
     spec=_lu_spec, reference=_lu, lower=("extern", "lapack"), multiple=True, samples=_lu_samples, vjp=_lu_vjp, jvp=_lu_jvp,
-    batch=batch_same("lu"), decompose=of_nothing("lu"),
+    batch=batch_same("lu"), empty=of_nothing("lu"),
 )  # fmt: skip
 
 # ***** exchanges of rows *****
@@ -315,5 +315,5 @@ Primitive(
     "permutation", "The order of rows after exchanging row j with row pivots[j] (from 1), for j from 0 on.", family="heavy", spec=_order_spec,
     reference=_order, lower=("extern", "permutation"), samples=_order_samples, vjp=not_differentiable(_COUNTS),
     jvp=not_differentiable(_COUNTS), batch=lambda batched, pivots, size: prim.permutation(pivots, size=size),
-    decompose=lambda pivots, size: prim.iota(shape=(*pivots.shape[:-1], size), dim=len(pivots.shape) - 1, dtype=INT64),
+    empty=lambda pivots, size: prim.iota(shape=(*pivots.shape[:-1], size), dim=len(pivots.shape) - 1, dtype=INT64),
 )  # fmt: skip

@@ -103,7 +103,7 @@ def _ldl_samples() -> Samples:
 Primitive(
     "ldl", "(LD, pivots, info): L below, D on and beside the diagonal, read from and kept in the lower triangle; pivots as LAPACK's sytrf.",
     family="heavy", spec=_ldl_spec, reference=_ldl, lower=("extern", "lapack"), multiple=True, samples=_ldl_samples,
-    vjp=not_differentiable(_PACKED), jvp=not_differentiable(_PACKED), batch=batch_same("ldl"), decompose=of_nothing("ldl"),
+    vjp=not_differentiable(_PACKED), jvp=not_differentiable(_PACKED), batch=batch_same("ldl"), empty=of_nothing("ldl"),
 )  # fmt: skip
 
 # ***** systems *****
@@ -157,5 +157,5 @@ def _solve_samples() -> Samples:
 Primitive(
     "ldl_solve", "X with A X = B, from the factors that `ldl` gives.", family="heavy", spec=_solve_spec, reference=_solve, lower=("extern", "lapack"),
     samples=_solve_samples, vjp=not_differentiable(_PACKED), jvp=not_differentiable(_PACKED), batch=batch_same("ldl_solve"),
-    decompose=of_nothing("ldl_solve"),
+    empty=of_nothing("ldl_solve"),
 )  # fmt: skip

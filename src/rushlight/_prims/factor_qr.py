@@ -69,9 +69,9 @@ def _qr_spec(a: Any, form: str) -> list[Aval]:
 
 
 def _qr_decompose(a: Any, form: str) -> tuple[Any, Any]:
-    """Q and R from the packed form; what kernels compute is that, unless there is nothing to compute."""
+    """Q and R from the packed form, which is what LAPACK computes."""
     if form == "packed":
-        return of_nothing("qr")(a, form=form)  # type: ignore[no-any-return]
+        raise NotImplementedError("prim.qr: the packed form is LAPACK's own, and no simpler primitives make it")
     k = _qr_spec(a, form)[0][0][-1]
     packed, tau = prim.qr(a, form="packed")
     return reflect(packed, tau, eye(a, a.shape[-2], k)), triu(rows(packed, 0, k))
@@ -85,7 +85,7 @@ def _qr(a: Any, form: str) -> tuple[Any, Any]:
         turned, tau = np.linalg.qr(a, "raw")
         return np.ascontiguousarray(np.swapaxes(turned, -1, -2)), tau
     if a.size:
-        return tuple(np.linalg.qr(a, "complete" if form == "full" else "reduced"))  # type: ignore[return-value]
+        return tuple(np.linalg.qr(a, "complete" if form == "full" else "reduced"))
     k = m if form == "full" else min(m, n)
     return np.broadcast_to(np.eye(m, k, dtype=a.dtype), (*a.shape[:-2], m, k)).copy(), np.zeros((*a.shape[:-2], k, n), a.dtype)
 
@@ -157,5 +157,5 @@ def _qr_samples() -> Samples:
 Primitive(
     "qr", "(Q, R) with A = Q R, R upper triangular; form full makes Q square, packed gives (a, tau): R, and below it the reflections that make Q.",
     family="heavy", spec=_qr_spec, reference=_qr, lower=("extern", "lapack"), multiple=True, samples=_qr_samples, vjp=_qr_vjp, jvp=_qr_jvp,
-    batch=batch_same("qr"), decompose=_qr_decompose,
+    batch=batch_same("qr"), decompose=_qr_decompose, empty=of_nothing("qr", (0,)),
 )  # fmt: skip

@@ -122,7 +122,7 @@ def _eigh_samples() -> Samples:
 Primitive(
     "eigh", "(eigenvalues, rising; eigenvectors, info) of Hermitian matrices, of which kernels read the lower triangle.", family="heavy",
     spec=_eigh_spec, reference=_eigh, lower=("extern", "lapack"), multiple=True, samples=_eigh_samples, vjp=_eigh_vjp, jvp=_eigh_jvp,
-    batch=batch_same("eigh"), decompose=of_nothing("eigh"),
+    batch=batch_same("eigh"), empty=of_nothing("eigh"),
 )  # fmt: skip
 
 # ***** any square matrices *****
@@ -188,7 +188,7 @@ def _eig_samples() -> Samples:
 Primitive(
     "eig", "(eigenvalues; eigenvectors of length 1, info) of square matrices, complex.", family="heavy", spec=_eig_spec, reference=_eig,
     lower=("extern", "lapack"), multiple=True, samples=_eig_samples, vjp=_eig_vjp, jvp=_eig_jvp, batch=batch_same("eig"),
-    decompose=of_nothing("eig"),
+    empty=of_nothing("eig"),
 )  # fmt: skip
 
 # ***** singular values *****
@@ -309,7 +309,7 @@ def _svd_samples() -> Samples:
 Primitive(
     "svd", "(U, S, V^H, info) with A = U diag(S) V^H, S falling; `full` makes U and V square.", family="heavy", spec=_svd_spec, reference=_svd,
     lower=("extern", "lapack"), multiple=True, samples=_svd_samples, vjp=_svd_vjp, jvp=_svd_jvp, batch=batch_same("svd"),
-    decompose=of_nothing("svd", (0, 2)),
+    empty=of_nothing("svd", (0, 2)),
 )  # fmt: skip
 
 # ***** the determinant and the cofactors, which are its derivative: singular matrices included *****

@@ -76,11 +76,12 @@ class Primitive:
     - `lower`: how kernels compute it, e.g. ("scalar", "exp"), ("index", ...), ("reduce", "add"), ("extern", ...).
     - `layout(shape, strides, offset, **p)` -> (shape, strides, offset) or None: for those that can be views.
     - `decompose(x..., **p)`: the same in simpler primitives, for backends that do not claim it.
+    - `empty(x..., **p)`: likewise where an operand or the first result has no elements and the library is not asked.
     - `samples()` -> iterator of (arrays, params) for the tests.
     """
 
     __slots__ = (
-        "batch", "decompose", "doc", "family", "jvp", "layout", "lower", "multiple", "name", "reference", "samples", "spec", "vjp",
+        "batch", "decompose", "doc", "empty", "family", "jvp", "layout", "lower", "multiple", "name", "reference", "samples", "spec", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -99,12 +100,13 @@ class Primitive:
         multiple: bool = False,
         layout: Rule | None = None,
         decompose: Rule | None = None,
+        empty: Rule | None = None,
     ) -> None:
         if name in PRIMITIVES:
             raise ValueError(f"primitive {name!r} is declared twice")
         self.name, self.doc, self.family, self.multiple = name, doc, family, multiple
         self.spec, self.reference, self.vjp, self.jvp, self.batch = spec, reference, vjp, jvp, batch
-        self.lower, self.samples, self.layout, self.decompose = lower, samples, layout, decompose
+        self.lower, self.samples, self.layout, self.decompose, self.empty = lower, samples, layout, decompose, empty
         PRIMITIVES[name] = self
         prim.__dict__[name] = self
 
