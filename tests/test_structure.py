@@ -49,6 +49,7 @@ def label(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, int, bool, bool]]:
     """(module, line, at module level, for type checkers only) of every import, relative ones resolved."""
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
@@ -77,6 +78,7 @@ def imports(path: Path) -> list[tuple[str, int, bool, bool]]:
     return found
 
 
+@cache
 def literal_imports(path: Path) -> list[tuple[str, int]]:
     """Modules of ours named by a text given to `import_module`, `__import__` or a lazy module."""
     found = []

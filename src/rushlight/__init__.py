@@ -125,7 +125,8 @@ def _nested_method(name: str) -> Any:
     return import_module("rushlight.nested.operators").METHODS[name]
 
 
-Tensor.to_padded_tensor = _surface.LazyMethod("to_padded_tensor", _nested_method, "to_padded_tensor")
+for _name in ("to_padded_tensor",):
+    setattr(Tensor, _name, _surface.LazyMethod(_name, _nested_method, _name))
 for _name in _SPARSE_METHODS:
     setattr(Tensor, _name, _surface.LazyMethod(_name, _sparse_method, _name))
 for _name in ("zeros", "empty", "ones", "full"):
