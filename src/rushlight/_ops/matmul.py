@@ -71,21 +71,21 @@ def _inner(x: Any, y: Any, dims: Sequence[int]) -> Any:
 # ***** products of vectors, matrices, batches *****
 
 
-@operator("mm(Tensor input, Tensor mat2) -> Tensor", out=True)
+@operator("mm(Tensor input, Tensor mat2) -> Tensor", out="exact")
 def mm(a: Any, b: Any) -> Any:
     """out[i, j] = sum over k of input[i, k] mat2[k, j]: the product of matrices (n, m) and (m, p)."""
     _matrices("addmm_impl_cpu_", a, b)
     return prim.dot(a, b)
 
 
-@operator("bmm(Tensor input, Tensor mat2) -> Tensor", out=True)
+@operator("bmm(Tensor input, Tensor mat2) -> Tensor", out="exact")
 def bmm(a: Any, b: Any) -> Any:
     """out[b] = input[b] @ mat2[b]: the products of as many pairs of matrices (b, n, m) and (b, m, p) as the batch holds."""
     _batches("bmm", a, b)
     return prim.dot(a, b)
 
 
-@operator("mv(Tensor input, Tensor vec) -> Tensor", out=True)
+@operator("mv(Tensor input, Tensor vec) -> Tensor", out="exact")
 def mv(a: Any, v: Any) -> Any:
     """out[i] = sum over k of input[i, k] vec[k]: the product of a matrix (n, m) and a vector (m)."""
     if len(a.shape) != 2 or len(v.shape) != 1:
@@ -111,14 +111,14 @@ def _vectors(a: Any, b: Any) -> None:
     _same_dtype("dot", a, b)
 
 
-@operator("dot(Tensor input, Tensor tensor) -> Tensor", out=True)
+@operator("dot(Tensor input, Tensor tensor) -> Tensor", out="exact")
 def dot(a: Any, b: Any) -> Any:
     """sum over i of input[i] tensor[i]: two vectors of one length give one number."""
     _vectors(a, b)
     return _inner(a, b, (0,))
 
 
-@operator("vdot(Tensor input, Tensor other) -> Tensor", out=True)
+@operator("vdot(Tensor input, Tensor other) -> Tensor", out="exact")
 def vdot(a: Any, b: Any) -> Any:
     """sum over i of conj(input[i]) other[i]: `dot` with the first vector conjugated."""
     _vectors(a, b)
@@ -168,7 +168,7 @@ def _matmul_node(input: Any, other: Any) -> str:
     return "UnsafeViewBackward0"
 
 
-@operator("matmul(Tensor input, Tensor other) -> Tensor", out=True, node=_matmul_node, aliases=("linalg.matmul",))
+@operator("matmul(Tensor input, Tensor other) -> Tensor", out="exact", node=_matmul_node, aliases=("linalg.matmul",))
 def matmul(a: Any, b: Any) -> Any:
     """out[..., i, j] = sum over k of input[..., i, k] other[..., k, j]; the dims before broadcast, and a vector stands for a row or a column."""
     return product(a, b)
@@ -204,7 +204,7 @@ def _plus(x: Any, found: Any, beta: Any, alpha: Any) -> Any:
     return narrow(total, dtype)
 
 
-ADDED: dict[str, Any] = {"out": True, "inplace": True, "inplace_spaces": (), "static": ("beta", "alpha")}
+ADDED: dict[str, Any] = {"out": "exact", "inplace": True, "inplace_spaces": (), "static": ("beta", "alpha")}
 
 
 @operator("addmm(Tensor input, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
@@ -220,7 +220,7 @@ def addmv(x: Any, a: Any, v: Any, *, beta: Any, alpha: Any) -> Any:
     return _plus(x, mv(a, v), beta, alpha)
 
 
-@operator("addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
+@operator("addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **{**ADDED, "out": True})
 def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * outer(vec1, vec2)."""
     for v, what in ((a, "vec1"), (b, "vec2")):
@@ -379,7 +379,7 @@ def tensordot(a: Any, b: Any, dims: Any) -> Any:
     return tensordot_core(a, b, as_list(dims_a), as_list(dims_b))
 
 
-@operator("inner(Tensor input, Tensor other) -> Tensor", out=True, node="ViewBackward0")
+@operator("inner(Tensor input, Tensor other) -> Tensor", out="exact", node="ViewBackward0")
 def inner(a: Any, b: Any) -> Any:
     """out[..., i, j] = sum over k of input[..., i, k] other[..., j, k]: products summed over the last dims."""
     if not a.shape or not b.shape:
