@@ -165,6 +165,7 @@ _INTERRUPT = """
 import ctypes, os, signal, sys, threading, time
 sys.path.insert(0, {here!r})
 import test_threads as t
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
 t.threads.set_num_threads(2)
 t.run(4, 10)
 threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
