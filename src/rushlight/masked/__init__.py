@@ -1,239 +1,45 @@
-"""Reductions and normalisations that leave elements out: where the mask is False, an element counts as if it were not there.
+"""Masked tensors, and reductions and normalisations that leave elements out: where the mask is False, an element does not count.
 
 >>> import rushlight as torch
 >>> x, mask = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, False, True])
 >>> torch.masked.sum(x, mask=mask)
 tensor(4.)
+
+A `MaskedTensor` carries its mask along, through operators and through backward:
+
+>>> import warnings
+>>> warnings.simplefilter("ignore")
+>>> torch.masked.masked_tensor(x, mask).exp()
+MaskedTensor(
+  [  2.7183,       --,  20.0855]
+)
 """
 
-from __future__ import annotations
-
-import math
-from collections.abc import Callable
-from typing import Any
-
-import rushlight
-from rushlight._types.promotion import default_dtype
+from rushlight.masked import operators, shapes  # say what operators mean for masked tensors
+from rushlight.masked.masked_tensor import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor
+from rushlight.masked.reductions import (
+    amax,
+    amin,
+    argmax,
+    argmin,
+    cumprod,
+    cumsum,
+    log_softmax,
+    logaddexp,
+    logsumexp,
+    mean,
+    median,
+    norm,
+    normalize,
+    prod,
+    softmax,
+    softmin,
+    std,
+    sum,
+    var,
+)
 
 __all__ = [
-    "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean", "median", "norm",
-    "normalize", "prod", "softmax", "softmin", "std", "sum", "var",
+    "MaskedTensor", "amax", "amin", "argmax", "argmin", "as_masked_tensor", "cumprod", "cumsum", "is_masked_tensor", "log_softmax", "logaddexp",
+    "logsumexp", "masked_tensor", "mean", "median", "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var",
 ]  # fmt: skip
-
-
-def _dims(input: Any, dim: Any) -> tuple[int, ...]:
-    """All dims for None and (), else the dims given, wrapped."""
-    ndim = input.dim()
-    if dim is None or dim == ():
-        return tuple(range(ndim))
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    wrapped = []
-    for d in dims:
-        bound = max(ndim, 1)
-        if not -bound <= d < bound:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {d})"
-            )
-        wrapped.append(d % bound)
-    if len(set(wrapped)) != len(wrapped):
-        raise RuntimeError(f"dim={d % bound} appears multiple times in the list of dims")
-    return tuple(wrapped) if ndim else ()
-
-
-def _filled(input: Any, mask: Any, value: Any) -> Any:
-    """`input` with `value` where the mask is False."""
-    if mask is None:
-        return input
-    if mask.dim() > input.dim():
-        raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
-    return rushlight.where(mask.bool().expand(input.shape), input, rushlight.tensor(value, dtype=input.dtype))
-
-
-def _count(input: Any, mask: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
-    """How many elements count."""
-    ones = rushlight.ones(input.shape, dtype=dtype)
-    return _over(rushlight.sum, _filled(ones, mask, 0), dims, keepdim)
-
-
-def _over(function: Callable[..., Any], x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    return function(x, dims, keepdim) if dims else x.clone()
-
-
-def _summed_dtype(input: Any, dtype: Any) -> Any:
-    if dtype is not None:
-        return dtype
-    return rushlight.int64 if not (input.is_floating_point() or input.is_complex()) else input.dtype
-
-
-def _least(dtype: Any) -> Any:
-    if dtype.is_floating_point:
-        return -math.inf
-    return (
-        False
-        if dtype is rushlight.bool
-        else -(1 << (8 * dtype.itemsize - 1))
-        if dtype.is_signed or dtype.kind == "i"
-        else 0
-    )
-
-
-def _greatest(dtype: Any) -> Any:
-    if dtype.is_floating_point:
-        return math.inf
-    return True if dtype is rushlight.bool else (1 << (8 * dtype.itemsize - (dtype.kind == "i"))) - 1
-
-
-# ***** reductions *****
-
-
-def sum(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """Sum of the elements that count."""
-    x = input.to(_summed_dtype(input, dtype))
-    return _over(rushlight.sum, _filled(x, mask, 0), _dims(x, dim), keepdim)
-
-
-def prod(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """Product of the elements that count."""
-    x = _filled(input.to(_summed_dtype(input, dtype)), mask, 1)
-    dims = _dims(input, dim)
-    for d in sorted(dims, reverse=True):
-        x = x.prod(d, keepdim)
-    return x.clone() if x is input and dim is not None and dim != () else x  # of a number: PyTorch's dims make a copy of it
-
-
-def _extreme(name: str, value_of: Callable[[Any], Any], doc: str) -> Callable[..., Any]:
-    def function(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-        x = input if dtype is None else input.to(dtype)
-        return _over(getattr(rushlight, name), _filled(x, mask, value_of(x.dtype)), _dims(x, dim), keepdim)
-
-    function.__name__, function.__doc__ = name, doc
-    return function
-
-
-amax = _extreme("amax", _least, "The greatest of the elements that count.")
-amin = _extreme("amin", _greatest, "The least of the elements that count.")
-
-
-def argmax(input: Any, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """Where the greatest of the elements that count stands, in the dtype of the input as PyTorch has it."""
-    x = input if dtype is None else input.to(dtype)
-    return rushlight.argmax(_filled(x, mask, _least(x.dtype)), dim, bool(keepdim)).to(x.dtype)
-
-
-def argmin(input: Any, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """Where the least of the elements that count stands, in the dtype of the input as PyTorch has it."""
-    x = input if dtype is None else input.to(dtype)
-    return rushlight.argmin(_filled(x, mask, _greatest(x.dtype)), dim, bool(keepdim)).to(x.dtype)
-
-
-def _mean_dtype(input: Any, dtype: Any) -> Any:
-    if dtype is not None:
-        return dtype
-    return input.dtype if input.is_floating_point() or input.is_complex() else default_dtype()
-
-
-def mean(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """Mean of the elements that count; NaN where none does."""
-    x = input.to(_mean_dtype(input, dtype))
-    dims = _dims(x, dim)
-    if mask is None:
-        return _over(rushlight.mean, x, dims, keepdim)
-    return _over(rushlight.sum, _filled(x, mask, 0), dims, keepdim) / _count(x, mask, dims, keepdim, x.dtype)
-
-
-def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """The middle of the elements that count (the lower of two)."""
-    x = input.to(_mean_dtype(input, dtype))
-    (at,) = _dims(x, dim) or (0,)
-    if mask is None:
-        return rushlight.median(x, at, keepdim).values
-    return rushlight.nanmedian(_filled(x, mask, math.nan), at, keepdim).values
-
-
-def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """log of the sum of exponentials of the elements that count."""
-    x = input.to(_mean_dtype(input, dtype))
-    return rushlight.logsumexp(_filled(x, mask, -math.inf), _dims(x, dim), keepdim).to(
-        input.dtype if dtype is None else dtype
-    )
-
-
-def norm(
-    input: Any, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None
-) -> Any:
-    """The vector norm of the elements that count."""
-    x = input if dtype is None else input.to(dtype)
-    order = 2.0 if ord is None else ord
-    fill = math.inf if order == -math.inf else 0
-    return rushlight.linalg.vector_norm(_filled(x, mask, fill), order, _dims(x, dim), keepdim, dtype=dtype)
-
-
-def _spread(input: Any, dim: Any, unbiased: Any, keepdim: bool, dtype: Any, mask: Any, correction: Any) -> Any:
-    x = input.to(_mean_dtype(input, dtype))
-    dims = _dims(x, dim)
-    less = correction if correction is not None else 1 if unbiased is None or unbiased else 0
-    real = x.real.dtype if x.is_complex() else x.dtype
-    count = _count(x, mask, dims, True, real)
-    middle = _over(rushlight.sum, _filled(x, mask, 0), dims, True) / count
-    apart = _filled(x - middle, mask, 0)
-    square = apart * apart.conj() if x.is_complex() else apart * apart
-    total = _over(rushlight.sum, square, dims, keepdim)
-    left = count if keepdim else count.reshape(total.shape)
-    return total / (left - less).clamp(min=0)  # of a complex tensor it is complex too, as PyTorch has it
-
-
-def var(
-    input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False, dtype: Any = None,
-    mask: Any = None,
-) -> Any:  # fmt: skip
-    """Variance of the elements that count."""
-    return _spread(input, dim, unbiased, keepdim, dtype, mask, correction)
-
-
-def std(
-    input: Any, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False, dtype: Any = None,
-    mask: Any = None,
-) -> Any:  # fmt: skip
-    """Standard deviation of the elements that count."""
-    return rushlight.sqrt(_spread(input, dim, unbiased, keepdim, dtype, mask, correction))
-
-
-# ***** element by element, along a dim *****
-
-
-def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
-    """Running sum of the elements that count."""
-    return rushlight.cumsum(_filled(input, mask, 0), dim, dtype=input.dtype if dtype is None else dtype)
-
-
-def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
-    """Running product of the elements that count."""
-    return rushlight.cumprod(_filled(input, mask, 1), dim, dtype=input.dtype if dtype is None else dtype)
-
-
-def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
-    """softmax over the elements that count; 0 at the others."""
-    return rushlight.softmax(_filled(input.to(_mean_dtype(input, dtype)), mask, -math.inf), dim)
-
-
-def log_softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
-    """log of `softmax`."""
-    return rushlight.log_softmax(_filled(input.to(_mean_dtype(input, dtype)), mask, -math.inf), dim)
-
-
-def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
-    """softmax of the negatives."""
-    return rushlight.softmax(-_filled(input.to(_mean_dtype(input, dtype)), mask, math.inf), dim)
-
-
-def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Any = None) -> Any:
-    """The elements that count divided by their norm (not below eps)."""
-    x = input.to(_mean_dtype(input, dtype))
-    size = norm(x, ord, dim, keepdim=True, mask=mask)
-    return _filled(x, mask, 0) / rushlight.clamp(size, min=eps)
-
-
-def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None) -> Any:
-    """log(exp(input) + exp(other)), each counting where its mask says so."""
-    a, b = input.to(_mean_dtype(input, dtype)), other.to(_mean_dtype(other, dtype))
-    return rushlight.logaddexp(_filled(a, input_mask, -math.inf), _filled(b, other_mask, -math.inf))
