@@ -188,9 +188,13 @@ def test_no_such_script(run_python, tmp_path: Path) -> None:
 
 def interrupt_when(argv: list[str], line: str, **kwargs) -> tuple[int, str]:
     """Start a child, send Ctrl-C once it has printed `line`, and return its status and standard error."""
-    child = subprocess.Popen(
-        [sys.executable, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
-    )
+    held = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored, and hand that on
+    try:
+        child = subprocess.Popen(
+            [sys.executable, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
+        )
+    finally:
+        signal.signal(signal.SIGINT, held)
     assert child.stdout is not None
     for text in child.stdout:
         if line in text:
