@@ -13,6 +13,7 @@ from rushlight._engine.bind import bind, flatten
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
+from rushlight._engine.packing import check_number
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
 from rushlight._engine.results import result_name, result_type_of, with_out
 from rushlight._engine.state import GRAD, STATE, new_plan_table
@@ -25,7 +26,7 @@ from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
-from rushlight._types.layout import overlaps_itself
+from rushlight._types.layout import broadcast_shapes, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
@@ -93,11 +94,24 @@ class Caller:
                 recipe = operator_recipe(op, template, tensors, wrt, differentiable)
             except NotDifferentiableError as error:
                 return underivable(self._plan(graph, specs, out_specs, None, device), op.name, str(error), wrt)
-        return self._plan(graph, specs, out_specs, recipe, device)
+        return fitting(op, self._plan(graph, specs, out_specs, recipe, device), len(specs), out_specs[0].dtype)
 
     def _plan(self, graph: Graph, specs: Sequence[Spec], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device) -> Callable[..., Any]:
         in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
         return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device)
+
+
+def fitting(op: Operator, plan: Callable[..., Any], n: int, dtype: DType) -> Callable[..., Any]:
+    """The plan, of an operator that puts numbers into tensors as they are, behind a check that they lie in the dtype's range."""
+    if "fits" not in op.tags:
+        return plan
+
+    def run(*args: Any) -> Any:
+        for number in args[n:]:
+            check_number(number, dtype)
+        return plan(*args)
+
+    return run
 
 
 class NotImplementedNode(Node):
@@ -305,7 +319,7 @@ def make_function(caller: Caller) -> Callable[..., Any]:
 
 # ***** out= *****
 
-IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_"))  # writing twice is writing once: expanded tensors are allowed
+IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_", "tril_", "triu_"))  # writing twice is writing once: expanded tensors are allowed
 SELF_OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before "
     "performing the operation."
@@ -322,6 +336,10 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
     outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags)
+    if caller.op.like == "operands" and any(t is outs[0] for t in tensors):
+        shape = broadcast_shapes(*[t._spec.shape for t in tensors])
+        if shape != tuple(outs[0]._spec.shape):  # what is read may not be resized
+            raise RuntimeError(f"output with shape {list(outs[0]._spec.shape)} doesn't match the broadcast shape {list(shape)}")
     if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
         return outs[0]
     made = caller.call(args, kwargs)
@@ -471,7 +489,7 @@ class InplaceCaller:
             recipe = operator_recipe(op, template, tensors, wrt, [True])
         forward = recipe.forward if recipe else graph
         run = inplace_runner(forward, specs, target)
-        return inplace_plan(run, recipe, wrt, len(specs))
+        return fitting(op, inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags), len(specs), target.dtype)
 
 
 def check_inplace_result(value: Any, target: Spec) -> None:
@@ -533,8 +551,8 @@ def inplace_kernel(exe: Any, n: int, n_numbers: int, in_complex: bool) -> Callab
     return run  # type: ignore[no-any-return]
 
 
-def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int) -> Callable[..., Any]:
-    """The plan around a runner: checks, versions, history."""
+def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, alone: bool) -> Callable[..., Any]:
+    """The plan around a runner: checks, versions, history; `alone`: no operand may lie where the target is."""
     wants = recipe is not None
 
     def separate(args: Sequence[Any]) -> Sequence[Any]:
@@ -542,6 +560,8 @@ def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, 
         x = args[0]
         for i in range(1, n):
             other = args[i]
+            if alone and other._storage is x._storage and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
+                raise RuntimeError(OVERLAP)
             if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
                 if overlaps_partly(x, other):
                     raise RuntimeError(OVERLAP)

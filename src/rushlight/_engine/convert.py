@@ -171,7 +171,9 @@ def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if memory_format is not None and format_name(memory_format) != "preserve_format":
             x = contiguous(x, memory_format)
         return x
-    return clone(x, memory_format=memory_format) if copy else x
+    if not copy:
+        return x
+    return call("to_dtype", x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)  # type: ignore[no-any-return]
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bool, bool, Any]:

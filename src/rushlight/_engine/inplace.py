@@ -102,6 +102,7 @@ class CopySlices(Node):
     """
 
     __slots__ = ("base", "function", "geometry", "own", "parts")
+    namespace = "torch::autograd::"
 
     def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
         rest = [e for i, e in enumerate(function.edges) if i != own]
@@ -164,7 +165,7 @@ def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
 def refresh_quiet(view: Tensor) -> None:
     """A view made in `no_grad` that was changed there: from now on it follows the history of its base."""
     meta = meta_of(view)
-    if meta.creation == "no_grad" and meta.base is not None and meta.base._node is not None and not view._rg:
+    if meta.creation == "no_grad" and meta.base is not None and meta.base._node is not None and view._node is None:
         regenerate(view, meta.base)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX32, FLOAT8, FLOAT16, DType
 from rushlight._types.float8 import encode
 
-__all__ = ["array_types", "is_array", "pack_numbers"]
+__all__ = ["array_types", "check_number", "is_array", "pack_numbers"]
 
 _CODES = {
     "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
@@ -82,6 +82,15 @@ def _integers(values: list[Any], dtype: DType) -> list[int]:
     if not fits:
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     return values if dtype.is_signed or low >= 0 else [v & (1 << bits) - 1 for v in values]
+
+
+def check_number(value: Any, dtype: DType) -> None:
+    """RuntimeError where a Python number lies outside of the range of an integer dtype; floats have infinities."""
+    if dtype is BOOL or dtype.is_floating_point or dtype.is_complex or isinstance(value, complex):
+        return
+    high = (1 << 8 * dtype.itemsize - dtype.is_signed) - 1
+    if not (math.isfinite(value) and -high - dtype.is_signed <= value <= high):  # a negative number wraps around once
+        raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")
 
 
 def _integer(value: Any, dtype: DType) -> int:

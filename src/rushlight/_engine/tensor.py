@@ -127,6 +127,8 @@ class Tensor(metaclass=TensorMeta):
         if value and self._meta is not None and self._meta.inference and not STATE.word & INFERENCE:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._rg = bool(value)
+        if value and self._meta is not None and self._meta.creation == "no_grad":
+            accumulator_of(self)  # from now on a leaf of its own
 
     @property
     def grad_fn(self) -> Node | None:
@@ -270,7 +272,12 @@ def edge_of(tensor: Tensor) -> Any:
     """Where the gradient of `tensor` goes: None, a node (its first output), or (node, output number)."""
     node = tensor._node
     if node is None:
-        return accumulator_of(tensor) if tensor._rg else None
+        if not tensor._rg:
+            return None
+        held = tensor._meta
+        if held is not None and held.creation == "no_grad" and held.accumulator is None and held.base is not None and held.base._rg:
+            return None  # a view made without gradients collects none, unless it was asked to
+        return accumulator_of(tensor)
     meta = tensor._meta
     return node if meta is None or meta.output_nr == 0 else (node, meta.output_nr)
 

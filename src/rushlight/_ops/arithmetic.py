@@ -140,7 +140,7 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
         )
     given = next(given_dtype(v) for v in (x, y) if not is_weak(v))
     x, y = pair(x, y)
-    refuse(x, f"div_{rounding_mode}", "bc")
+    refuse(x, f"div_{rounding_mode}_cpu", "bc", joined=True)
     if x.dtype.is_floating_point:
         return prim.trunc(_as_given(x / y, given)) if rounding_mode == "trunc" else _floor_quotient(x, y)
     return prim.div_trunc(x, y) if rounding_mode == "trunc" else prim.div_floor(x, y)
@@ -185,6 +185,7 @@ floor_divide.gradient(lambda ct, out, x, y: (build.zeros_like(ct), build.zeros_l
 @operator(
     "remainder(Tensor input, Tensor other) -> Tensor",
     promote="same",
+    node=lambda input, other: "RemainderBackward1" if hasattr(other, "shape") else "RemainderBackward0",
     numbers=BOTH,
     inplace=True,
     inplace_spaces=(),
@@ -193,7 +194,7 @@ floor_divide.gradient(lambda ct, out, x, y: (build.zeros_like(ct), build.zeros_l
 def remainder(x: Any, y: Any) -> Any:
     """input - other * floor(input / other): what dividing downward leaves; it has the sign of `other`, as Python's %."""
     x, y = pair(x, y)
-    refuse(x, "remainder", "bc")
+    refuse(x, "remainder_cpu", "bc", joined=True)
     rest = prim.rem_trunc(x, y)
     if x.dtype.kind == "u":
         return rest
@@ -210,6 +211,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 @operator(
     "fmod(Tensor input, Tensor other) -> Tensor",
     promote="same",
+    node=lambda input, other: "FmodBackward1" if hasattr(other, "shape") else "FmodBackward0",
     numbers=("other",),
     inplace=True,
     inplace_spaces=(),
@@ -218,7 +220,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 def fmod(x: Any, y: Any) -> Any:
     """input - other * trunc(input / other): what dividing toward 0 leaves; it has the sign of `input`, as C's fmod."""
     x, y = pair(x, y)
-    refuse(x, "fmod", "bc")
+    refuse(x, "fmod_cpu", "bc", joined=True)
     return prim.rem_trunc(x, y)
 
 
@@ -327,7 +329,8 @@ def _(ct: Any, out: Any, y: Any, x: Any) -> Any:
 def _extreme(name: str, doc: str, logic: str) -> None:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
-        refuse(x, name, "c")
+        if x.dtype.is_complex:
+            raise RuntimeError(f"{name} not implemented for complex tensors.")
         return getattr(prim, logic)(x, y) if x.dtype is BOOL else getattr(prim, name)(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", out=True, doc=doc)(body)
@@ -340,7 +343,8 @@ _extreme("minimum", "min(input, other); NaN if either is.", "bitwise_and")
 def _extreme_but_nan(name: str, doc: str, first: str, logic: str) -> None:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
-        refuse(x, name, "c")
+        if x.dtype.is_complex:
+            raise RuntimeError(f"{name} not implemented for complex tensors.")
         if x.dtype is BOOL:
             return getattr(prim, logic)(x, y)
         better = getattr(prim, first)(x, y)
@@ -548,7 +552,7 @@ def _scaled(value: Any, term: Any) -> Any:
           promote_over=("input", "tensor1", "tensor2"), inplace=True, inplace_spaces=(), out=True)  # fmt: skip
 def addcmul(x: Any, a: Any, b: Any, *, value: Any) -> Any:
     """input + value * tensor1 * tensor2."""
-    refuse(x, "addcmul_cpu_out", "b")
+    refuse(x, "addcmul_cpu_out", "b", joined=True)
     return x + _scaled(value, a) * b
 
 
@@ -588,7 +592,7 @@ heaviside.gradient(lambda ct, out, x, values: (build.zeros_like(ct), None))
 def gcd(x: Any, y: Any) -> Any:
     """gcd(input, other): the greatest common divisor of whole numbers."""
     x, y = pair(x, y)
-    refuse(x, "gcd", "bfc")
+    refuse(x, "gcd", "bfc", joined=True)
     return _gcd(x, y)
 
 
@@ -607,7 +611,7 @@ def _gcd(x: Any, y: Any) -> Any:
 def lcm(x: Any, y: Any) -> Any:
     """|input * other| / gcd(input, other): the least common multiple of whole numbers."""
     x, y = pair(x, y)
-    refuse(x, "lcm", "bfc")
+    refuse(x, "lcm", "bfc", joined=True)
     divisor = _gcd(x, y)
     none = build.eq(divisor, 0)
     product = prim.div_trunc(x, build.select(none, 1, divisor)) * y

@@ -76,9 +76,9 @@ def number_value(item: Any, dtype: DType) -> Any:
     return build.full((), item, dtype) if is_number(item) else build.convert(item, dtype)
 
 
-def refuse(x: Any, what: str, kinds: str) -> None:
-    """NotImplementedError in PyTorch's words when the dtype of `x` is of one of `kinds`."""
-    dtype = given_dtype(x)
+def refuse(x: Any, what: str, kinds: str, joined: bool = False) -> None:
+    """NotImplementedError in PyTorch's words when the dtype of `x` is of one of `kinds`: the one that was given, or what all were `joined` to."""
+    dtype = x.dtype if joined else given_dtype(x)
     if dtype.kind in kinds:
         raise NotImplementedError(f"\"{what}\" not implemented for '{CPP_NAME[dtype.name]}'")
 

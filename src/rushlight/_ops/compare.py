@@ -35,7 +35,7 @@ def _comparison(name: str, alias: str, doc: str) -> None:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
         if name not in ("eq", "ne"):
-            refuse(x, name, "c")
+            refuse(x, name, "c", joined=True)
         return getattr(prim, name)(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), out=True, inplace=True,
@@ -131,7 +131,7 @@ def bitwise_not(x: Any) -> Any:
 def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
-        refuse(x, f"{primitive}_cpu", "bfc")
+        refuse(x, f"{primitive}_cpu", "bfc", joined=True)
         return getattr(prim, primitive)(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, out=True, inplace=True, inplace_spaces=(),
@@ -155,7 +155,7 @@ def _numbers_alone(x: Any, y: Any) -> list[Any]:
 
 
 @operator("where(Tensor condition, Tensor input, Tensor other) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, out=True,
-          method=False)  # fmt: skip
+          method=False, tags=("fits",))  # fmt: skip
 def where(condition: Any, x: Any, y: Any) -> Any:
     """out[i] = input[i] if condition[i] else other[i]; the three broadcast."""
     if condition.dtype.name == "uint8":
@@ -170,7 +170,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 @operator("masked_fill(Tensor input, Tensor mask, Tensor value) -> Tensor", numbers=("value",), like="operands", inplace=True,
-          inplace_spaces=())  # fmt: skip
+          inplace_spaces=(), tags=("fits",))  # fmt: skip
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """out[i] = value if mask[i] else input[i]; the mask broadcasts to the input."""
     if mask.dtype is not BOOL:
@@ -195,7 +195,7 @@ def _kind_rank(value: Any) -> int:
 
 def _bounds(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All three in one shape and dtype; a bound that is missing stays None."""
-    refuse(x, "clamp", "c")
+    refuse(x, "clamp", "c", joined=True)
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     given = [v for v in (low, high) if v is not None]
@@ -214,7 +214,7 @@ def _cut_to(x: Any, high: Any) -> Any:
 
 
 @operator("clamp(Tensor input, Tensor? min=None, Tensor? max=None) -> Tensor", promote="same", numbers=("min", "max"), inplace=True, out=True,
-          aliases=("clip",),
+          aliases=("clip",), tags=("fits",),
           node=lambda input, min, max: "ClampBackward0" if hasattr(min, "shape") or hasattr(max, "shape") else "ClampBackward1")  # fmt: skip
 def clamp(x: Any, min: Any, max: Any) -> Any:
     """`input` kept within [min, max]; `max` wins where they cross."""
@@ -243,7 +243,7 @@ def _(ct: Any, out: Any, x: Any, min: Any, max: Any) -> Any:
 
 def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], Any], inside: str, hit: str) -> None:
     def body(x: Any, bound: Any) -> Any:
-        refuse(x, name, "c")
+        refuse(x, name, "c", joined=True)
         return logic(*pair(x, bound))
 
     declared = operator(f"{name}(Tensor input, Tensor {argument}) -> Tensor", promote="same", numbers=(argument,), inplace=True, out=True,

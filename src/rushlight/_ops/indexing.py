@@ -92,7 +92,7 @@ def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
 
 
 @operator("index_put_core(Tensor input, int[] dims, Tensor[] indices, Tensor values, bool accumulate) -> Tensor", spaces=(), method=False,
-          inplace=True, numbers=("values",), node="IndexPutBackward0", name="index_put_core")  # fmt: skip
+          inplace=True, numbers=("values",), node="IndexPutBackward0", name="index_put_core", tags=("alone",))  # fmt: skip
 def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
     """out[..., i, ...] = values (or += values with `accumulate`): `x` with values written where `index` reads."""
     places = _common_shape(indices)
@@ -249,7 +249,7 @@ def _scattered(x: Any, places: Any, source: Any, dim: int, reduce: str) -> Any:
 
 
 @operator("scatter(Tensor input, int dim, Tensor index, Tensor? src=None, *, Scalar? value=None, str? reduce=None) -> Tensor", numbers=("src",),
-          out="exact", inplace=True, inplace_spaces=())  # fmt: skip
+          out="exact", inplace=True, inplace_spaces=(), tags=("alone",))  # fmt: skip
 def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
     """`input` with src[i][j] written to [index[i][j]][j] for dim 0, and so on; `reduce` adds or multiplies instead."""
     if reduce not in _REDUCTIONS:
@@ -280,7 +280,7 @@ def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
 
 
 @operator(
-    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out="exact", inplace=True, inplace_spaces=()
+    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out="exact", inplace=True, inplace_spaces=(), tags=("alone",)
 )
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
     """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
@@ -433,7 +433,7 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
 
 
 @operator("index_add(Tensor input, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="exact", inplace=True,
-          inplace_spaces=())  # fmt: skip
+          inplace_spaces=(), tags=("alone",))  # fmt: skip
 def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     """`input` with alpha * source added at the places listed along dim."""
     if x.dtype is not source.dtype:
@@ -453,6 +453,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
 @operator(
     "index_copy(Tensor input, int dim, Tensor index, Tensor source) -> Tensor",
     out="exact",
+    tags=("alone",),
     inplace=True,
     inplace_spaces=(),
 )
@@ -472,6 +473,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
 @operator(
     "index_fill(Tensor input, int dim, Tensor index, Tensor value) -> Tensor",
     numbers=("value",),
+    tags=("fits",),
     inplace=True,
     inplace_spaces=(),
 )
@@ -553,8 +555,17 @@ def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
     dim = wrap(dim, x)
     rest = [(*s[:dim], *s[dim + 1 :]) for s in (x.shape, places.shape)]
     common = broadcast_shapes(*rest)
+    places = _around(places, x.shape[dim])
     x, places = (build.broadcast_to(v, (*common[:dim], v.shape[dim], *common[dim:])) for v in (x, places))
     return prim.gather(x, places, dim=dim)
+
+
+def _around(places: Any, size: int) -> Any:
+    """Places counted around a dim: -1 is the last one, and `size` the first again."""
+    if not size:
+        return places
+    rest = prim.rem_trunc(places, build.full_like(places, size))
+    return build.select(rest < 0, rest + size, rest)
 
 
 # ***** embedding *****
@@ -631,6 +642,7 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
 
 @operator(
     "sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)",
+    node=lambda input, dim, descending, stable: f"SortBackward{int(stable)}",
     out="exact",
     like="operands",
 )

@@ -47,7 +47,8 @@ def to_dtype(x: Any, dtype: DType) -> Any:
     return build.convert(x, dtype)
 
 
-@operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, numbers=("src",), node="CopyBackwards")
+@operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, numbers=("src",), node="CopyBackwards",
+          tags=("fits",))
 def copy(x: Any, source: Any, non_blocking: bool) -> Any:
     """out[i] = source[i] in the shape and dtype of `input`; `copy_` writes it there."""
     return build.broadcast_to(build.convert(source, x.dtype), x.shape)
@@ -58,7 +59,7 @@ def _(ct: Any, out: Any, x: Any, source: Any, non_blocking: bool) -> Any:
     return build.zeros_like(x), build.convert(build.sum_to(ct, source.shape), source.dtype)
 
 
-@operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False, numbers=("value",))
+@operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False, numbers=("value",), tags=("fits",))
 def fill(x: Any, value: Any) -> Any:
     """Every element set to `value` (a number or a 0-dim tensor)."""
     if value.shape != ():

@@ -54,6 +54,9 @@ def _broadcast_layout(shape_in: Ints, strides: Ints, offset: int, shape: Ints, d
     steps = [0] * len(shape)
     for size, stride, d in zip(shape_in, strides, dims, strict=True):
         steps[d] = stride if size == shape[d] else 0
+    for d in range(len(shape) - 1, -1, -1) if dims else ():
+        if d not in dims and shape[d] == 1:  # a new dim that repeats nothing steps over what lies behind it
+            steps[d] = shape[d + 1] * steps[d + 1] if d + 1 < len(shape) else 1
     return shape, tuple(steps), offset
 
 

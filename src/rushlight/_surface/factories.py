@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._engine import creation
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
 from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.packing import check_number
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.bodies import CPP_NAME
@@ -143,7 +144,9 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any 
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:
     """A tensor shaped like `input`, filled with one number."""
     spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
-    return finish(creation.full(tuple(spec.shape), _plain(fill_value), spec), requires_grad)
+    number = _plain(fill_value)
+    check_number(number, spec.dtype)
+    return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
 
 
 def _plain(value: Any) -> Any:
@@ -194,7 +197,9 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
              pin_memory: bool = False) -> Tensor:
     """A filled tensor with this tensor's dtype and device."""
     spec = spec_for(as_shape((size,)), dtype or self.dtype, device or self.device)
-    return finish(creation.full(tuple(spec.shape), _plain(fill_value), spec), requires_grad)
+    number = _plain(fill_value)
+    check_number(number, spec.dtype)
+    return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
 
 
 @composite("new_tensor", spaces=(), method=True)

@@ -691,7 +691,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
 def _warn_reduced(self: Tensor) -> Tensor:
     if self._spec.ndim not in (0, 2):
         warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", UserWarning, stacklevel=3)
-    return self.permute(*range(self._spec.ndim - 1, -1, -1))  # type: ignore[attr-defined]
+    return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))  # type: ignore[attr-defined]
 
 
 Tensor.T = property(_warn_reduced)  # type: ignore[attr-defined]

@@ -53,6 +53,7 @@ class Node:
     extra: Extra | None
     seq: int
     n_outputs = 1
+    namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
 
     def _start(self, edges: Sequence[Any]) -> None:
         self.edges, self.seq, self.extra = edges, next_sequence(), None
@@ -77,7 +78,7 @@ class Node:
 
     def name(self) -> str:
         """The node's name, such as `MulBackward0`."""
-        return type(self).__name__
+        return self.namespace + type(self).__name__
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
@@ -211,7 +212,7 @@ def node_class(name: str) -> type[OpNode]:
     """The class of nodes with this name; users see it as `type(t.grad_fn).__name__`."""
     found = _CLASSES.get(name)
     if found is None:
-        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": ()})
+        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "namespace": "torch::autograd::" if name == "CopyBackwards" else ""})
     return found
 
 
@@ -219,6 +220,7 @@ class AccumulateGrad(Node):
     """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone needs no gradient."""
 
     __slots__ = ("_variable",)
+    namespace = "torch::autograd::"
 
     def __init__(self, variable: Tensor) -> None:
         self.edges, self.extra, self.seq = (), None, LAST
