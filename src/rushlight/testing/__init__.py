@@ -1,0 +1,12 @@
+"""Comparisons and random tensors for tests, as `torch.testing`.
+
+>>> import rushlight as torch
+>>> torch.testing.assert_close(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0 + 1e-6]))
+"""
+
+from __future__ import annotations
+
+from rushlight.testing.comparison import assert_allclose, assert_close
+from rushlight.testing.creation import make_tensor
+
+__all__ = ["assert_allclose", "assert_close", "make_tensor"]
