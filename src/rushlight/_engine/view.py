@@ -149,7 +149,8 @@ def link_view(x: Tensor, out: Tensor, creation: str) -> None:
         if held.inference:
             meta.inference = True
     meta.base = base
-    if base._rg and not STATE.word & GRAD and (out._spec.dtype is base._spec.dtype or out._spec.dtype.is_floating_point and base._spec.dtype.is_complex):
+    mine, whole = out._spec.dtype, base._spec.dtype
+    if base._rg and not STATE.word & GRAD and (mine is whole or mine.is_floating_point and whole.is_complex):
         out._rg = True  # no history of its own, yet it wants gradients as its base does
     if creation:
         meta.creation = creation
