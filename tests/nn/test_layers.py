@@ -56,7 +56,7 @@ def test_stored_results_are_those_of_the_installed_pytorch() -> None:
 
 
 def test_a_missing_class_is_named() -> None:
-    with pytest.raises(AttributeError, match=r"rushlight.nn has no 'LazyLinear' yet"):
-        rushlight.nn.LazyLinear
-    with pytest.raises(AttributeError, match=r"rushlight.nn.functional has no 'fractional_max_pool2d' yet"):
-        rushlight.nn.functional.fractional_max_pool2d
+    with pytest.raises(AttributeError, match=r"rushlight.nn has no 'NoSuchLayer' yet"):
+        rushlight.nn.NoSuchLayer
+    with pytest.raises(AttributeError, match=r"rushlight.nn.functional has no 'no_such_function' yet"):
+        rushlight.nn.functional.no_such_function
