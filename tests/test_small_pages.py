@@ -256,3 +256,36 @@ def test_which_functions_ask() -> None:
 def test_named_results_survive_pickling_of_their_parts() -> None:
     kind, (items, extra) = rushlight.sort(rushlight.tensor([2.0, 1.0])).__reduce__()
     assert kind is rushlight.return_types.sort and extra == {} and pickle.loads(pickle.dumps(items[1].tolist())) == [1, 0]
+
+
+# ***** dispatch keys, scalers, norms of sparse tensors *****
+
+
+def _guarded(t: Any) -> list[bool]:
+    x, found = t.ones(2, requires_grad=True), []
+    for key in ("AutogradCPU", "CPU"):
+        with t.ExcludeDispatchKeyGuard(t.DispatchKeySet(getattr(t.DispatchKey, key))):
+            found.append((x * 2).requires_grad)
+    return [*found, (x * 2).requires_grad]
+
+
+def test_a_guard_against_autograd_keys() -> None:
+    assert _guarded(rushlight) == [False, True, True]
+    with pytest.raises(TypeError, match="DispatchKeySet"):
+        rushlight.ExcludeDispatchKeyGuard(3)
+
+
+@pytest.mark.oracle
+def test_a_guard_against_autograd_keys_as_pytorchs() -> None:
+    assert _guarded(rushlight) == _guarded(pytest.importorskip("torch"))
+
+
+def test_a_disabled_scaler_remembers_what_is_set() -> None:
+    scaler = rushlight.amp.GradScaler(enabled=False)
+    with pytest.raises(AttributeError):
+        scaler.get_growth_factor()
+    scaler.set_growth_factor(3.0)
+    scaler.set_backoff_factor(0.25)
+    scaler.set_growth_interval(7)
+    kept = pickle.loads(pickle.dumps(scaler))
+    assert (kept.get_growth_factor(), kept.get_backoff_factor(), kept.get_growth_interval()) == (3.0, 0.25, 7)

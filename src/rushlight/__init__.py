@@ -52,12 +52,12 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "hub", "linalg", "masked", "nested", "nn", "optim", "random", "return_types", "serialization",
+    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "linalg", "masked", "nested", "nn", "optim", "random", "return_types", "serialization",
     "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp",
+    "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",
@@ -73,7 +73,7 @@ _FROM_PAGES = {
         "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss", "while_loop",
     ), "nn.composites.positional"),
     **dict.fromkeys((
-        "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "FatalError", "OutOfMemoryError", "Stream", "Tag",
+        "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "ExcludeDispatchKeyGuard", "FatalError", "OutOfMemoryError", "Stream", "Tag",
     ), "_surface.dispatch"),
     **dict.fromkeys((
         "choose_qparams_optimized", "dequantize", "empty_quantized", "fused_moving_avg_obs_fake_quant", "int_repr", "per_channel_affine",

@@ -11,9 +11,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from rushlight._engine.modes import no_grad
 from rushlight._types.device import CPU, Device, as_device
 
-__all__ = ["AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "FatalError", "OutOfMemoryError", "Stream", "Tag"]
+__all__ = [
+    "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "ExcludeDispatchKeyGuard", "FatalError", "OutOfMemoryError", "Stream", "Tag",
+]  # fmt: skip
 
 
 class FatalError(Exception):
@@ -189,6 +192,32 @@ class DispatchKeySet:
 
     def __repr__(self) -> str:
         return f"DispatchKeySet({', '.join(k.name for k in sorted(self._keys, key=lambda k: -k.value))})"
+
+
+class ExcludeDispatchKeyGuard:
+    """A region in which PyTorch's dispatcher passes over some keys.
+
+    Without a dispatcher there is one layer that can be passed over: automatic differentiation, for any `Autograd` key.
+
+    >>> import rushlight as torch
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.ExcludeDispatchKeyGuard(torch.DispatchKeySet(torch.DispatchKey.AutogradCPU)):
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    def __init__(self, keys: DispatchKeySet) -> None:
+        if not isinstance(keys, DispatchKeySet):
+            raise TypeError(f"ExcludeDispatchKeyGuard(): expected keys to be a DispatchKeySet, found {type(keys)}")
+        self._no_grad = no_grad() if any(k.name.startswith("Autograd") for k in keys._keys) else None
+
+    def __enter__(self) -> None:
+        if self._no_grad is not None:
+            self._no_grad.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._no_grad is not None:
+            self._no_grad.__exit__(*exc)
 
 
 class Tag(enum.Enum):

@@ -67,6 +67,11 @@ class GradScaler:
         tensor([0.])
     """
 
+    # As in PyTorch a disabled scaler keeps none of what it was given: these are there when they were set.
+    _growth_factor: float
+    _backoff_factor: float
+    _growth_interval: int
+
     def __init__(
         self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
         growth_interval: int = 2000, enabled: bool = True,
@@ -98,6 +103,30 @@ class GradScaler:
     def get_scale(self) -> float:
         """Always 1.0."""
         return 1.0
+
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied with after `growth_interval` good steps, where it was set."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Remember another growth factor."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied with after a step with infinite gradients, where it was set."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Remember another backoff factor."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """How many good steps in a row let the scale grow, where it was set."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Remember another interval."""
+        self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
         """An empty dict, as PyTorch's for a disabled scaler."""

@@ -103,7 +103,8 @@ def _no_pair(actual: Any, expected: Any, place: str) -> TypeError:
 
 def _plain(value: Any) -> Any:
     """A NumPy number as Python's."""
-    return value.item() if isinstance(value, _numpy_types("number")) else value
+    numbers: Any = _numpy_types("number")
+    return value.item() if isinstance(value, numbers) else value
 
 
 def _number_pair(actual: Any, expected: Any, place: str, rules: Rules) -> Pair:
