@@ -32,6 +32,26 @@ def test_variance_and_softmax() -> None:
     np.testing.assert_allclose(chances.sum(1), 1.0)
 
 
+def test_median_of_whole_numbers_stays_whole() -> None:
+    x, mask = torch.tensor([[5, 1, 7, 2**60 + 1], [9, 8, 3, 4]]), torch.tensor([[True, False, True, True], [True, True, False, False]])
+    found = torch.masked.median(x, 1, mask=mask)
+    assert found.dtype is torch.int64 and found.tolist() == [7, 8]
+    assert torch.masked.median(x, 1, keepdim=True, mask=mask).shape == (2, 1)
+    assert torch.masked.median(x[0, :3], 0).tolist() == 5
+
+
+def test_whole_numbers_want_a_dtype() -> None:
+    x = torch.tensor([1, 2])
+    for name in ("softmax", "log_softmax", "softmin"):
+        with pytest.raises(NotImplementedError, match=name):
+            getattr(torch.masked, name)(x, 0)
+        assert getattr(torch.masked, name)(x, 0, dtype=torch.float32).dtype is torch.float32
+    with pytest.raises(ValueError, match="mean"):
+        torch.masked.mean(x)
+    with pytest.raises(NotImplementedError, match="cumsum"):
+        torch.masked.cumsum(x > 1, 0)
+
+
 def test_gradient_reaches_only_what_counts() -> None:
     x = torch.from_numpy(X).requires_grad_()
     torch.masked.mean(x, mask=torch.from_numpy(MASK)).backward()

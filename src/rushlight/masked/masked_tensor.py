@@ -21,7 +21,7 @@ from rushlight._types.spec import Spec
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "make_masked", "masked_tensor", "payload", "payload_mask", "payload_of", "values_of",
            "with_payload"]  # fmt: skip
 
-_PROTOTYPE = "The API of MaskedTensor is a prototype in PyTorch and may change with it; see the page on rushlight.masked."
+_PROTOTYPE = "The API of MaskedTensor is a prototype in PyTorch and may change with it; docs/masked.md says what there is."
 _WANTS_GRAD = "MaskedTensor: the elements require a gradient, and the new tensor will not pass one on to them; give data.detach().clone() instead."
 
 

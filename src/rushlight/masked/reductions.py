@@ -163,9 +163,10 @@ def _mean_dtype(input: Any, dtype: Any) -> Any:
 @accepts_masked
 def mean(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """Mean of the elements that count; NaN where none does."""
-    if dtype is None and not (input.is_floating_point() or input.is_complex()):
-        raise ValueError(f"mean(): input must be floating point or complex where no dtype is given, not {input.dtype}")
-    x = input.to(_mean_dtype(input, dtype))
+    kind = input.dtype if dtype is None else dtype
+    if not (kind.is_floating_point or kind.is_complex):
+        raise ValueError(f"mean(): input or dtype must be floating point or complex, not {kind}")
+    x = input.to(kind)
     dims = _dims(x, dim)
     if mask is None:
         return _over(rushlight.mean, x, dims, keepdim)
@@ -175,11 +176,18 @@ def mean(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
 @accepts_masked
 def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
     """The middle of the elements that count (the lower of two)."""
-    x = input.to(_mean_dtype(input, dtype))
+    x = input if dtype is None else input.to(dtype)
     (at,) = _dims(x, dim) or (0,)
     if mask is None:
         return rushlight.median(x, at, keepdim).values
-    return rushlight.nanmedian(_filled(x, mask, math.nan), at, keepdim).values
+    if x.is_floating_point():
+        return rushlight.nanmedian(_filled(x, mask, math.nan), at, keepdim).values
+    # No integer is NaN: what does not count goes to the end instead.
+    row = x.to(rushlight.uint8) if x.dtype is rushlight.bool else x
+    row = _filled(row, mask, _greatest(row.dtype)).sort(at).values
+    middle = (_count(row, mask, (at,), True, rushlight.int64) - 1).clamp(min=0) // 2
+    found = row.gather(at, middle).to(x.dtype)
+    return found if keepdim else found.squeeze(at)
 
 
 @accepts_masked
@@ -245,45 +253,58 @@ def all(input: Any, dim: Any = None, *, keepdim: bool = False, mask: Any = None)
 # ***** element by element, along a dim *****
 
 
+def _of_floats(name: str, input: Any, dtype: Any) -> Any:
+    x = input if dtype is None else input.to(dtype)
+    if not (x.is_floating_point() or x.is_complex()):
+        raise NotImplementedError(f"{name}(): not implemented for {x.dtype}; give a floating point dtype")
+    return x
+
+
+def _running(name: str, input: Any, dtype: Any) -> Any:
+    if (input.dtype if dtype is None else dtype) is rushlight.bool:
+        raise NotImplementedError(f"{name}(): not implemented for torch.bool; give another dtype")
+    return input.dtype if dtype is None else dtype
+
+
 @accepts_masked
 def cumsum(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Running sum of the elements that count."""
-    return rushlight.cumsum(_filled(input, mask, 0), dim, dtype=input.dtype if dtype is None else dtype)
+    return rushlight.cumsum(_filled(input, mask, 0), dim, dtype=_running("cumsum", input, dtype))
 
 
 @accepts_masked
 def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """Running product of the elements that count."""
-    return rushlight.cumprod(_filled(input, mask, 1), dim, dtype=input.dtype if dtype is None else dtype)
+    return rushlight.cumprod(_filled(input, mask, 1), dim, dtype=_running("cumprod", input, dtype))
 
 
 @accepts_masked
 def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """softmax over the elements that count; 0 at the others."""
-    return rushlight.softmax(_filled(input.to(_mean_dtype(input, dtype)), mask, -math.inf), dim)
+    return rushlight.softmax(_filled(_of_floats("softmax", input, dtype), mask, -math.inf), dim)
 
 
 @accepts_masked
 def log_softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """log of `softmax`."""
-    return rushlight.log_softmax(_filled(input.to(_mean_dtype(input, dtype)), mask, -math.inf), dim)
+    return rushlight.log_softmax(_filled(_of_floats("log_softmax", input, dtype), mask, -math.inf), dim)
 
 
 @accepts_masked
 def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """softmax of the negatives."""
-    return rushlight.softmax(-_filled(input.to(_mean_dtype(input, dtype)), mask, math.inf), dim)
+    return rushlight.softmax(-_filled(_of_floats("softmin", input, dtype), mask, math.inf), dim)
 
 
 @accepts_masked
 def normalize(input: Any, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Any = None) -> Any:
     """The elements that count divided by their norm (not below eps)."""
-    x = input.to(_mean_dtype(input, dtype))
+    x = input if dtype is None else input.to(dtype)
     size = norm(x, ord, dim, keepdim=True, mask=mask)
     return _filled(x, mask, 0) / rushlight.clamp(size, min=eps)
 
 
 def logaddexp(input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None) -> Any:
     """log(exp(input) + exp(other)), each counting where its mask says so."""
-    a, b = input.to(_mean_dtype(input, dtype)), other.to(_mean_dtype(other, dtype))
+    a, b = _of_floats("logaddexp", input, dtype), _of_floats("logaddexp", other, dtype)
     return rushlight.logaddexp(_filled(a, input_mask, -math.inf), _filled(b, other_mask, -math.inf))
