@@ -197,7 +197,8 @@ class DispatchKeySet:
 class ExcludeDispatchKeyGuard:
     """A region in which PyTorch's dispatcher passes over some keys.
 
-    Without a dispatcher there is one layer that can be passed over: automatic differentiation, for any `Autograd` key.
+    Without a dispatcher there is one layer that can be passed over: automatic differentiation, for any `Autograd` key.  The keys of
+    autocast are accepted too: nothing is cast by itself.  NotImplementedError for others.
 
     >>> import rushlight as torch
     >>> x = torch.ones(2, requires_grad=True)
@@ -209,6 +210,9 @@ class ExcludeDispatchKeyGuard:
     def __init__(self, keys: DispatchKeySet) -> None:
         if not isinstance(keys, DispatchKeySet):
             raise TypeError(f"ExcludeDispatchKeyGuard(): expected keys to be a DispatchKeySet, found {type(keys)}")
+        others = sorted(k.name for k in keys._keys if not k.name.startswith(("Autograd", "Autocast")))
+        if others:
+            raise NotImplementedError(f"ExcludeDispatchKeyGuard: rushlight has no layer to pass over for {', '.join(others)}")
         self._no_grad = no_grad() if any(k.name.startswith("Autograd") for k in keys._keys) else None
 
     def __enter__(self) -> None:

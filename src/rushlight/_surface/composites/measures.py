@@ -12,6 +12,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64
+from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight._types.promotion import default_dtype, result_type
 
@@ -569,3 +570,28 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     steps = T["tensor"](contiguous_strides(sizes), dtype=INT64)
     places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % T["tensor"](sizes, dtype=INT64)  # type: ignore[attr-defined]
     return places.unbind(-1)  # type: ignore[no-any-return]
+
+
+# sparse tensors are what it is for: their own treatment of functions is not asked
+@composite("native_norm", overridable=False)
+@forms(
+    "(input: Tensor, p: Number = 2) -> Tensor",
+    "(input: Tensor, p: Number | None, dim: int | Sequence[int], keepdim: bool, dtype: dtype | None) -> Tensor",
+)
+def native_norm(input: Tensor, p: Any = 2, dim: Any = (), keepdim: bool = False, dtype: Any = None) -> Any:
+    """The norm of all elements of a sparse COO tensor; other layouts have `linalg.vector_norm`.
+
+    NotImplementedError for other layouts, RuntimeError for some of the dims, `keepdim`, and another dtype, as in PyTorch.
+    """
+    if input.layout is not SPARSE_LAYOUTS["sparse_coo"]:
+        raise NotImplementedError(f"native_norm: expected input in the layout torch.sparse_coo, found {input.layout}")
+    if keepdim:
+        raise RuntimeError("norm_sparse currently does not support keepdim=True")
+    dims = _dims(dim) or ()
+    if dims and len(dims) != input.dim():
+        raise RuntimeError(
+            "norm_sparse currently only supports full reductions, so 'dim' must either be empty or contain all dimensions of the input"
+        )
+    if dtype is not None:
+        raise RuntimeError("norm_sparse currently does not support 'dtype' argument")
+    return norm(input.coalesce().values(), 2 if p is None else p)
