@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from tests.eager_programs import ERRORS, Program, Step
+from tests.eager_programs import ERRORS, Name, Program, Step
 from tests.eager_steps import LARGEST, Writer
 
 # half an hour of roundings, and no more
-TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 2e-4, "complex64": 2e-4, "float16": 2e-2, "bfloat16": 1.5e-1}
+TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 2e-4, "complex64": 2e-4, "float16": 2e-2, "complex32": 2e-2, "bfloat16": 1.5e-1}
+
+
+# what is made of other operators, there or here: its last node has the name of its last part
+COMPOSITE = {"einsum", "movedim", "diff", "rot90", "take_along_dim", "tile", "hstack", "@", "matmul", "kron", "unflatten", "contiguous"}
 
 
 def dtype_name(value: Any) -> str:
@@ -79,7 +83,7 @@ class Beside:
             self.fail(f"expected {told(expected)}\n     got {told(got)}", got)
         big = expected is not None and (expected.numel() > LARGEST or expected.layout != self.torch.strided)
         if expected is not None and not big:
-            self.compare(got, expected, f"v{len(self.expected)}", inner=step.kind != "function")
+            self.compare(got, expected, f"v{len(self.expected)}", inner=None if step.name in COMPOSITE else step.kind != "function" and not any(isinstance(a, Name) for a in step.args))
         self.got.append(None if big or expected is None else got)
         self.expected.append(None if big else expected)
         return True
@@ -87,7 +91,7 @@ class Beside:
     def fail(self, why: str, cause: Any = None) -> None:
         raise AssertionError(self.program.script(why)) from (cause if isinstance(cause, Exception) else None)
 
-    def compare(self, got: Any, expected: Any, what: str, inner: bool = False) -> None:
+    def compare(self, got: Any, expected: Any, what: str, inner: bool | None = False) -> None:
         for attribute in ("dtype", "shape", "requires_grad", "is_leaf", "stride", "_is_view", "storage_offset", "is_conj"):
             a, b = getattr(got, attribute), getattr(expected, attribute)
             if callable(a):
@@ -98,11 +102,13 @@ class Beside:
                 continue
             if attribute in ("shape", "stride"):
                 a, b = tuple(a), tuple(b)
+            if attribute == "stride":  # steps over one element lead nowhere
+                a, b = ([s for s, n in zip(v, expected.shape, strict=True) if n > 1 and expected.numel()] for v in (a, b))
             if a != b:
                 self.fail(f"{what}: {attribute} is {a}, expected {b}")
         if expected.grad_fn is not None and got.grad_fn is not None:
             a, b = got.grad_fn.name(), expected.grad_fn.name()
-            if a != b:
+            if a != b and inner is not None and "NotImplemented" not in b:
                 self.fail(f"{what}: grad_fn is {a}, expected {b}")
         self.close(got, expected, what)
 
@@ -179,7 +185,7 @@ def write_and_compare(draw: Callable[[Any], Any], ours: Any, torch: Any, length:
         if step is not None and run.take(step):
             for i, (a, b) in enumerate(zip(run.got[:-1], run.expected[:-1], strict=True)):
                 if b is not None:
-                    run.compare(a, b, f"v{i} after the last step")
+                    run.compare(a, b, f"v{i} after the last step", inner=None)
     seeds = [
         i for i, v in enumerate(run.expected)
         if v is not None and v.requires_grad and v.numel() and (i >= len(run.program.leaves) or len(run.expected) == 1) and torch.isfinite(v).all() and v.abs().max() < 1e4

@@ -42,7 +42,7 @@ VIEWS = (
 INPLACE = (
     "add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", "neg_", "tanh_", "relu_", "exp_", "sigmoid_", "clamp_", "masked_fill_",
     "addcmul_", "pow_", "sqrt_", "square_", "lerp_", "t_", "unsqueeze_", "squeeze_", "transpose_", "index_add_", "scatter_", "floor_",
-    "fill_diagonal_", "tril_", "eq_", "remainder_", "bitwise_xor_", "abs_", "cumsum_", "clamp_min_", "logical_not_", "round_", "resize_as_",
+    "fill_diagonal_", "tril_", "eq_", "remainder_", "bitwise_xor_", "abs_", "cumsum_", "clamp_min_", "round_", "resize_as_",
     "index_fill_", "index_copy_", "masked_scatter_", "addcdiv_", "sign_", "lt_", "detach_", "bitwise_and_",
 )  # fmt: skip
 
@@ -359,6 +359,8 @@ class Writer:
         at = self.place(lambda i: self.dtype(i) in ("int64", "int32"))
         if at is None:
             return None
+        if not shape and kind in ("index_select", "take"):  # known: places of a 0-dim tensor are not checked
+            return None
         if kind in ("tensor", "take"):
             place = Ref(at)
             return Step("index", "", (Ref(x), place)) if kind == "tensor" else Step("function", "take", (Ref(x), place))
@@ -372,7 +374,8 @@ class Writer:
         if self.upto(4) == 4:
             mask = self.place(lambda i: self.dtype(i) == "bool" and self.shape(i) == self.shape(x))
             place = place if mask is None else Ref(mask)
-        return Step("store", "", (Ref(x), place, self.number() if self.yes() else Ref(self.partner(x))))
+        other = self.partner(x)  # a tensor written over itself is no step
+        return Step("store", "", (Ref(x), place, self.number() if self.yes() or other == x else Ref(other)))
 
     # ***** in-place, out= *****
 
@@ -461,6 +464,8 @@ class Writer:
         if name == "mv":
             return Step("function", "matmul", (Ref(a), Ref(a)))
         if name == "einsum":
+            if self.dtype(a) == "bool":
+                return None
             letters = "ijkl"[: len(shape)]
             return Step("function", name, (f"{letters},{letters}->{letters[:self.upto(len(shape))]}", Ref(a), Ref(a)))
         other = self.place(lambda i: bool(self.shape(i)) and self.shape(i)[-2:][:1] == shape[-1:])
@@ -477,14 +482,16 @@ class Writer:
 
     def other(self) -> Step | None:
         name = self.of(["softmax", "log_softmax", "flip", "tril", "roll", "sort", "retain_grad", "empty_like", "zeros_like", "repeat",
-                        "topk", "nonzero", "unique", "layer_norm", "tile", "triu", "diag", "rot90", "kron", "trace", "diff", "pad",
+                        "topk", "nonzero", "unique", "layer_norm", "tile", "triu", "diag", "kron", "trace", "diff", "pad",
                         "repeat_interleave", "new_zeros", "full_like", "masked_select", "bincount", "requires_grad_"])  # fmt: skip
-        x = self.place(lambda i: name not in ("sort", "topk", "nonzero", "unique") or self.same(i))
+        x = self.place(lambda i: (name not in ("sort", "topk", "nonzero", "unique") or self.same(i)) and (name != "repeat_interleave" or bool(self.shape(i))))
         if x is None:
             return None
         d, ref, shape = self.dim(x), Ref(x), self.shape(x)
         match name:
             case "softmax" | "log_softmax":
+                if self.dtype(x)[0] not in "fb" or self.dtype(x) == "bool":
+                    return None
                 return Step("function", name, (ref, d))
             case "flip" | "roll":
                 return Step("function", name, (ref, (d,)) if name == "flip" else (ref, self.upto(2, -2), d))
@@ -506,7 +513,7 @@ class Writer:
                 return Step("function", name, (ref,))
             case "layer_norm":
                 return Step("function", "nn.functional.layer_norm", (ref, tuple(shape[-1:])))
-            case "rot90" | "diff":
+            case "diff":
                 return Step("function", name, (ref,))
             case "pad":
                 return Step("function", "nn.functional.pad", (ref, (self.upto(2, -1), 1)))

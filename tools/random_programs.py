@@ -9,6 +9,7 @@ import argparse
 import random
 import sys
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +47,9 @@ def main() -> None:
         except AssertionError as error:
             found += 1
             print(f"===== seed {number}\n{error}", flush=True)
+        except Exception:
+            print(f"===== seed {number}", flush=True)
+            traceback.print_exc()
         number += 1
     print(f"{programs[0]} programs (shrinking included), {found} disagreements")
 

@@ -319,7 +319,7 @@ def make_function(caller: Caller) -> Callable[..., Any]:
 
 # ***** out= *****
 
-IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_", "tril_", "triu_"))  # writing twice is writing once: expanded tensors are allowed
+IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_"))  # writing twice is writing once: expanded tensors are allowed
 SELF_OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before "
     "performing the operation."
@@ -389,7 +389,9 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
                 UserWarning,
                 stacklevel=4,
             )
-        out.resize_(result.shape)  # type: ignore[attr-defined]
+        from rushlight._engine.convert import grow
+
+        grow(out, tuple(result.shape))
     out.copy_(result)  # type: ignore[attr-defined]
 
 

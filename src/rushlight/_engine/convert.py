@@ -16,7 +16,7 @@ from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import META, Device, as_device
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import BOOL, DType
 from rushlight._types.formats import FORMATS, MemoryFormat
 from rushlight._types.layout import is_channels_last, is_contiguous, numel, restride
 from rushlight._types.spec import Spec
@@ -117,9 +117,12 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     if not isinstance(source, (Tensor, bool, int, float, complex)):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(source).__name__}")
     if type(source) is complex and not x._spec.dtype.is_complex:
-        if source.imag:
+        if x._spec.dtype is BOOL:
+            source = bool(source)
+        elif source.imag:
             raise RuntimeError(f"value cannot be converted to type {x._spec.dtype.name} without overflow")
-        source = source.real
+        else:
+            source = source.real
     if isinstance(source, Tensor):
         if (x._spec.device is META) != (source._spec.device is META):
             if source._spec.device is META:
@@ -264,6 +267,11 @@ def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None =
     """
     if x._rg:
         raise RuntimeError("cannot resize variables that require grad")
+    return grow(x, shape, strides)
+
+
+def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
+    """`resize_` for results, which may want gradients."""
     if strides is None and tuple(x._spec.shape) == tuple(shape):
         return x
     spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)

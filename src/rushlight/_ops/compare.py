@@ -109,7 +109,7 @@ def logical_not(x: Any) -> Any:
 def _bitwise(name: str, doc: str) -> None:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
-        refuse(x, f"{name}_cpu", "fc")
+        refuse(x, f"{name}_cpu", "fc", joined=True)
         return getattr(prim, name)(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, out=True, inplace=True, inplace_spaces=(),
@@ -179,7 +179,7 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
         )
-    if _kind_rank(value) > _kind_rank(x):
+    if _kind_rank(value) > _kind_rank(x) and x.dtype is not BOOL:
         raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
     return build.select(mask, number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype), x)
 

@@ -83,8 +83,12 @@ def _distinct(x: Any, dims: Sequence[int]) -> list[int]:
 @view("unsqueeze(Tensor input, int dim) -> Tensor")
 def unsqueeze(x: Any, dim: int) -> Any:
     """A dim of size 1 put in at `dim` of the result."""
-    at = wrap_dim(dim, len(x.shape) + 1)
-    return prim.reshape(x, shape=(*x.shape[:at], 1, *x.shape[at:]))
+    n = len(x.shape)
+    at = wrap_dim(dim, n + 1)
+    shape = (*x.shape[:at], 1, *x.shape[at:])
+    if not n:
+        return prim.reshape(x, shape=shape)
+    return prim.broadcast(x, shape=shape, dims=tuple(d for d in range(n + 1) if d != at))
 
 
 @view("unflatten(Tensor input, int dim, int[] sizes) -> Tensor", node="ViewBackward0")

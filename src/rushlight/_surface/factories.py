@@ -165,6 +165,7 @@ def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     _reject(kwargs, "full")
     value = _plain(fill_value)
     spec = spec_for(as_shape((size,)), dtype or (out.dtype if out is not None else number_dtype(value)), device)
+    check_number(value, spec.dtype)
     return _into(out, finish(creation.full(tuple(spec.shape), value, spec), requires_grad))
 
 

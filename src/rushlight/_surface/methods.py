@@ -698,6 +698,8 @@ Tensor.T = property(_warn_reduced)  # type: ignore[attr-defined]
 
 
 def _swap_last(self: Tensor) -> Tensor:
+    if not self._spec.ndim:
+        return self
     if self._spec.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor.")
     return self.transpose(-2, -1)  # type: ignore[attr-defined]

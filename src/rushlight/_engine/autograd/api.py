@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._engine.autograd.engine import OPS, run_backward
 from rushlight._engine.autograd.node import GradientEdge
 from rushlight._engine.state import GRAD, STATE, TRANSFORMS
-from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.tensor import Tensor, edge_of, plain_classes
 
 __all__ = ["backward", "grad"]
 
@@ -48,7 +48,7 @@ def _check_roots(outputs: Sequence[Tensor]) -> None:
     for i, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             raise TypeError(f"expected a tensor to differentiate, got {type(out).__name__}")
-        if not out._rg:
+        if edge_of(out) is None:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
 
 

@@ -1,0 +1,138 @@
+"""What random programs found, as small programs of its own; the values are PyTorch 2.13's."""
+
+from __future__ import annotations
+
+import pytest
+
+import rushlight as torch
+
+
+@pytest.mark.parametrize("value", [200, -200, 200.0, float("inf"), float("nan")])
+def test_numbers_outside_of_an_integer_dtype_are_refused(value: float) -> None:
+    x, mask, places = torch.ones(2, dtype=torch.int8), torch.tensor([True, False]), torch.tensor([0])
+    calls = [
+        lambda: x.fill_(value), lambda: x.__setitem__(0, value), lambda: x.masked_fill(mask, value), lambda: x.index_fill(0, places, value),
+        lambda: torch.full_like(x, value), lambda: torch.full((1,), value, dtype=torch.int8),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(RuntimeError, match="without overflow"):
+            call()
+    assert x.tolist() == [1, 1]
+
+
+def test_integers_wrap_in_arithmetic_and_one_turn_for_unsigned() -> None:
+    x = torch.tensor([1], dtype=torch.int8)
+    assert (x + 200).tolist() == [-55] and (x == 300).tolist() == [False]
+    assert x.view(torch.uint8).fill_(-200).tolist() == [56]
+    assert torch.where(torch.tensor([False]), x, 5).tolist() == [5]
+    for call in (lambda: torch.where(torch.tensor([True]), x, 200), lambda: x.clamp(max=300)):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            call()
+
+
+def test_bool_with_a_number_of_a_greater_kind_is_that_kind() -> None:
+    x = torch.tensor([True])
+    found = [x << 2, torch.fmod(x, 2), torch.remainder(x, 2), torch.div(x, 2, rounding_mode="floor"), x // 2]
+    assert [(v.tolist(), v.dtype) for v in found] == [([4], torch.int64), ([1], torch.int64), ([1], torch.int64), ([0], torch.int64), ([0], torch.int64)]
+    assert torch.addcmul(x, torch.tensor([2.0]), torch.tensor([3.0])).tolist() == [7.0]
+    with pytest.raises(NotImplementedError, match="'Bool'"):
+        torch.fmod(x, True)
+
+
+def test_refusals_have_pytorch_classes() -> None:
+    x = torch.tensor([True])
+    with pytest.raises(RuntimeError, match="not implemented for complex"):
+        torch.maximum(x, torch.tensor([1j]))
+    with pytest.raises(NotImplementedError, match='"bitwise_and_cpu"'):
+        torch.tensor(1) & torch.tensor(1.0)
+
+
+def test_strides_of_new_dims() -> None:
+    x = torch.ones(2, 3).t()
+    assert torch.ones(2).expand(1, 2).stride() == (2, 1)
+    assert x.expand(1, 1, 3, 2).stride() == (3, 3, 1, 3)
+    assert torch.ones(2).expand(3, 1, 2).stride() == (0, 2, 1)
+    assert torch.tensor(2.0).expand(1).stride() == (0,)
+    assert torch.ones(4)[::2].unsqueeze(1).stride() == (2, 1)
+    assert torch.ones(0).unsqueeze(0).stride() == (0, 1)
+    assert torch.ones(2, 1).expand(2, 3).unsqueeze(0).stride() == (2, 1, 0)
+
+
+def test_views_made_without_gradients_want_what_their_base_wants() -> None:
+    leaf = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    made = leaf * 2
+    with torch.no_grad():
+        views = [leaf.t(), made.t(), leaf[0], leaf.expand(2, 2), leaf.unbind(0)[0], leaf.t().t(), leaf.as_strided((1,), (1,))]
+        apart = [leaf.detach(), leaf.data, leaf.clone(), leaf.detach().t()]
+    assert all(v.requires_grad and v.grad_fn is None and v.is_leaf for v in views)
+    assert not any(v.requires_grad for v in apart)
+    (views[0] * 3).sum().backward()  # goes nowhere
+    assert leaf.grad is None and views[0].grad is None
+    with pytest.raises(RuntimeError, match="does not have a grad_fn"):
+        views[6].backward()
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+        views[1].mul_(2)
+
+
+def test_a_view_made_without_gradients_can_become_a_leaf() -> None:
+    memory = torch.ones(3)
+    with torch.no_grad():
+        part = memory[:2]
+    part.requires_grad_()
+    (part * 3).sum().backward()
+    assert part.grad.tolist() == [3.0, 3.0]
+
+
+def test_operands_that_are_their_own_target() -> None:
+    x, at = torch.tensor([1.0, 2.0]), torch.tensor([0, 1])
+    calls = [
+        lambda: x.__setitem__([0, 0], x), lambda: x.index_put_((at,), x), lambda: x.index_add_(0, at, x), lambda: x.index_copy_(0, at, x),
+        lambda: x.scatter_(0, at, x),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            call()
+    number = torch.tensor(1.0)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        torch.add(number, torch.ones(2), out=number)
+
+
+def test_what_writes_the_same_everywhere_may_write_into_expanded_tensors() -> None:
+    x = torch.ones(1).expand(2)
+    assert x.index_fill_(0, torch.tensor([0, 1]), 2).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        x.add_(1)
+
+
+def test_results_that_want_gradients_are_resized_without_them() -> None:
+    out = torch.tensor(1.0, requires_grad=True)
+    with torch.no_grad(), pytest.warns(UserWarning, match="resized"):
+        torch.add(torch.ones(2), 1, out=out)
+    assert out.tolist() == [2.0, 2.0] and out.requires_grad
+
+
+def test_places_along_a_dim_go_around() -> None:
+    x, at = torch.tensor([1, 2, 3]), torch.tensor([-8, -1, 5])
+    assert torch.take_along_dim(x, at, 0).tolist() == [2, 3, 3]
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.take_along_dim(x, at)
+
+
+def test_no_dims_to_transpose() -> None:
+    x = torch.tensor(2.0)
+    assert x.mT.shape == x.H.shape == x.mH.shape == ()
+    with pytest.warns(UserWarning, match="deprecated"):
+        assert torch.ones(3).T.shape == (3,)
+
+
+def test_names_of_nodes() -> None:
+    x = torch.tensor([2.0, 1.0], requires_grad=True)
+    found = [
+        torch.fmod(x, x), torch.fmod(x, 2), torch.remainder(x, x), torch.remainder(x, 2), x.sort(stable=True)[0], x.sort()[0],
+        x.to(torch.float32, copy=True), torch.zeros(2).copy_(x),
+    ]  # fmt: skip
+    assert [v.grad_fn.name() for v in found] == [
+        "FmodBackward1", "FmodBackward0", "RemainderBackward1", "RemainderBackward0", "SortBackward1", "SortBackward0", "ToCopyBackward0",
+        "torch::autograd::CopyBackwards",
+    ]  # fmt: skip
+    assert found[0].grad_fn.next_functions[0][0].name() == "torch::autograd::AccumulateGrad"
