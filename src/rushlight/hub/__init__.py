@@ -4,10 +4,10 @@
 that will run: its owner must be trusted first.  The cache is `get_dir()`.
 
 >>> import rushlight as torch
->>> torch.hub.load("no/such/folder", "model", source="local")
+>>> torch.hub.load("/no/such/folder", "model", source="local")
 Traceback (most recent call last):
 ...
-FileNotFoundError: [Errno 2] No such file or directory: 'no/such/folder/hubconf.py'
+FileNotFoundError: [Errno 2] No such file or directory: '/no/such/folder/hubconf.py'
 """
 
 from __future__ import annotations
