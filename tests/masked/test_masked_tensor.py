@@ -186,6 +186,19 @@ def test_in_place() -> None:
     same(x, theirs(B))
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_optimizers_take_no_memory_that_is_not_there(plain: bool) -> None:
+    """The kernel over many parameters must not see masked parameters or gradients: they have no memory of their own."""
+    leaf = torch.from_numpy(A.copy()).requires_grad_() if plain else ours(A, grad=True)
+    (leaf * ours(B)).sum().backward()
+    with pytest.raises((TypeError, ValueError)):  # PyTorch's step fails as well: no alpha, and no masked gradient for a plain parameter
+        torch.optim.SGD([leaf], lr=0.1).step()
+    if not plain:
+        with torch.no_grad():
+            leaf.sub_(leaf.grad * 0.1)
+        same(leaf, np.ma.array(A - 0.1 * B, mask=~COUNTS))
+
+
 # ***** what users see *****
 
 

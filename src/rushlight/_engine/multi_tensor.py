@@ -30,8 +30,8 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
     - "adam": (param, grad, average, average of squares, step); lr, beta1, beta2, eps, factor for the parameter, penalty, sign
     - "adam_amsgrad": (param, grad, average, average of squares, largest of those, step); the same
 
-    Returns the positions of the rows that it did not take: other dtypes than float32 and float64, parameters whose memory has
-    gaps, gradients or states whose layout is not the parameter's. The caller updates those by tensor operations.
+    Returns the positions of the rows that it did not take: other dtypes than float32 and float64, parameters without memory of
+    their own or with gaps in it, gradients or states whose layout is not the parameter's. The caller updates those by tensor operations.
     """
     rest: list[int] = []
     chosen: dict[Any, list[tuple[Any, ...]]] = {}
@@ -44,7 +44,8 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
             (dtype is FLOAT32 or dtype is FLOAT64)
             and spec.device is CPU
             and (spec.contiguous or _dense(spec))
-            and all(tensor._spec is spec for tensor in states)
+            and all(tensor._spec is spec and tensor._storage is not None for tensor in states)
+            and row[0]._storage is not None  # kinds of tensor have specs and no memory
             and (not counted or row[-1]._spec is _COUNTER)
         ):
             group = chosen.get(dtype)
