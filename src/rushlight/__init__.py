@@ -52,8 +52,8 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "linalg", "masked", "nested", "nn", "optim", "random", "return_types", "serialization",
-    "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
+    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "linalg", "masked", "monitor", "nested",
+    "nn", "optim", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
