@@ -136,3 +136,10 @@ def test_names_of_nodes() -> None:
         "torch::autograd::CopyBackwards",
     ]  # fmt: skip
     assert found[0].grad_fn.next_functions[0][0].name() == "torch::autograd::AccumulateGrad"
+
+
+def test_bytes_read_as_another_dtype_are_no_view_for_autograd() -> None:
+    for dtype in (torch.float32, torch.int32):
+        x = torch.ones(3, requires_grad=True)
+        y = x.view(dtype)
+        assert not y._is_view() and not y.requires_grad and y.data_ptr() == x.data_ptr() and y is not x

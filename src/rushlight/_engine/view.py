@@ -283,9 +283,7 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides)), x._ptr)
     if STATE.word & INFERENCE:
         link_inference(x, out)
-    else:
-        link_view(x, out, "" if STATE.word & GRAD else "no_grad")
-    return out
+    return out  # it shares memory and the count of changes, but autograd knows of no view: as PyTorch has it
 
 
 class Outdated(Node):
