@@ -74,6 +74,7 @@ class EventHandlerHandle:
     """What `register_event_handler` gives and `unregister_event_handler` takes."""
 
     __slots__ = ("_callback",)
+    _callback: Callable[[Event], None]
 
     def __init__(self) -> None:
         raise TypeError("EventHandlerHandle: handles are made by register_event_handler")
