@@ -21,6 +21,7 @@ class Event:
     def __init__(self, name: _str, timestamp: _datetime, data: _Mapping[_str, _data_value_t]) -> None:
         ...
 class EventHandlerHandle:
+    _callback: _Callable[[_Event], None]
 
     def __init__(self) -> None:
         ...
