@@ -48,7 +48,12 @@ class Aggregation(enum.Enum):
         return f"Aggregation.{self.name}"
 
 
-VALUE, MEAN, COUNT, SUM, MAX, MIN = Aggregation
+VALUE = Aggregation.VALUE
+MEAN = Aggregation.MEAN
+COUNT = Aggregation.COUNT
+SUM = Aggregation.SUM
+MAX = Aggregation.MAX
+MIN = Aggregation.MIN
 # From the values of a window (never none).
 _OF: dict[Aggregation, Callable[[list[float]], float]] = {
     VALUE: lambda held: held[-1], MEAN: lambda held: sum(held) / len(held), COUNT: lambda held: float(len(held)), SUM: sum, MAX: max, MIN: min,
