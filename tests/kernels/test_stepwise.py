@@ -82,9 +82,15 @@ def test_zeta_against_scipy_and_at_negative_arguments() -> None:
             exact = sum((mp.mpf(x) + k) ** -order for k in range(101)) + mp.zeta(order, mp.mpf(x) + 101)
             value = rl.special.zeta(rl.tensor(order, dtype=rl.float64), rl.tensor(x, dtype=rl.float64)).item()
             assert value == pytest.approx(float(exact), rel=1e-14)
-    edges = [(1.0, 2.0, np.inf), (0.5, 2.0, np.nan), (2.0, -3.0, np.inf), (2.5, -1.5, np.nan), (2.0, np.inf, 0.0), (np.nan, 1.0, np.nan)]
+    edges = [(1.0, 2.0, np.inf), (0.5, 2.0, np.nan), (2.0, -3.0, np.inf), (2.5, -1.5, np.nan), (2.0, np.inf, np.nan), (np.nan, 1.0, np.nan)]
     found = rl.special.zeta(rl.tensor([e[0] for e in edges]), rl.tensor([e[1] for e in edges])).numpy()
     np.testing.assert_array_equal(found, [e[2] for e in edges])
+
+
+def test_polygamma_at_infinity() -> None:
+    inf, nan = np.inf, np.nan
+    for n, want in ((0, [inf, nan, nan]), (1, [0.0, nan, nan]), (2, [nan, -inf, nan]), (3, [nan, inf, nan])):
+        np.testing.assert_array_equal(rl.polygamma(n, rl.tensor([inf, -inf, nan])).numpy(), want)
 
 
 def test_huge_orders_are_expanded_and_not_stepped_through() -> None:

@@ -17,7 +17,7 @@ from rushlight._ops.bodies import (
 )  # fmt: skip
 from rushlight._ops.table import Operator, operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64
 from rushlight._types.promotion import default_dtype
 
 __all__: list[str] = []
@@ -304,11 +304,11 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     return prim.complex(build.select(zero, 0.0, -(ct * im) / safe), build.select(zero, 0.0, ct * re / safe))
 
 
-@operator("complex(Tensor real, Tensor imag) -> Tensor", method=False, out=True, like="operands")
+@operator("complex(Tensor real, Tensor imag) -> Tensor", method=False, out="exact", like="operands")
 def complex_(real: Any, imag: Any) -> Any:
     """real + imag i."""
     for part in (real, imag):
-        if not part.dtype.is_floating_point:
+        if part.dtype not in (FLOAT16, FLOAT32, FLOAT64):
             raise RuntimeError(
                 f"Expected both inputs to be Half, Float or Double tensors but got {real.dtype.name} and {imag.dtype.name}"
             )
@@ -316,7 +316,7 @@ def complex_(real: Any, imag: Any) -> Any:
         raise RuntimeError(
             f"Expected object of scalar type {real.dtype.name} but got scalar type {imag.dtype.name} for second argument"
         )
-    return prim.complex(*build.match(wide(real), wide(imag)))
+    return build.convert(prim.complex(*build.match(wide(real), wide(imag))), real.dtype.to_complex())
 
 
 @operator("polar(Tensor abs, Tensor angle) -> Tensor", method=False, out=True, like="operands")

@@ -287,7 +287,10 @@ def _polygamma(n: int, x: Any) -> Any:
     if n == 0:
         return prim.digamma(x)
     wide = build.convert(x, FLOAT64)
-    return narrow(prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0)), x.dtype)
+    value = prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0))
+    if n == 1:  # at infinity PyTorch's zeta is NaN, its trigamma is not
+        value = build.select(build.eq(prim.abs(wide), math.inf), build.select(wide > 0.0, build.zeros_like(wide), math.nan), value)
+    return narrow(value, x.dtype)
 
 
 @operator("polygamma(int n, Tensor input) -> Tensor", promote="float", promote_over=("input",), out=True, method=False,

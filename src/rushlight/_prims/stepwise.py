@@ -81,7 +81,7 @@ pointwise(
 
 def _zeta(s: float, q: float) -> float:
     """sum of (q + k)^-s by Euler's and Maclaurin's formula (Abramowitz and Stegun 25.4.7) after fifty terms."""
-    if math.isnan(s + q) or s < 1 or (q < 0 and q != math.floor(q) and s != math.floor(s)):
+    if math.isnan(s + q) or s < 1 or q == math.inf or (q < 0 and q != math.floor(q) and s != math.floor(s)):
         return math.nan
     if s == 1 or (q <= 0 and q == math.floor(q)):
         return math.inf
