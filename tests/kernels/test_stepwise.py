@@ -97,3 +97,8 @@ def test_huge_orders_are_expanded_and_not_stepped_through() -> None:
     for order, x in ((1e9, 1e9), (1e9, 1.00005e9), (1e20, 1e20), (2e8, 2.00001e8), (1e12, 1e12 + 2e6)):
         got = rl.igamma(rl.tensor(order, dtype=rl.float64), rl.tensor(x, dtype=rl.float64)).item()
         assert got == pytest.approx(special.gammainc(order, x), rel=1e-12)
+
+
+def test_airy_keeps_its_digits_where_its_angle_is_large() -> None:
+    x = np.array([-501.0, -100.0, -40.0, -3.0, 1.0, 8.0], dtype="float32")
+    np.testing.assert_allclose(rl.special.airy_ai(rl.tensor(x)).numpy(), special.airy(x.astype("float64"))[0], rtol=2e-7)

@@ -193,7 +193,10 @@ def _airy(x: Any) -> Any:
     return build.select(isnan(x) | build.eq(prim.abs(x), math.inf), math.nan, value)
 
 
-_function("airy_ai", "Ai(x), the solution of y'' = x y that vanishes for large x.", _airy)
+# in float64: far below 0 the angle is large, and float32 would leave few digits of it
+_function(
+    "airy_ai", "Ai(x), the solution of y'' = x y that vanishes for large x.", lambda x: narrow(_airy(build.convert(x, FLOAT64)), x.dtype)
+)
 
 # ***** the normal distribution *****
 

@@ -46,7 +46,7 @@ def _padded(x: Any, dim: int, size: int) -> Any:
     if held > size:
         return x.narrow(dim, 0, size)
     pads = [0, 0] * (x._spec.ndim - dim - 1) + [0, size - held]
-    return SPACES["nn.functional"]["pad"](x, pads) if "pad" in SPACES["nn.functional"] else function_of("pad")(x, pads)
+    return SPACES["nn.functional"]["pad"](x, pads)
 
 
 # ***** arguments *****
