@@ -143,3 +143,22 @@ def test_bytes_read_as_another_dtype_are_no_view_for_autograd() -> None:
         x = torch.ones(3, requires_grad=True)
         y = x.view(dtype)
         assert not y._is_view() and not y.requires_grad and y.data_ptr() == x.data_ptr() and y is not x
+
+
+@pytest.mark.parametrize("what", ["index_select", "take", "gather", "expanded", "constant"])
+def test_indices_are_checked_where_the_place_does_not_depend_on_them(what: str) -> None:
+    wrong, scalar = torch.tensor([5]), torch.tensor(3.0)
+    calls = {
+        "index_select": lambda: torch.index_select(scalar, 0, wrong),
+        "take": lambda: torch.take(scalar, wrong),
+        "gather": lambda: torch.gather(scalar, 0, torch.tensor(5)),
+        "expanded": lambda: torch.ones(1).expand(4)[wrong],
+        "constant": lambda: torch.ones(2, 1).expand(2, 3)[:, wrong],
+    }
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        calls[what]()
+
+
+def test_an_index_into_a_dim_of_size_one_still_reads_it() -> None:
+    assert torch.index_select(torch.tensor(3.0), 0, torch.tensor([0, -1, 0][:1])).tolist() == 3.0
+    assert torch.ones(1).expand(4)[torch.tensor([3, -4])].tolist() == [1.0, 1.0]

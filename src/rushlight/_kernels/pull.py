@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._kernels.indexing import ZERO, Data, Ix, delinearize, linearize
+from rushlight._kernels.indexing import ZERO, Data, Ix, Var, delinearize, linearize
 from rushlight._kernels.loops import Buffer, Builder, X
-from rushlight._types.dtype import FLOAT32
+from rushlight._types.dtype import BOOL, FLOAT32, INT64
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
@@ -240,14 +240,45 @@ def _gather(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     source = list(index)
     dim = node.params["dim"]
     source[dim] = data_index(p.pull(at, index, guard), x.shape[dim], dim, RUNTIME_ERROR, guard)
-    return p.pull(x, source, guard)
+    return _checked(p, p.pull(x, source, guard), [source[dim]])
 
 
 def _index(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     x, *at = node.inputs
     ndim = len(at[0].shape)
     source = [data_index(p.pull(a, index[:ndim], guard), x.shape[k], k, INDEX_ERROR, guard) for k, a in enumerate(at)]
-    return p.pull(x, [*source, *index[ndim:]], guard)
+    return _checked(p, p.pull(x, [*source, *index[ndim:]], guard), source)
+
+
+def _checked(p: Puller, found: X, places: Sequence[Ix]) -> X:
+    """The element, its indices from data checked even where its place does not depend on them: in a dim of size 1 or stride 0."""
+    seen: set[int] = set()
+    for place in places:
+        atom = place.terms[0][0]
+        if not _reads_at(found, atom, seen):
+            holds = p.builder.op("ge", (p.builder.index(place, INT64), p.builder.const(0, INT64)), BOOL)
+            found = p.builder.op("select", (holds, found, p.builder.const(0.0 if found.dtype.kind in "fc" else 0, found.dtype)), found.dtype)
+        seen.clear()
+    return found
+
+
+def _reads_at(x: X, atom: Data, seen: set[int]) -> bool:
+    """Whether the expression reads memory at a place that depends on `atom`."""
+    if id(x) in seen:
+        return False
+    seen.add(id(x))
+    ix = x.value[1] if x.kind == "load" else x.value[0] if x.kind == "inrange" else x.value if x.kind == "ix" else None
+    return (ix is not None and _depends(ix, atom, seen)) or any(_reads_at(a, atom, seen) for a in x.args)
+
+
+def _depends(ix: Ix, atom: Data, seen: set[int]) -> bool:
+    for each, _ in ix.terms:
+        if type(each) is Data:
+            if each == atom or _reads_at(each.value, atom, seen):
+                return True
+        elif type(each) is not Var and _depends(each.ix, atom, seen):
+            return True
+    return False
 
 
 def _trivial_reduction(p: Puller, node: Node, index: Index, guard: X | None) -> X:
