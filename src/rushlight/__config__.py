@@ -18,14 +18,14 @@ def show() -> str:
     import llvmlite.binding
     import numpy
 
-    from rushlight import __version__
     from rushlight._backends.cpu.blas import blas
     from rushlight._backends.cpu.target import host_target
+    from rushlight.version import rushlight as version
 
     target = host_target()
     llvm = ".".join(str(part) for part in llvmlite.binding.llvm_version_info)
     lines = [
-        f"rushlight {__version__}, written in Python:",
+        f"rushlight {version}, written in Python:",
         f"Python {platform.python_version()}",
         f"NumPy {numpy.__version__}",
         f"LLVM {llvm} (llvmlite {llvmlite.__version__})",

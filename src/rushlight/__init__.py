@@ -33,7 +33,7 @@ from rushlight._types.layout import Size
 from rushlight._types.promotion import can_cast, default_dtype, promote
 from rushlight.torch_version import TorchVersion as _TorchVersion
 
-__version__ = _TorchVersion("0.1.0")
+_OWN_VERSION = __version__ = _TorchVersion("0.1.0")
 
 globals().update(FORMATS)
 globals().update(SPARSE_LAYOUTS)
@@ -57,7 +57,7 @@ _PAGES = frozenset((
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    "explain": "_engine.explain", "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
+    "explain": "_engine.explain", "install_as_torch": "_base.alias", "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",

@@ -8,8 +8,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from rushlight._base.alias import install
 from rushlight._cli import runner
-from rushlight._cli.alias import install
 
 __all__ = ["EXAMPLES", "examples_folder", "main"]
 

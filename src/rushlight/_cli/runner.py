@@ -14,7 +14,7 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from rushlight._cli.alias import OURS, install, missing
+from rushlight._base.alias import OURS, THEIRS, install, missing
 
 __all__ = ["load_main", "run_module", "run_script", "run_text"]
 
@@ -117,12 +117,15 @@ def _report(error: BaseException) -> None:
 
 def _name_what_is_missing(error: ImportError) -> None:
     """`from torch import x` says that it cannot import x from rushlight; say that rushlight lacks it, as elsewhere."""
+    root, _, rest = (error.name or "").partition(".")
+    if root not in (OURS, THEIRS):
+        return
     name: str | None = getattr(error, "name_from", None)  # Python 3.12 knows; before, the text does
     if name is None and str(error).startswith("cannot import name '"):
         name = str(error).split("'")[1]
-    module = error.name or ""
-    if name is not None and module.partition(".")[0] == OURS:
-        error.add_note(missing(f"{module}.{name}".partition(".")[2]))
+    asked = ".".join(filter(None, (rest, name)))
+    if asked and missing(asked) not in str(error):
+        error.add_note(missing(asked))
 
 
 def _from_program(trace: TracebackType | None) -> TracebackType | None:

@@ -13,11 +13,15 @@ from typing import Any
 from rushlight._engine.state import FUNCTION_MODE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.table import Operator
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.formats import Layout, MemoryFormat
 
 __all__ = ["make_dispatch"]
 
 _NUMBERS = frozenset((float, int, bool))
 _PLAIN = frozenset((int, bool, str, float, type(None)))
+_SETTINGS = frozenset((DType, Device, Layout, MemoryFormat))
 STATIC, DYNAMIC, LIST = 0, 1, 2
 
 
@@ -138,7 +142,7 @@ def _hashable(item: Any) -> bool:
     kind = type(item)
     if kind is tuple:
         return all(type(v) in _PLAIN for v in item)
-    return kind.__module__.startswith("rushlight._types") and kind.__name__ != "Size"
+    return kind in _SETTINGS
 
 
 def _push_list(key: list[Any], items: Any) -> bool:

@@ -25,7 +25,7 @@ def applied(cls: type[Function], args: Sequence[Any]) -> tuple[bool, Any]:
     top = top_level([args])
     if top is None and not LEVELS.stack:
         return False, None
-    if cls.__module__.startswith("rushlight."):  # ours, which say no rule: item by item
+    if cls.__module__.startswith(("rushlight.", "torch.")):  # ours, which say no rule: item by item
         if isinstance(top, BatchedTensor):
             return True, each_item(top.level, cls.apply, args, {})
         return False, None

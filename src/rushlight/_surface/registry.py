@@ -8,9 +8,11 @@ A composite is plain Python over tensors; everything with a body over primitives
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
+from rushlight._engine.autocast import cast_call, policy_of
 from rushlight._engine.call import (
     OVERRIDE,
     Caller,
@@ -21,6 +23,7 @@ from rushlight._engine.call import (
     make_inplace,
     make_unary,
 )
+from rushlight._engine.state import AUTOCAST, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
@@ -32,9 +35,10 @@ class Space(MutableMapping[str, Any]):
     hundreds, and a program uses a few.
     """
 
-    __slots__ = ("_made", "_promised")
+    __slots__ = ("_made", "_page", "_promised")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self._page = f"rushlight.{name}" if name != "torch" else "rushlight"
         self._made: dict[str, Any] = {}
         self._promised: dict[str, tuple[Callable[[str], Any], str]] = {}
 
@@ -49,6 +53,8 @@ class Space(MutableMapping[str, Any]):
             make, argument = self._promised[name]
             found = self._made[name] = make(argument)
             self._promised.pop(name, None)
+        if getattr(found, "__module__", "").startswith("rushlight._") and found.__name__ == name:
+            found.__module__, found.__qualname__ = self._page, name  # where pickle finds it
         return found
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -87,9 +93,9 @@ class LazyMethod:
         return function.__get__(instance, owner)
 
 
-SPACES: dict[str, Space] = {name: Space() for name in ("torch", "nn.functional", "linalg", "special", "fft")}
+SPACES: dict[str, Space] = {name: Space(name) for name in ("torch", "nn.functional", "linalg", "special", "fft")}
 # `zeros`, `empty`, ... of sparse layouts: promised by the package page, since they live in a public package.
-SPARSE_FACTORIES = Space()
+SPARSE_FACTORIES = Space("torch")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
 _INPLACE: dict[str, Callable[..., Any]] = {}
@@ -106,10 +112,10 @@ def composite(
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        public = _overridable(function, name, apart) if overridable else function
+        public = _overridable(_casting(function, policy_of(name, spaces)), name, apart) if overridable else function
         for each in (name, *aliases):
             for space in spaces:
-                SPACES.setdefault(space, Space())[each] = public
+                SPACES.setdefault(space, Space(space))[each] = public
             if method:
                 setattr(Tensor, method if isinstance(method, str) else each, public)
         return public
@@ -133,6 +139,20 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callab
     public.__doc__ = function.__doc__
     public.__wrapped__ = function  # type: ignore[attr-defined]
     return public
+
+
+def _casting(function: Callable[..., Any], policy: str | None) -> Callable[..., Any]:
+    """The body of a composite that changes the dtypes of its arguments in regions of automatic casts; others stay what they are."""
+    if policy is None:
+        return function
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> Any:
+        if STATE.word & AUTOCAST and kwargs.get("out") is None:
+            return cast_call(policy, function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return body
 
 
 def _tensors_among(values: Iterable[Any]) -> Iterator[Tensor]:
@@ -181,14 +201,14 @@ def install_operators() -> None:
 def _install(name: str, op: Operator) -> None:
     names = [op.public, *[a for a in op.aliases if "." not in a]]
     for space in op.spaces:
-        table = SPACES.setdefault(space, Space())
+        table = SPACES.setdefault(space, Space(space))
         make = with_inplace_flag if space == "nn.functional" and "inplace_flag" in op.tags else function_of
         for word in names:
             table.promise(word, make, name)
     for dotted in op.aliases:
         space, dot, word = dotted.rpartition(".")
         if dot:
-            SPACES.setdefault(space, Space()).promise(word, function_of, name)
+            SPACES.setdefault(space, Space(space)).promise(word, function_of, name)
     if op.method:
         for word in [op.method] if isinstance(op.method, str) else names:
             _install_method(word, method_of, name)
@@ -196,7 +216,7 @@ def _install(name: str, op: Operator) -> None:
         for word in names:
             _install_method(word + "_", inplace_of, name)
             for space in op.inplace_spaces:
-                SPACES.setdefault(space, Space()).promise(word + "_", inplace_of, name)
+                SPACES.setdefault(space, Space(space)).promise(word + "_", inplace_of, name)
 
 
 def _install_method(word: str, make: Callable[[str], Any], name: str) -> None:

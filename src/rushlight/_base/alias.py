@@ -1,0 +1,236 @@
+"""`torch` as another name for rushlight, in this process and in those that it starts.
+
+`install` puts a finder before all others: whoever imports `torch` or `torch.nn.functional` from then on receives the
+module `rushlight` or `rushlight.nn.functional` itself, not a copy.  What does not exist is reported by the name that was
+asked for, whether it was wanted as a module, as an attribute or in a `from` import.  Public classes go by their names in
+PyTorch (`torch.nn.modules.linear.Linear`), so what is printed and what is pickled is the same as there.
+
+The folder `as_torch` stands on `sys.path` and, for child processes, on PYTHONPATH.  It holds a package `torch` whose only
+act is to call `install`, and what `importlib.metadata` reads of a distribution of that name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+__all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch", "missing"]
+
+OURS, THEIRS = "rushlight", "torch"
+# The PyTorch whose interface this is; the label says that it is not PyTorch's own build.
+LEVEL = "2.13.0+rushlight"
+# Private modules of PyTorch that programs use, and that are pages of ours at the same place.
+PRIVATE_PAGES = frozenset(("_C",))
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
+
+
+def missing(name: str) -> str:
+    """What is said of a name of PyTorch's that rushlight lacks; `name` is without the leading `torch.`."""
+    return f"rushlight has no {name!r} yet (asked for as '{THEIRS}.{name}')"
+
+
+def install_as_torch(*, children: bool = True) -> None:
+    """From now on `import torch` means rushlight in this process, and unless `children` is False in those that it starts.
+
+    It is what `python -m rushlight program.py` does before the program begins; a second call changes nothing.  `torch.__version__`
+    and `importlib.metadata.version("torch")` name the PyTorch whose interface this is, `torch.version.rushlight` rushlight's own version.
+
+    RuntimeError where real PyTorch is already imported: half a program would then speak of other tensors.
+    """
+    install(children=children)
+
+
+def install(*, children: bool = True) -> None:
+    """See `install_as_torch`."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        there = sys.modules.get(THEIRS)
+        if there is not None and not _is_ours(there):
+            found = getattr(there, "__file__", None)
+            raise RuntimeError(
+                f"PyTorch is already imported in this process (from {found}); call install_as_torch() before anything imports "
+                "torch, or start the program with `python -m rushlight`"
+            )
+        sys.meta_path.insert(0, _Finder())
+        _say_level()
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == OURS and _is_public(name.partition(".")[2]):
+                _take_part(module)
+        if FOLDER not in sys.path:  # after the program's own folder, where PYTHONPATH would be
+            sys.path.insert(0 if sys.flags.safe_path else 1, FOLDER)
+    if children:
+        _tell_children()
+
+
+def _is_ours(module: ModuleType) -> bool:
+    """Whether what is imported as torch is rushlight, or the package in `as_torch` that is about to make it so."""
+    return module is sys.modules.get(OURS) or os.path.dirname(getattr(module, "__file__", None) or "") == os.path.join(FOLDER, THEIRS)
+
+
+def _tell_children() -> None:
+    """Programs that this one starts find the package `torch` in `as_torch` first."""
+    there = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if FOLDER not in there:
+        os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *there])
+
+
+def _say_level() -> None:
+    """The version is that of PyTorch's interface for those who know us as torch."""
+    ours = sys.modules[OURS]
+    ours.__version__ = type(ours.__version__)(LEVEL)
+    version = sys.modules.get(f"{OURS}.version")
+    if version is not None:
+        version.__version__ = LEVEL
+
+
+def _is_public(dotted: str) -> bool:
+    """Whether a name below the package is the users'."""
+    first, _, rest = dotted.partition(".")
+    if first in PRIVATE_PAGES:
+        return True
+    return not any(part.startswith("_") and not part.startswith("__") for part in (first, *rest.split(".")))
+
+
+# ***** finding and loading *****
+
+
+class _Same(InspectLoader):
+    """Loads `torch.x` by putting `rushlight.x` in its place."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # an empty module that lives until exec_module replaces it
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        sys.modules[name] = _named(name, importlib.import_module)
+
+    # What `runpy` and `inspect` ask of a module that is not loaded.
+
+    def is_package(self, fullname: str) -> bool:
+        return _named(fullname, _spec).submodule_search_locations is not None
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return _named(fullname, _spec).loader.get_code(OURS + fullname[len(THEIRS) :])
+
+    def get_source(self, fullname: str) -> str | None:
+        return _named(fullname, _spec).loader.get_source(OURS + fullname[len(THEIRS) :])
+
+
+def _named(name: str, get: Callable[[str], Any]) -> Any:
+    """`get` of the module of ours that `torch.x` stands for."""
+    real = OURS + name[len(THEIRS) :]
+    try:
+        return get(real)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
+            raise  # something that rushlight itself needs is absent
+        raise ModuleNotFoundError(missing(name[len(THEIRS) + 1 :]), name=name) from None
+
+
+def _spec(real: str) -> ModuleSpec:
+    found = importlib.util.find_spec(real)
+    if found is None:
+        raise ModuleNotFoundError(real, name=real)
+    return found
+
+
+class _Watched(InspectLoader):
+    """Loads a module of ours as usual, then makes it known under its name in PyTorch."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self.inner, attribute)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.inner.exec_module(module)
+        _take_part(module)
+
+    def is_package(self, fullname: str) -> bool:
+        return self.inner.is_package(fullname)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return self.inner.get_code(fullname)
+
+    def get_source(self, fullname: str) -> str | None:
+        return self.inner.get_source(fullname)
+
+
+class _Finder(MetaPathFinder):
+    """Answers for `torch` and everything below it, and for the public modules of rushlight."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        root, _, rest = fullname.partition(".")
+        if root == THEIRS:
+            if not _is_public(rest):  # PyTorch's private modules; ours of the same name are something else
+                raise ModuleNotFoundError(missing(rest), name=fullname)
+            if rest and importlib.util.find_spec(f"{OURS}.{rest}") is None:
+                return None
+            return ModuleSpec(fullname, _Same(), origin=OURS + fullname[len(THEIRS) :], is_package=True)
+        if root == OURS and _is_public(rest):
+            spec = PathFinder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Watched(spec.loader)
+            return spec
+        return None
+
+
+# ***** modules of ours under their names in PyTorch *****
+
+# Classes that live in inner rooms here and on the first page there.
+_ON_THE_FIRST_PAGE = ("Tensor", "Size", "dtype", "device", "layout", "memory_format")
+
+
+def _take_part(module: ModuleType) -> None:
+    """A public module of ours goes by its name in PyTorch too, calls its classes as they are called there, and reports missing names."""
+    theirs = THEIRS + module.__name__[len(OURS) :]
+    sys.modules[theirs] = module
+    for value in list(vars(module).values()):
+        _call_as_there(value, module.__name__, theirs)
+    if theirs == THEIRS:
+        for name in _ON_THE_FIRST_PAGE:
+            kind = vars(module)[name]
+            kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name
+    _report_missing(module)
+
+
+def _call_as_there(value: Any, ours: str, theirs: str) -> None:
+    if isinstance(value, (type, FunctionType)) and value.__dict__.get("__module__", getattr(value, "__module__", None)) == ours:
+        value.__module__ = theirs
+
+
+def _report_missing(module: ModuleType) -> None:
+    """Give a public module of ours a `__getattr__` whose error says what rushlight lacks."""
+    ours = module.__name__
+    theirs = THEIRS + ours[len(OURS) :]
+    prefix = ours[len(OURS) + 1 :]
+    inner: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
+
+    def __getattr__(name: str) -> Any:
+        if inner is not None:
+            try:
+                value = inner(name)
+            except AttributeError as error:
+                if error.__cause__ is not None:
+                    raise  # it knows more than that the name is missing
+            else:
+                _call_as_there(value, ours, theirs)
+                return value
+        if name.startswith("__"):
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+        full = f"{prefix}.{name}" if prefix else name
+        raise AttributeError(missing(full), name=name, obj=module)
+
+    module.__dict__["__getattr__"] = __getattr__
