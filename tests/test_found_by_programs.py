@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import rushlight as torch
@@ -162,3 +163,16 @@ def test_indices_are_checked_where_the_place_does_not_depend_on_them(what: str) 
 def test_an_index_into_a_dim_of_size_one_still_reads_it() -> None:
     assert torch.index_select(torch.tensor(3.0), 0, torch.tensor([0, -1, 0][:1])).tolist() == 3.0
     assert torch.ones(1).expand(4)[torch.tensor([3, -4])].tolist() == [1.0, 1.0]
+
+
+def test_resizing_moves_every_tensor_over_the_storage_and_refuses_foreign_memory() -> None:
+    whole = torch.arange(6.0)
+    part, other = whole[2:4], whole.view(2, 3)
+    part.resize_(8)
+    assert part[:4].tolist() == [2, 3, 4, 5] and part.data_ptr() - whole.data_ptr() == 8 and other.data_ptr() == whole.data_ptr()
+    part[0] = 7
+    assert whole[2] == 7 and other[0, 2] == 7
+    with pytest.raises(RuntimeError, match="storage that is not resizable"):
+        torch.from_numpy(np.zeros((2, 3), np.float32)).resize_(4, 4)
+    with pytest.raises(RuntimeError, match="storage that is not resizable"), pytest.warns(UserWarning):
+        torch.cat((torch.ones(4, 6), torch.ones(4, 6)), out=torch.from_numpy(np.zeros((2, 3), np.float32)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
@@ -10,15 +11,17 @@ from rushlight._engine.elements import elements_of
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, read_element, reader_of
+from rushlight._engine.shared import relocate
 from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
-from rushlight._types.device import META, Device, as_device
+from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BOOL, DType
+from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.formats import FORMATS, MemoryFormat
-from rushlight._types.layout import is_channels_last, is_contiguous, numel, restride
+from rushlight._types.layout import is_channels_last, restride
 from rushlight._types.spec import Spec
 
 __all__ = ["clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
@@ -277,14 +280,29 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
     spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)
     storage = x._storage
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
-        grown = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (spec.numel,)))
-        before = numel(x._spec.shape)
-        if before and is_contiguous(x._spec.shape, x._spec.strides):
-            part = make(grown._storage, Spec.of(x._spec.dtype, x._spec.device, (before,)), grown._ptr)
-            copy_(part, make(storage, part._spec, x._ptr))
-        x._storage, x._ptr = grown._storage, grown._ptr
+        start = x._ptr - storage.ptr
+        grown = _larger(storage, start + spec.nbytes)
+        if sys.getrefcount(storage) > _ALONE:  # others look at it too, and go along
+            relocate(storage, grown)
+        x._storage, x._ptr = grown, grown.ptr + start
     x._spec = spec
     return x
+
+
+# References to a storage that one tensor looks at, counted inside `grow`: the tensor's, the variable's and the call's.
+_ALONE = 3
+
+
+def _larger(storage: Any, nbytes: int) -> Any:
+    """New memory of so many bytes that begins with the storage's; RuntimeError where the memory is somebody else's."""
+    owner = storage.owner
+    while type(owner) is type(storage):  # the storage of `x.data` is a window on that of `x`
+        owner = owner.owner
+    if owner is not None:
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    grown, size = empty_spec(Spec.of(BYTE, CPU, (nbytes,))), Spec.of(BYTE, CPU, (storage.nbytes,))
+    copy_(make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))
+    return grown._storage
 
 
 def set_(x: Tensor, source: Any = None, offset: int = 0, shape: Any = None, strides: Any = None) -> Tensor:
