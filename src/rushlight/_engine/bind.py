@@ -100,6 +100,8 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             return ()
         raise _fail(argument, value, name, place)
     base = argument.base
+    if "index_tensor" in op.tags and isinstance(value, Tensor) and base == "int" and (value._spec.ndim or not value._spec.dtype.is_integer):
+        raise RuntimeError(f"{argument.name} must be an 0-dim integral Tensor.")  # where a form of its own takes tensors
     try:
         if argument.is_sequence:
             return _sequence(argument, value)

@@ -210,7 +210,7 @@ def slice_(x: Any, dim: int, start: int | None, end: int | None, step: int) -> A
     return _part(x, dim, first, max(first, last), step)
 
 
-@view("narrow(Tensor input, int dim, int start, int length) -> Tensor", node="SliceBackward0")
+@view("narrow(Tensor input, int dim, int start, int length) -> Tensor", node="SliceBackward0", tags=("index_tensor",))
 def narrow(x: Any, dim: int, start: int, length: int) -> Any:
     """input[..., start:start + length, ...]: `length` places along dim."""
     if not x.shape:
