@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._base.log import enabled, log
+from rushlight._engine.autocast import casting_plan
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.fast import make_dispatch
@@ -16,12 +17,13 @@ from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.packing import check_number
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
 from rushlight._engine.results import result_name, result_type_of, with_out
-from rushlight._engine.state import GRAD, STATE, new_plan_table
+from rushlight._engine.state import AUTOCAST, GRAD, OBSERVED, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
-from rushlight._engine.watch import NAMING
+from rushlight._engine.watch import NAMING, observed, observed_plan
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.bodies import CPP_NAME
+from rushlight._ops.precision import POLICIES
 from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
@@ -64,6 +66,10 @@ class Caller:
         """The plan for these arguments and what to call it with."""
         values = bind(self.op, self.name, args, kwargs)
         template, tensors, numbers = flatten(self.op, values)
+        return self.plan(template, tensors), [*tensors, *numbers]
+
+    def plan(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """The plan for a signature."""
         key: list[Any] = [template, _STATE.word]
         for tensor in tensors:
             key.append(tensor._spec)
@@ -72,12 +78,16 @@ class Caller:
         plan = self.plans.get(signature)
         if plan is None:
             plan = self.plans[signature] = self.make(template, tensors)
-        return plan, [*tensors, *numbers]
+        return plan
 
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op = self.op
         NAMING[0] = op.name
+        if _STATE.word & AUTOCAST and op.name in POLICIES:
+            return casting_plan(self, POLICIES[op.name], template, tensors)
+        if _STATE.word & OBSERVED:
+            return observed_plan(self, template, tensors)
         if enabled("plan"):
             log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
         if op.kind == "view":
@@ -332,7 +342,14 @@ OVERLAP = (
 
 
 def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Compute into given tensors: resized if need be, cast if PyTorch allows it."""
+    """Compute into given tensors: resized if need be, cast if PyTorch allows it.  Nothing is cast before by itself."""
+    if _STATE.word & AUTOCAST:
+        word = _STATE.word
+        _STATE.word = word & ~AUTOCAST
+        try:
+            return call_out(caller, args, kwargs, out)
+        finally:
+            _STATE.word = word
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
     outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags)
@@ -411,7 +428,7 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     template, tensors, numbers = flatten(caller.op, values)
     if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
         return False
-    key = ("out", template, out._spec, *[t._spec for t in tensors])
+    key = ("out", template, out._spec, _STATE.word & OBSERVED, *[t._spec for t in tensors])
     plan = caller.plans.get(key)
     if plan is None:
         NAMING[0] = caller.op.name
@@ -421,6 +438,8 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
         if count != 1 or result.shape != out._spec.shape or result.dtype is not out._spec.dtype:
             return False
         plan = caller.plans[key] = writer(graph, specs, out._spec)
+        if _STATE.word & OBSERVED:
+            plan = caller.plans[key] = observed(plan, caller.op.name, caller.op, template)
     plan(*tensors, *numbers, out)
     bump(out._storage)
     return True
@@ -473,6 +492,8 @@ class InplaceCaller:
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op, target = self.op, tensors[0]._spec
+        if _STATE.word & OBSERVED:
+            return observed_plan(self, template, tensors)
         NAMING[0] = self.name
         if self.name not in IDEMPOTENT and overlaps_itself(target.shape, target.strides):
             raise RuntimeError(SELF_OVERLAP)

@@ -22,7 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from rushlight._engine.autocast import cast_call
+from rushlight._engine.state import AUTOCAST, STATE
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.precision import POLICIES
 from rushlight._types.spec import Spec
 
 __all__ = ["Kind", "ask_kinds", "call_name", "make_kind"]
@@ -105,6 +108,10 @@ def make_kind(cls: type[Kind], spec: Spec) -> Any:
 
 def ask_kinds(function: Any, found: Iterable[Kind], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The answer of the kinds among the arguments, the highest rank first."""
+    if STATE.word & AUTOCAST and "out" not in kwargs:
+        policy = POLICIES.get(call_name(function))
+        if policy is not None:
+            return cast_call(policy, function, args, kwargs)
     for value in sorted(found, key=lambda v: -v.rank):
         made = type(value).answer(function, args, kwargs)
         if made is not NotImplemented:

@@ -9,11 +9,15 @@ import threading
 import weakref
 from typing import Any
 
+from rushlight._types.dtype import DType
+
 __all__ = [
     "ANOMALY",
+    "AUTOCAST",
     "FUNCTION_MODE",
     "GRAD",
     "INFERENCE",
+    "OBSERVED",
     "SAVED_HOOKS",
     "STATE",
     "TRANSFORMS",
@@ -24,6 +28,9 @@ __all__ = [
 ]
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
+OBSERVED = 64  # somebody is told of every call: see `_engine.watch`
+# All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see `_engine.autocast`).
+AUTOCAST = -1 << 7
 
 
 # How function transforms (`_engine.transformed`, once it is loaded) answer where the engine meets their tensors.
@@ -31,7 +38,7 @@ TRANSFORMS: dict[str, Any] = {}
 
 
 class _State(threading.local):
-    """Per thread: `word` (bits above), hooks for saved tensors, and whether subclass overrides are switched off."""
+    """Per thread: `word` (bits above), hooks for saved tensors, whether subclass overrides are switched off, and automatic casts."""
 
     def __init__(self) -> None:
         self.word = GRAD
@@ -41,6 +48,12 @@ class _State(threading.local):
         self.anomaly_check_nan = True
         self.task: Any = None  # the backward call that is running
         self.current_node: Any = None
+        self.observers: tuple[Any, ...] = ()  # who is told of calls
+        # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many regions are open.
+        self.casts: dict[str, bool] = {}
+        self.cast_dtypes: dict[str, DType] = {}
+        self.cast_keeps = True
+        self.cast_depth = 0
 
 
 STATE = _State()

@@ -6,15 +6,17 @@ import math
 from typing import Any, NoReturn
 
 from rushlight._base.lazy import require
+from rushlight._engine import autocast
+from rushlight._engine.state import STATE
 from rushlight._surface.methods import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._surface.settings import are_deterministic_algorithms_enabled as _is_deterministic
 from rushlight._surface.settings import is_deterministic_algorithms_warn_only_enabled as _only_warns
 from rushlight._surface.settings import public, use_deterministic_algorithms
 from rushlight._types.device import Device
-from rushlight._types.dtype import BFLOAT16, FLOAT16, DType
+from rushlight._types.dtype import DType
 
-__all__ = ["AUTOCAST"]
+__all__: list[str] = []
 
 _TORCH = SPACES["torch"]
 
@@ -28,48 +30,34 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
 # ***** automatic casts: the state that `amp` reads and sets *****
 
 
-class _Autocast:
-    """What is enabled where, with which dtype, and whether casts are kept."""
-
-    def __init__(self) -> None:
-        self.enabled: dict[str, bool] = {}
-        self.dtypes: dict[str, DType] = {"cpu": BFLOAT16, "cuda": FLOAT16, "xpu": FLOAT16, "mps": FLOAT16}
-        self.keeps = True
-
-
-AUTOCAST = _Autocast()
-
-
-def _device_type(device_type: Any) -> str:
-    if not isinstance(device_type, str):
-        raise TypeError(f"expected a device type as str, got {type(device_type).__name__}")
-    return Device(device_type).type
-
-
 @public
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether operators on this type of device cast by themselves; without an argument on CUDA."""
-    return AUTOCAST.enabled.get(_device_type(device_type), False)
+    """Whether operators on this type of device cast by themselves in this thread; without an argument on CUDA."""
+    return STATE.casts.get(_casting_place(device_type), False)
 
 
 @public
 def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
-    """Turn automatic casts off.  NotImplementedError for turning them on where there is a device: rushlight does not cast by itself."""
+    """Turn automatic casts in this thread on or off.  `torch.autocast` does it for a region."""
     if enabled is None:
         device_type, enabled = "cuda", device_type
-    place = _device_type(device_type)
-    if enabled and place == "cpu":
-        raise NotImplementedError("set_autocast_enabled('cpu', True): rushlight does not cast automatically")
-    AUTOCAST.enabled[place] = bool(enabled)
+    autocast.set_enabled(_casting_place(device_type), bool(enabled))
+
+
+def _casting_place(device_type: Any) -> str:
+    place = autocast.place_of(device_type)
+    if place not in autocast.PLACES:
+        raise RuntimeError(f"unknown device type for autocast: '{place}', expected one of {', '.join(autocast.PLACES)}")
+    return place
 
 
 @public
 def get_autocast_dtype(device_type: str) -> DType:
-    """The dtype that automatic casts on this type of device go to."""
-    place = _device_type(device_type)
-    if place not in AUTOCAST.dtypes:
-        raise RuntimeError(f"there are no automatic casts for the device type '{place}'")
-    return AUTOCAST.dtypes[place]
+    """The dtype that automatic casts on this type of device go to.  RuntimeError where there are none."""
+    place = autocast.place_of(device_type)
+    if place not in autocast.PLACES:
+        raise RuntimeError(f"unsupported scalarType: there are no automatic casts for the device type '{place}'")
+    return autocast.dtype_of(place)
 
 
 @public
@@ -77,24 +65,37 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     """Set the dtype that automatic casts on this type of device go to."""
     if not isinstance(dtype, DType):
         raise TypeError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    AUTOCAST.dtypes[_device_type(device_type)] = dtype
+    autocast.set_dtype(autocast.place_of(device_type), dtype)
 
 
 @public
 def is_autocast_cache_enabled() -> bool:
     """Whether casts of weights are kept while automatic casting is on."""
-    return AUTOCAST.keeps
+    return STATE.cast_keeps
 
 
 @public
 def set_autocast_cache_enabled(enabled: bool) -> None:
     """Whether casts of weights are kept while automatic casting is on."""
-    AUTOCAST.keeps = bool(enabled)
+    STATE.cast_keeps = bool(enabled)
 
 
 @public
 def clear_autocast_cache() -> None:
-    """Nothing: no casts are kept."""
+    """Forget the casts of weights that were kept."""
+    autocast.clear_casts()
+
+
+@public
+def autocast_increment_nesting() -> int:
+    """Count a region of automatic casts that is entered; gives how many are open in this thread."""
+    return autocast.enter()
+
+
+@public
+def autocast_decrement_nesting() -> int:
+    """Count a region of automatic casts that is left; gives how many are still open in this thread."""
+    return autocast.leave()
 
 
 def _older_autocast(name: str, place: str) -> None:

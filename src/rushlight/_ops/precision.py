@@ -1,0 +1,37 @@
+"""Which operators change the dtypes of their arguments where automatic casting is on, and how: the lists of `torch.autocast` on the CPU.
+
+A name is a row of the table or a composite (with its space before it where that is `linalg` or `fft`).  Everything else takes
+what it gets.
+"""
+
+from __future__ import annotations
+
+__all__ = ["LOWER", "POLICIES", "SINGLE", "WIDEST"]
+
+LOWER, SINGLE, WIDEST = "lower", "single", "widest"
+
+# Much arithmetic for each element that is read, and a sum that is kept wide inside: fast in 16 bits, and accurate enough.
+_LOWER = """
+    _addmm_activation addbmm addmm baddbmm bmm conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d linalg_vecdot
+    linear matmul mm prelu scaled_dot_product_attention
+"""
+
+# Losses, and what loses too much in 16 bits or has no 16-bit form: computed in float32.
+_SINGLE = """
+    adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy binary_cross_entropy_with_logits cdist cholesky cholesky_inverse
+    cholesky_solve cosine_embedding_loss cross_entropy ctc_loss fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft
+    fft_ifft2 fft_ifftn fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn fractional_max_pool2d fractional_max_pool3d
+    geqrf grid_sample grid_sampler grid_sampler_2d grid_sampler_3d hinge_embedding_loss huber_loss inverse kl_div l1_loss linalg_cholesky
+    linalg_cholesky_ex linalg_cond linalg_eig linalg_eigh linalg_eigvals linalg_eigvalsh linalg_householder_product linalg_inv linalg_inv_ex
+    linalg_lstsq linalg_matrix_rank linalg_qr linalg_solve linalg_svd linalg_svdvals linalg_tensorinv linalg_tensorsolve lu_solve
+    margin_ranking_loss max_pool3d max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss nanquantile nll_loss orgqr ormqr
+    pinverse poisson_nll_loss polar prod qr quantile smooth_l1_loss soft_margin_loss stft svd trace triangular_solve triplet_margin_loss
+    view_as_complex
+"""
+
+# What joins several tensors takes the widest of their dtypes.
+_WIDEST = "cat index_copy stack"
+
+POLICIES: dict[str, str] = {
+    name: policy for names, policy in ((_LOWER, LOWER), (_SINGLE, SINGLE), (_WIDEST, WIDEST)) for name in names.split()
+}
