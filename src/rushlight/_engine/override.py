@@ -53,9 +53,12 @@ def _overrides(kind: type) -> bool:
     return kind not in plain_classes and getattr(kind, "__torch_function__", None) is not disabled_torch_function
 
 
-def disabled_torch_function(*args: Any, **kwargs: Any) -> Any:
-    """A `__torch_function__` that never takes over: classes that have it behave as plain tensors, and results are plain."""
-    return NotImplemented
+def disabled_torch_function(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    """A `__torch_function__` that never takes over: classes that have it behave as plain tensors, and results are plain.
+
+    An override of a subclass reaches it through `super()`: then it runs the function, asking nobody."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
 
 
 def default_torch_function(
@@ -171,8 +174,9 @@ def _note_class(cls: Any) -> None:
         _ask_methods(cls)
         return
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
+    defined = {name for each in cls.__mro__ if each not in plain_classes and each is not object for name in each.__dict__}
     for name, value in list(Tensor.__dict__.items()):
-        if name in cls.__dict__:
+        if name in defined:
             continue
         if isinstance(value, property):
             if own or name in _TENSOR_PROPERTIES:

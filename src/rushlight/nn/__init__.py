@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_PAGES = ("functional", "init", "modules", "parameter", "utils")
-_PARAMETERS = ("Buffer", "Parameter", "factory_kwargs")
+_PAGES = ("attention", "functional", "init", "modules", "parallel", "parameter", "utils")
+_PARAMETERS = ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs")
 
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "modules", "parameter", "utils"]
 

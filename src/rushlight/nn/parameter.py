@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import rushlight
@@ -12,7 +13,11 @@ from rushlight.serialization.rebuild import rebuild_parameter, rebuild_parameter
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Buffer", "Parameter", "factory_kwargs", "is_lazy"]
+    from rushlight.nn.uninitialized import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+
+__all__ = [
+    "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin", "factory_kwargs", "is_lazy",
+]  # fmt: skip
 
 
 def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
@@ -36,7 +41,6 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
                 raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
             made[name] = kwargs[name]
     return made
-
 
 
 class _ParameterMeta(type(Tensor)):  # type: ignore[misc]
@@ -122,5 +126,17 @@ class Buffer(Tensor, metaclass=_BufferMeta):  # type: ignore[misc]
 
 
 def is_lazy(param: Any) -> bool:
-    """Whether `param` has no shape yet. Parameters without a shape do not exist here: always false."""
-    return False
+    """Whether `param` has no shape yet: an `UninitializedParameter` or `UninitializedBuffer`."""
+    return getattr(type(param), "_has_no_shape", False)
+
+
+# Their override is asked about every call: while nobody uses them, no call needs to look for it.
+_UNINITIALIZED = ("UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _UNINITIALIZED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("rushlight.nn.uninitialized"), name)
+    globals()[name] = value
+    return value

@@ -222,8 +222,8 @@ class ReLU6(Hardtanh):
         return "inplace=True" if self.inplace else ""
 
 
-class ELU(Module):
-    """x where x > 0, else alpha * (exp(x) - 1)."""
+class _Exponential(Module):
+    """What ELU and CELU share."""
 
     __constants__ = ["alpha", "inplace"]
 
@@ -232,16 +232,20 @@ class ELU(Module):
         self.alpha = alpha
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Apply the function to each element."""
-        return F.elu(input, self.alpha, self.inplace)
-
     def extra_repr(self) -> str:
         """The arguments."""
         return f"alpha={self.alpha}{_inplace_suffix(self)}"
 
 
-class CELU(ELU):
+class ELU(_Exponential):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the function to each element."""
+        return F.elu(input, self.alpha, self.inplace)
+
+
+class CELU(_Exponential):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -516,6 +520,22 @@ class MultiheadAttention(Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("_qkv_same_embed_dim", True)
+
+    def merge_masks(self, attn_mask: Any, key_padding_mask: Any, query: Any) -> tuple[Any, int | None]:
+        """One mask out of two, and its kind: 0 an attention mask, 1 a padding mask, 2 both; (None, None) without masks.
+
+        With an attention mask the result is (N, num_heads, L, S), the sum of the two.
+        """
+        if attn_mask is None:
+            return key_padding_mask, None if key_padding_mask is None else 1
+        batch, length, _ = query.shape
+        pairs = attn_mask.dim() == 3
+        merged = attn_mask.view(batch, -1, length, length) if pairs else attn_mask.view(1, 1, length, length)
+        merged = merged.expand(batch, self.num_heads, -1, -1)
+        if key_padding_mask is not None:
+            keys = key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
+            merged = merged + keys
+        return merged, 2
 
     def forward(
         self,

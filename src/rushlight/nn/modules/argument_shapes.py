@@ -13,6 +13,6 @@ def spread(value: Any, n: int) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, Iterable) else (value,) * n
 
 
-def reverse_repeat_tuple(values: Iterable[int], n: int) -> list[int]:
-    """`(1, 2)` with n=2 becomes `[2, 2, 1, 1]`: paddings by dimension as `F.pad` wants them, last dimension first."""
-    return [value for value in reversed(tuple(values)) for _ in range(n)]
+def reverse_repeat_tuple(values: Iterable[int], n: int) -> tuple[int, ...]:
+    """`(1, 2)` with n=2 becomes `(2, 2, 1, 1)`: paddings by dimension as `F.pad` wants them, last dimension first."""
+    return tuple(value for value in reversed(tuple(values)) for _ in range(n))

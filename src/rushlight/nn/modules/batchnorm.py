@@ -8,14 +8,17 @@ import rushlight
 from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
+from rushlight.nn.modules.lazy import LazyModuleMixin
 from rushlight.nn.modules.module import Module
 from rushlight.nn.modules.normalization import add_affine
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "SyncBatchNorm",
+]  # fmt: skip
 
 
-class _BatchNorm(Module):
-    """The part that does not depend on the number of dimensions."""
+class _NormBase(Module):
+    """What batch and instance normalisation share: scale and shift, running statistics."""
 
     # State dicts of version 1 have no `num_batches_tracked`.
     _version = 2
@@ -73,21 +76,6 @@ class _BatchNorm(Module):
         if input.dim() not in self._dims:
             raise ValueError(f"expected {self._expected} input (got {input.dim()}D input)")
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalise each channel: with the batch's statistics in training, with the running ones in evaluation."""
-        self._check_input_dim(input)
-        factor = 0.0 if self.momentum is None else self.momentum
-        mean, var = self.running_mean, self.running_var
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:
-                # The plain average over all batches so far.
-                factor = 1.0 / float(self.num_batches_tracked)
-        use_batch = self.training or (mean is None and var is None)
-        if self.training and not self.track_running_stats:
-            mean = var = None
-        return F.batch_norm(input, mean, var, self.weight, self.bias, use_batch, factor, self.eps)
-
     def extra_repr(self) -> str:
         """The arguments."""
         return (
@@ -105,6 +93,25 @@ class _BatchNorm(Module):
             known = count is not None and not count.is_meta
             state_dict[key] = count if known else rushlight.tensor(0, dtype=rushlight.int64)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+
+class _BatchNorm(_NormBase):
+    """The part that does not depend on the number of dimensions."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise each channel: with the batch's statistics in training, with the running ones in evaluation."""
+        self._check_input_dim(input)
+        factor = 0.0 if self.momentum is None else self.momentum
+        mean, var = self.running_mean, self.running_var
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                # The plain average over all batches so far.
+                factor = 1.0 / float(self.num_batches_tracked)
+        use_batch = self.training or (mean is None and var is None)
+        if self.training and not self.track_running_stats:
+            mean = var = None
+        return F.batch_norm(input, mean, var, self.weight, self.bias, use_batch, factor, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -179,3 +186,77 @@ class SyncBatchNorm(_BatchNorm):
         for name, child in module.named_children():
             made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return made
+
+
+# ***** lazy *****
+
+
+class _LazyNormBase(LazyModuleMixin):
+    """What the lazy normalisations share: the number of channels comes with the first input."""
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        # Neither parameters nor statistics: they would be made for no channels and thrown away.
+        super().__init__(0, eps, momentum, False, False)
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        made = {"device": device, "dtype": dtype}
+        if affine:
+            self.weight = rushlight.nn.UninitializedParameter(**made)
+            if bias:
+                self.bias = rushlight.nn.UninitializedParameter(**made)
+        if track_running_stats:
+            self.running_mean = rushlight.nn.UninitializedBuffer(**made)
+            self.running_var = rushlight.nn.UninitializedBuffer(**made)
+            self.num_batches_tracked = rushlight.tensor(0, dtype=rushlight.int64, device=device)
+
+    def reset_parameters(self: Any) -> None:
+        """Set the scale to one, the shift to zero, and forget the statistics, if they have shapes."""
+        if not self.has_uninitialized_params() and self.num_features != 0:
+            super().reset_parameters()  # type: ignore[misc]
+
+    def initialize_parameters(self: Any, input: Any) -> None:
+        """Make parameters and statistics for an input (N, C, *)."""
+        if not self.has_uninitialized_params():
+            return
+        self.num_features = input.shape[1]
+        members = [self.weight, self.bias] if self.affine else []
+        if self.track_running_stats:
+            members += [self.running_mean, self.running_var]
+        for member in members:
+            if member is not None:
+                member.materialize((self.num_features,))
+        self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
+    """A `BatchNorm1d` that takes `num_features` from its first input, and is a `BatchNorm1d` from then on."""
+
+    cls_to_become = BatchNorm1d
+    _dims = BatchNorm1d._dims
+    _expected = BatchNorm1d._expected
+
+
+class LazyBatchNorm2d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
+    """A `BatchNorm2d` that takes `num_features` from its first input, and is a `BatchNorm2d` from then on."""
+
+    cls_to_become = BatchNorm2d
+    _dims = BatchNorm2d._dims
+    _expected = BatchNorm2d._expected
+
+
+class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
+    """A `BatchNorm3d` that takes `num_features` from its first input, and is a `BatchNorm3d` from then on."""
+
+    cls_to_become = BatchNorm3d
+    _dims = BatchNorm3d._dims
+    _expected = BatchNorm3d._expected

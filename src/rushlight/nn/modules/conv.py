@@ -10,14 +10,18 @@ from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.modules.argument_shapes import reverse_repeat_tuple, spread
+from rushlight.nn.modules.lazy import LazyModuleMixin
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+__all__ = [
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
+    "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+]  # fmt: skip
 
 
 class _ConvNd(Module):
-    """What the convolutions share; subclasses say how many spatial dimensions they have."""
+    """What the convolutions share. The arguments that are tuples say how many spatial dimensions there are."""
 
     __constants__ = [
         "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels", "out_channels",
@@ -31,40 +35,44 @@ class _ConvNd(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
+        kernel_size: tuple[int, ...],
+        stride: tuple[int, ...],
+        padding: Any,
+        dilation: tuple[int, ...],
+        transposed: bool,
+        output_padding: tuple[int, ...],
+        groups: int,
+        bias: bool,
+        padding_mode: str,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        n = self._ndim
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.kernel_size = spread(kernel_size, n)
-        self.stride = spread(stride, n)
-        self.padding = padding if isinstance(padding, str) else spread(padding, n)
-        self.dilation = spread(dilation, n)
-        self.transposed = False
-        self.output_padding = (0,) * n
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
+        self.dilation = dilation
+        self.transposed = transposed
+        self.output_padding = output_padding
         self.groups = groups
         self.padding_mode = padding_mode
         self._check()
         self._reversed_padding_repeated_twice = self._edge_padding()
-        self.weight = self._make_weight(device, dtype)
+        self.weight = Parameter(rushlight.empty(self._weight_size(), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(rushlight.empty(out_channels, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
 
-    def _make_weight(self, device: Any, dtype: Any) -> Any:
-        size = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
-        return Parameter(rushlight.empty(size, device=device, dtype=dtype))
+    def _weight_size(self) -> tuple[int, ...]:
+        """The outputs come first, or the inputs in a transposed convolution; a group connects only its own channels."""
+        first, second = self.out_channels, self.in_channels
+        if self.transposed:
+            first, second = second, first
+        return first, second // self.groups, *self.kernel_size
 
     def _check(self) -> None:
         if self.groups <= 0:
@@ -82,7 +90,7 @@ class _ConvNd(Module):
         if self.padding_mode not in modes:
             raise ValueError(f"padding_mode must be one of {modes}, but got padding_mode='{self.padding_mode}'")
 
-    def _edge_padding(self) -> list[int]:
+    def _edge_padding(self) -> tuple[int, ...]:
         """The padding as `F.pad` takes it: (left, right) for each dimension, the last dimension first."""
         if not isinstance(self.padding, str):
             return reverse_repeat_tuple(self.padding, 2)
@@ -91,7 +99,7 @@ class _ConvNd(Module):
             total = dilation * (kernel - 1) if self.padding == "same" else 0
             # An odd total puts the extra element on the right.
             pads += [total // 2, total - total // 2]
-        return pads
+        return tuple(pads)
 
     def reset_parameters(self) -> None:
         """Draw new initial values, uniform on [-1/sqrt(fan_in), 1/sqrt(fan_in)]."""
@@ -106,7 +114,7 @@ class _ConvNd(Module):
         if self.padding_mode == "zeros":
             return convolve(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         padded = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
-        return convolve(padded, weight, bias, self.stride, (0,) * self._ndim, self.dilation, self.groups)
+        return convolve(padded, weight, bias, self.stride, 0, self.dilation, self.groups)
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve `input` (N, C, *) or (C, *)."""
@@ -136,7 +144,32 @@ class _ConvNd(Module):
         self.__dict__.setdefault("padding_mode", "zeros")
 
 
-class Conv1d(_ConvNd):
+class _Convolution(_ConvNd):
+    """The constructor of the convolutions that are not transposed."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        n = self._ndim
+        edges = padding if isinstance(padding, str) else spread(padding, n)
+        super().__init__(
+            in_channels, out_channels, spread(kernel_size, n), spread(stride, n), edges, spread(dilation, n), False, spread(0, n), groups,
+            bias, padding_mode, device, dtype,
+        )  # fmt: skip
+
+
+class Conv1d(_Convolution):
     """Convolution of (N, C_in, L) with `weight` (C_out, C_in / groups, kernel_size); see `Conv2d`.
 
     Example: `nn.Conv1d(16, 33, 3, stride=2)(torch.randn(20, 16, 50)).shape  # (20, 33, 24)`
@@ -146,7 +179,7 @@ class Conv1d(_ConvNd):
     _operator = "conv1d"
 
 
-class Conv2d(_ConvNd):
+class Conv2d(_Convolution):
     """Convolution of (N, C_in, H, W) or (C_in, H, W) with `weight` (C_out, C_in / groups, kH, kW).
 
     Each output size is floor((size + 2 * padding - dilation * (kernel - 1) - 1) / stride) + 1. `padding` may be
@@ -160,7 +193,7 @@ class Conv2d(_ConvNd):
     _operator = "conv2d"
 
 
-class Conv3d(_ConvNd):
+class Conv3d(_Convolution):
     """Convolution of (N, C_in, D, H, W) with `weight` (C_out, C_in / groups, kD, kH, kW); see `Conv2d`."""
 
     _ndim = 3
@@ -171,6 +204,67 @@ class Conv3d(_ConvNd):
 
 
 class _ConvTransposeNd(_ConvNd):
+    """What the transposed convolutions share."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: tuple[int, ...],
+        stride: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        transposed: bool,
+        output_padding: tuple[int, ...],
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, transposed, output_padding, groups, bias, padding_mode, device,
+            dtype,
+        )  # fmt: skip
+
+    def _output_padding(
+        self,
+        input: Any,
+        output_size: Any,
+        stride: Any,
+        padding: Any,
+        kernel_size: Any,
+        num_spatial_dims: int,
+        dilation: Any = None,
+    ) -> tuple[int, ...]:
+        """What to add on one side so that the result has the size asked for."""
+        if output_size is None:
+            return spread(self.output_padding, num_spatial_dims)
+        n = num_spatial_dims
+        extras = 2 if input.dim() == n + 2 else 1
+        wanted = list(output_size)[extras:] if len(output_size) == n + extras else list(output_size)
+        if len(wanted) != n:
+            raise ValueError(
+                f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {n + extras} elements (got {len(output_size)})"
+            )
+        found = []
+        for i, size in enumerate(wanted):
+            span = kernel_size[i] - 1 if dilation is None else dilation[i] * (kernel_size[i] - 1)
+            least = (input.size(i + extras) - 1) * stride[i] - 2 * padding[i] + span + 1
+            if not least <= size <= least + stride[i] - 1:
+                raise ValueError(
+                    f"requested an output size of {wanted}, but valid sizes of dimension {i} range from {least} to "
+                    f"{least + stride[i] - 1} (for an input of {list(input.size()[extras:])})"
+                )
+            found.append(size - least)
+        return tuple(found)
+
+
+class _TransposedConvolution(_ConvTransposeNd):
+    """The constructor and the call of the transposed convolutions."""
+
     def __init__(
         self,
         in_channels: int,
@@ -186,61 +280,29 @@ class _ConvTransposeNd(_ConvNd):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        if padding_mode != "zeros":
-            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
-        )
-        self.transposed = True
-        self.output_padding = spread(output_padding, self._ndim)
-
-    def _make_weight(self, device: Any, dtype: Any) -> Any:
-        size = (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
-        return Parameter(rushlight.empty(size, device=device, dtype=dtype))
-
-    def _output_padding(self, input: Any, output_size: Any) -> tuple[int, ...]:
-        """What to add on one side so that the result has the size asked for."""
-        if output_size is None:
-            return self.output_padding
         n = self._ndim
-        batched = input.dim() == n + 2
-        wanted = list(output_size)[-n:] if len(output_size) == n + (2 if batched else 1) else list(output_size)
-        if len(wanted) != n:
-            raise ValueError(
-                f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or "
-                f"{n + (2 if batched else 1)} elements (got {len(output_size)})"
-            )
-        extra = []
-        for i, size in enumerate(wanted):
-            least = (
-                (input.size(i + input.dim() - n) - 1) * self.stride[i]
-                - 2 * int(self.padding[i])
-                + self.dilation[i] * (self.kernel_size[i] - 1)
-                + 1
-            )
-            if not least <= size <= least + self.stride[i] - 1:
-                raise ValueError(
-                    f"requested an output size of {wanted}, but valid sizes of dimension {i} range from {least} to "
-                    f"{least + self.stride[i] - 1} (for an input of {list(input.size()[-n:])})"
-                )
-            extra.append(size - least)
-        return tuple(extra)
+        super().__init__(
+            in_channels, out_channels, spread(kernel_size, n), spread(stride, n), spread(padding, n), spread(dilation, n), True,
+            spread(output_padding, n), groups, bias, padding_mode, device, dtype,
+        )  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         """Upsample `input`; `output_size` chooses among the sizes that the stride leaves open."""
-        extra = self._output_padding(input, output_size)
+        extra = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, self._ndim, self.dilation
+        )
         convolve = getattr(F, self._operator)
         return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
 
-class ConvTranspose1d(_ConvTransposeNd):
+class ConvTranspose1d(_TransposedConvolution):
     """Transposed convolution of (N, C_in, L) with `weight` (C_in, C_out / groups, kernel_size); see `ConvTranspose2d`."""
 
     _ndim = 1
     _operator = "conv_transpose1d"
 
 
-class ConvTranspose2d(_ConvTransposeNd):
+class ConvTranspose2d(_TransposedConvolution):
     """Transposed convolution of (N, C_in, H, W) with `weight` (C_in, C_out / groups, kH, kW).
 
     Each output size is (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1.
@@ -252,8 +314,128 @@ class ConvTranspose2d(_ConvTransposeNd):
     _operator = "conv_transpose2d"
 
 
-class ConvTranspose3d(_ConvTransposeNd):
+class ConvTranspose3d(_TransposedConvolution):
     """Transposed convolution of (N, C_in, D, H, W); see `ConvTranspose2d`."""
 
     _ndim = 3
     _operator = "conv_transpose3d"
+
+
+# ***** lazy *****
+
+
+class _LazyConvXdMixin(LazyModuleMixin):
+    """What the lazy convolutions share: the number of input channels comes with the first input."""
+
+    def reset_parameters(self: Any) -> None:
+        """Draw new initial values, if the parameters have shapes."""
+        if not self.has_uninitialized_params() and self.in_channels != 0:
+            super().reset_parameters()  # type: ignore[misc]
+
+    def initialize_parameters(self: Any, input: Any, *args: Any, **kwargs: Any) -> None:
+        """Make the parameters for an input (N, C_in, *) or (C_in, *)."""
+        if not self.has_uninitialized_params():
+            return
+        self.in_channels = self._get_in_channels(input)
+        if self.in_channels % self.groups != 0:
+            raise ValueError("in_channels must be divisible by groups")
+        self.weight.materialize(self._weight_size())
+        if self.bias is not None:
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+    def _get_in_channels(self: Any, input: Any) -> int:
+        without_batch = self._get_num_spatial_dims() + 1
+        if input.dim() not in (without_batch, without_batch + 1):
+            raise RuntimeError(
+                f"Expected {without_batch}D (unbatched) or {without_batch + 1}D (batched) input to {type(self).__name__}, "
+                f"but got input of size: {input.shape}"
+            )
+        return int(input.shape[input.dim() - without_batch])
+
+    def _get_num_spatial_dims(self: Any) -> int:
+        return int(self._ndim)
+
+    def _forget_shapes(self: Any, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
+        """Put parameters without shapes in the places of those that the constructor made for no channels."""
+        self.weight = rushlight.nn.UninitializedParameter(device=device, dtype=dtype)
+        self.out_channels = out_channels
+        if bias:
+            self.bias = rushlight.nn.UninitializedParameter(device=device, dtype=dtype)
+
+
+class _LazyConvolution(_LazyConvXdMixin):
+    """The constructor of the lazy convolutions that are not transposed."""
+
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
+        self._forget_shapes(out_channels, bias, device, dtype)
+
+
+class _LazyTransposedConvolution(_LazyConvXdMixin):
+    """The constructor of the lazy transposed convolutions."""
+
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode)
+        self._forget_shapes(out_channels, bias, device, dtype)
+
+
+class LazyConv1d(_LazyConvolution, Conv1d):  # type: ignore[misc]
+    """A `Conv1d` that takes `in_channels` from its first input, and is a `Conv1d` from then on."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConvolution, Conv2d):  # type: ignore[misc]
+    """A `Conv2d` that takes `in_channels` from its first input, and is a `Conv2d` from then on."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConvolution, Conv3d):  # type: ignore[misc]
+    """A `Conv3d` that takes `in_channels` from its first input, and is a `Conv3d` from then on."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyTransposedConvolution, ConvTranspose1d):  # type: ignore[misc]
+    """A `ConvTranspose1d` that takes `in_channels` from its first input, and is a `ConvTranspose1d` from then on."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyTransposedConvolution, ConvTranspose2d):  # type: ignore[misc]
+    """A `ConvTranspose2d` that takes `in_channels` from its first input, and is a `ConvTranspose2d` from then on."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyTransposedConvolution, ConvTranspose3d):  # type: ignore[misc]
+    """A `ConvTranspose3d` that takes `in_channels` from its first input, and is a `ConvTranspose3d` from then on."""
+
+    cls_to_become = ConvTranspose3d

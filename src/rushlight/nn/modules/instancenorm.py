@@ -7,12 +7,14 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight.nn import functional as F
-from rushlight.nn.modules.batchnorm import _BatchNorm
+from rushlight.nn.modules.batchnorm import _LazyNormBase, _NormBase
 
-__all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
+__all__ = [
+    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
+]  # fmt: skip
 
 
-class _InstanceNorm(_BatchNorm):
+class _InstanceNorm(_NormBase):
     """The part that does not depend on the number of dimensions; `_dims` are (without batch, with batch)."""
 
     def __init__(
@@ -47,9 +49,8 @@ class _InstanceNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise each channel of each sample; statistics are the sample's own unless running ones are used."""
+        self._check_input_dim(input)
         without_batch = self._dims[0]
-        if input.dim() not in self._dims:
-            raise ValueError(f"expected {self._expected} input (got {input.dim()}D input)")
         channels = input.dim() - without_batch
         if input.size(channels) != self.num_features:
             if self.affine:
@@ -101,3 +102,27 @@ class InstanceNorm3d(_InstanceNorm):
 
     _dims = (4, 5)
     _expected = "4D or 5D"
+
+
+class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
+    """An `InstanceNorm1d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm1d` from then on."""
+
+    cls_to_become = InstanceNorm1d
+    _dims = InstanceNorm1d._dims
+    _expected = InstanceNorm1d._expected
+
+
+class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
+    """An `InstanceNorm2d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm2d` from then on."""
+
+    cls_to_become = InstanceNorm2d
+    _dims = InstanceNorm2d._dims
+    _expected = InstanceNorm2d._expected
+
+
+class LazyInstanceNorm3d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
+    """An `InstanceNorm3d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm3d` from then on."""
+
+    cls_to_become = InstanceNorm3d
+    _dims = InstanceNorm3d._dims
+    _expected = InstanceNorm3d._expected

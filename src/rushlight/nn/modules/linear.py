@@ -9,10 +9,11 @@ import rushlight
 from rushlight import Tensor
 from rushlight.nn import functional as F
 from rushlight.nn import init
+from rushlight.nn.modules.lazy import LazyModuleMixin
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 
-__all__ = ["Bilinear", "Identity", "Linear"]
+__all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 
 
 class Identity(Module):
@@ -74,6 +75,46 @@ class Linear(Module):
 
 class NonDynamicallyQuantizableLinear(Linear):
     """A linear layer under the name with which PyTorch prints the last projection of attention."""
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """A `Linear` that takes `in_features` from the last dimension of its first input, and is a `Linear` from then on.
+
+    Example: `nn.LazyLinear(30)(torch.randn(128, 20)).shape  # (128, 30)`
+    """
+
+    cls_to_become = Linear
+
+    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        # Without a bias: it would be made for no features and thrown away.
+        super().__init__(0, 0, False)
+        self.weight = rushlight.nn.UninitializedParameter(device=device, dtype=dtype)
+        self.out_features = out_features
+        if bias:
+            self.bias = rushlight.nn.UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, if the parameters have shapes."""
+        if not self.has_uninitialized_params() and self.in_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Any) -> None:
+        """Make the parameters for an input (*, in_features)."""
+        if self.has_uninitialized_params():
+            with rushlight.no_grad():
+                self.in_features = input.shape[-1]
+                self.weight.materialize((self.out_features, self.in_features))
+                if self.bias is not None:
+                    self.bias.materialize((self.out_features,))
+                self.reset_parameters()
+        if self.in_features == 0:
+            # The weight came from a state dict.
+            if input.shape[-1] != self.weight.shape[-1]:
+                raise AssertionError(
+                    f"The in_features inferred from input: {input.shape[-1]} is not equal to in_features from self.weight: "
+                    f"{self.weight.shape[-1]}"
+                )
+            self.in_features = input.shape[-1]
 
 
 class Bilinear(Module):

@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _ConstantPad(Module):
+class _ConstantPadNd(Module):
     """Padding with one value; an int pads every side, a tuple is (left, right, top, bottom, front, back)."""
 
     __constants__ = ["padding", "value"]
@@ -37,25 +37,9 @@ class _ConstantPad(Module):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(_ConstantPad):
-    """Pads the last dimension with `value`."""
+class _ZeroPad(_ConstantPadNd):
+    """What paddings with zeros add: they take no value, and do not print one."""
 
-    _ndim = 1
-
-
-class ConstantPad2d(_ConstantPad):
-    """Pads the last two dimensions with `value`."""
-
-    _ndim = 2
-
-
-class ConstantPad3d(_ConstantPad):
-    """Pads the last three dimensions with `value`."""
-
-    _ndim = 3
-
-
-class _ZeroPad(_ConstantPad):
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
@@ -64,25 +48,37 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ZeroPad1d(_ZeroPad):
-    """Pads the last dimension with zeros."""
+class ConstantPad1d(_ConstantPadNd):
+    """Pads the last dimension with `value`."""
 
     _ndim = 1
 
 
-class ZeroPad2d(_ZeroPad):
+class ConstantPad2d(_ConstantPadNd):
+    """Pads the last two dimensions with `value`."""
+
+    _ndim = 2
+
+
+class ConstantPad3d(_ConstantPadNd):
+    """Pads the last three dimensions with `value`."""
+
+    _ndim = 3
+
+
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
+    """Pads the last dimension with zeros."""
+
+
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """Pads the last two dimensions with zeros.
 
     Example: `nn.ZeroPad2d(2)(torch.randn(1, 1, 3, 3)).shape  # (1, 1, 7, 7)`
     """
 
-    _ndim = 2
 
-
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """Pads the last three dimensions with zeros."""
-
-    _ndim = 3
 
 
 class _ModePad(Module):
@@ -106,65 +102,77 @@ class _ModePad(Module):
         return f"{self.padding}"
 
 
-class ReflectionPad1d(_ModePad):
-    """Pads the last dimension by reflection at its ends, which are not repeated."""
-
-    _ndim = 1
+class _ReflectionPadNd(_ModePad):
     _mode = "reflect"
 
 
-class ReflectionPad2d(ReflectionPad1d):
-    """Pads the last two dimensions by reflection."""
+class ReflectionPad1d(_ReflectionPadNd):
+    """Pads the last dimension by reflection at the ends, which are not repeated."""
+
+    _ndim = 1
+
+
+class ReflectionPad2d(_ReflectionPadNd):
+    """Pads the last two dimensions by reflection at the ends, which are not repeated."""
 
     _ndim = 2
 
 
-class ReflectionPad3d(ReflectionPad1d):
-    """Pads the last three dimensions by reflection."""
+class ReflectionPad3d(_ReflectionPadNd):
+    """Pads the last three dimensions by reflection at the ends, which are not repeated."""
 
     _ndim = 3
 
 
-class ReplicationPad1d(_ModePad):
-    """Pads the last dimension with copies of its ends."""
-
-    _ndim = 1
+class _ReplicationPadNd(_ModePad):
     _mode = "replicate"
 
 
-class ReplicationPad2d(ReplicationPad1d):
-    """Pads the last two dimensions with copies of their ends."""
+class ReplicationPad1d(_ReplicationPadNd):
+    """Pads the last dimension with copies of the ends."""
+
+    _ndim = 1
+
+
+class ReplicationPad2d(_ReplicationPadNd):
+    """Pads the last two dimensions with copies of the ends."""
 
     _ndim = 2
 
 
-class ReplicationPad3d(ReplicationPad1d):
-    """Pads the last three dimensions with copies of their ends."""
+class ReplicationPad3d(_ReplicationPadNd):
+    """Pads the last three dimensions with copies of the ends."""
 
     _ndim = 3
 
 
-class CircularPad1d(_ModePad):
-    """Pads the last dimension as if the input were periodic: (N, C, L) or (C, L)."""
-
-    _ndim = 1
+class _CircularPadNd(_ModePad):
     _mode = "circular"
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Pad the last dimensions of `input`."""
+    def _check_input_dim(self, input: Any) -> None:
         n = self._ndim
         if input.dim() not in (n + 1, n + 2):
             raise ValueError(f"expected {n + 1}D or {n + 2}D input (got {input.dim()}D input)")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Pad the last dimensions of `input`."""
+        self._check_input_dim(input)
         return super().forward(input)
 
 
-class CircularPad2d(CircularPad1d):
-    """Pads the last two dimensions periodically: (N, C, H, W) or (C, H, W)."""
+class CircularPad1d(_CircularPadNd):
+    """Pads the last dimension as if the input were periodic."""
+
+    _ndim = 1
+
+
+class CircularPad2d(_CircularPadNd):
+    """Pads the last two dimensions as if the input were periodic."""
 
     _ndim = 2
 
 
-class CircularPad3d(CircularPad1d):
-    """Pads the last three dimensions periodically."""
+class CircularPad3d(_CircularPadNd):
+    """Pads the last three dimensions as if the input were periodic."""
 
     _ndim = 3

@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _MaxPool(Module):
+class _MaxPoolNd(Module):
     __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
 
     _operator = ""
@@ -58,13 +58,13 @@ class _MaxPool(Module):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """Maximum over windows of (N, C, L) or (C, L)."""
 
     _operator = "max_pool1d"
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """Maximum over windows of (N, C, H, W) or (C, H, W). The stride is the kernel's size by default.
 
     Example: `nn.MaxPool2d(2)(torch.randn(20, 16, 50, 32)).shape  # (20, 16, 25, 16)`
@@ -73,13 +73,13 @@ class MaxPool2d(_MaxPool):
     _operator = "max_pool2d"
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """Maximum over windows of (N, C, D, H, W) or (C, D, H, W)."""
 
     _operator = "max_pool3d"
 
 
-class _MaxUnpool(Module):
+class _MaxUnpoolNd(Module):
     """Undoes a maximum pooling that returned indices."""
 
     _ndim = 0
@@ -100,13 +100,13 @@ class _MaxUnpool(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     """Undoes `MaxPool1d(return_indices=True)`."""
 
     _ndim = 1
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     """Undoes `MaxPool2d(return_indices=True)`.
 
     Example: `nn.MaxUnpool2d(2)(*nn.MaxPool2d(2, return_indices=True)(torch.randn(1, 1, 4, 4))).shape  # (1, 1, 4, 4)`
@@ -115,13 +115,13 @@ class MaxUnpool2d(_MaxUnpool):
     _ndim = 2
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     """Undoes `MaxPool3d(return_indices=True)`."""
 
     _ndim = 3
 
 
-class _LPPool(Module):
+class _LPPoolNd(Module):
     """The p-norm over windows."""
 
     __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
@@ -148,31 +148,31 @@ class _LPPool(Module):
         )
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     """p-norm over windows of (N, C, L) or (C, L)."""
 
     _operator = "lp_pool1d"
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     """p-norm over windows of (N, C, H, W) or (C, H, W)."""
 
     _operator = "lp_pool2d"
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     """p-norm over windows of (N, C, D, H, W) or (C, D, H, W)."""
 
     _operator = "lp_pool3d"
 
 
-class _AvgPool(Module):
+class _AvgPoolNd(Module):
     def extra_repr(self) -> str:
         """The arguments."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool1d(_AvgPool):
+class AvgPool1d(_AvgPoolNd):
     """Mean over windows of (N, C, L) or (C, L)."""
 
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"]
@@ -199,7 +199,9 @@ class AvgPool1d(_AvgPool):
         )
 
 
-class _AvgPoolNd(_AvgPool):
+class _AvgPoolDivided(_AvgPoolNd):
+    """Means whose divisor may be given."""
+
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
 
     _operator = ""
@@ -234,13 +236,13 @@ class _AvgPoolNd(_AvgPool):
         )
 
 
-class AvgPool2d(_AvgPoolNd):
+class AvgPool2d(_AvgPoolDivided):
     """Mean over windows of (N, C, H, W) or (C, H, W). `count_include_pad=False` leaves the padding out of the mean."""
 
     _operator = "avg_pool2d"
 
 
-class AvgPool3d(_AvgPoolNd):
+class AvgPool3d(_AvgPoolDivided):
     """Mean over windows of (N, C, D, H, W) or (C, D, H, W)."""
 
     _operator = "avg_pool3d"
@@ -266,13 +268,17 @@ class _Adaptive(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_Adaptive):
+class _AdaptiveAvgPoolNd(_Adaptive):
+    """What the adaptive means share."""
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Mean pooling of (N, C, L) to the given length."""
 
     _operator = "adaptive_avg_pool1d"
 
 
-class AdaptiveAvgPool2d(_Adaptive):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Mean pooling of (N, C, H, W) to the given size; `1` is global average pooling.
 
     Example: `nn.AdaptiveAvgPool2d((5, 7))(torch.randn(1, 64, 8, 9)).shape  # (1, 64, 5, 7)`
@@ -281,13 +287,13 @@ class AdaptiveAvgPool2d(_Adaptive):
     _operator = "adaptive_avg_pool2d"
 
 
-class AdaptiveAvgPool3d(_Adaptive):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Mean pooling of (N, C, D, H, W) to the given size."""
 
     _operator = "adaptive_avg_pool3d"
 
 
-class _AdaptiveMax(_Adaptive):
+class _AdaptiveMaxPoolNd(_Adaptive):
     __constants__ = ["output_size", "return_indices"]
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
@@ -299,19 +305,19 @@ class _AdaptiveMax(_Adaptive):
         return getattr(F, self._operator)(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMax):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """Maximum pooling of (N, C, L) to the given length."""
 
     _operator = "adaptive_max_pool1d"
 
 
-class AdaptiveMaxPool2d(_AdaptiveMax):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Maximum pooling of (N, C, H, W) to the given size."""
 
     _operator = "adaptive_max_pool2d"
 
 
-class AdaptiveMaxPool3d(_AdaptiveMax):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Maximum pooling of (N, C, D, H, W) to the given size."""
 
     _operator = "adaptive_max_pool3d"

@@ -20,6 +20,10 @@ __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "R
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 
+def _apply_permutation(tensor: Any, permutation: Any, dim: int = 1) -> Any:
+    return tensor.index_select(dim, permutation)
+
+
 class RNNBase(Module):
     """What the recurrent layers share: weights named as in PyTorch, arguments, packed and padded sequences."""
 
@@ -114,10 +118,60 @@ class RNNBase(Module):
         """The parameters of each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     def _weights(self) -> list[list[Any]]:
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         tables = [{name.split("_l")[0]: getattr(self, name) for name in names} for names in self._all_weights]
         return [[table.get(kind) for kind in kinds] for table in tables]
+
+    # ***** what is checked before a call *****
+
+    def check_input(self, input: Any, batch_sizes: Any) -> None:
+        """Check dtype, dimensions and features of the input (of the packed data, if there are `batch_sizes`)."""
+        weight = getattr(self, self._all_weights[0][0])
+        if input.dtype != weight.dtype and not rushlight.is_autocast_enabled():
+            raise ValueError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
+            )
+        dims = 3 if batch_sizes is None else 2
+        if input.dim() != dims:
+            raise RuntimeError(f"input must have {dims} dimensions, got {input.dim()}")
+        if input.size(-1) != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}"
+            )
+
+    def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """The size that the hidden state must have for this input."""
+        return self._state_size(input, batch_sizes, self.proj_size or self.hidden_size)
+
+    def _state_size(self, input: Any, batch_sizes: Any, features: int) -> tuple[int, int, int]:
+        batch = int(batch_sizes[0]) if batch_sizes is not None else input.size(0 if self.batch_first else 1)
+        return self.num_layers * (2 if self.bidirectional else 1), batch, features
+
+    def check_hidden_size(
+        self, hx: Any, expected_hidden_size: tuple[int, ...], msg: str = "Expected hidden size {}, got {}"
+    ) -> None:
+        """RuntimeError unless `hx` has the size; `msg` is filled with both sizes."""
+        if tuple(hx.size()) != tuple(expected_hidden_size):
+            raise RuntimeError(msg.format(expected_hidden_size, list(hx.size())))
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """Check input and state together."""
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """The state in the order of `permutation` (none: as it is)."""
+        return hx if permutation is None else _apply_permutation(hx, permutation)
 
     # ***** the call *****
 
@@ -136,10 +190,9 @@ class RNNBase(Module):
         batch_dim = 0 if self.batch_first else 1
         if not batched:
             input = input.unsqueeze(batch_dim)
-        state = self._unpacked_state(hx, batched)
+        state = self._state(input, hx, None, batched)
         sequence = input.transpose(0, 1) if self.batch_first else input
         length, batch = sequence.size(0), sequence.size(1)
-        state = self._checked(sequence, 3, batch, state)
         data, last = self._run(sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state)
         output = data.reshape(length, batch, -1)
         output = output.transpose(0, 1) if self.batch_first else output
@@ -149,51 +202,30 @@ class RNNBase(Module):
 
     def _forward_packed(self, input: PackedSequence, hx: Any) -> tuple[Any, Any]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
-        sizes = batch_sizes.tolist()
-        state = self._unpacked_state(hx, batched=True)
-        if state is not None and sorted_indices is not None:
-            state = tuple(part.index_select(1, sorted_indices) for part in state)
-        state = self._checked(data, 2, sizes[0], state)
-        output, last = self._run(data, sizes, state)
-        if unsorted_indices is not None:
-            last = tuple(part.index_select(1, unsorted_indices) for part in last)
+        state = self._state(data, hx, batch_sizes, True, sorted_indices)
+        output, last = self._run(data, batch_sizes.tolist(), state)
         packed = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
-        return packed, last if self.mode == "LSTM" else last[0]
+        return packed, self.permute_hidden(last if self.mode == "LSTM" else last[0], unsorted_indices)
 
-    def _unpacked_state(self, hx: Any, batched: bool) -> tuple[Any, ...] | None:
+    def _state(self, input: Any, hx: Any, batch_sizes: Any, batched: bool, order: Any = None) -> tuple[Any, ...]:
+        """The state that was given, with a batch and in the order of the packed sequences, or zeros; and everything checked."""
+        pair = self.mode == "LSTM"
         if hx is None:
-            return None
-        state = tuple(hx) if self.mode == "LSTM" else (hx,)
-        for part in state:
-            if part.dim() != (3 if batched else 2):
-                what = "batched 3-D" if batched else "unbatched 2-D"
-                want = "3-D" if batched else "2-D"
-                raise RuntimeError(f"For {what} input, hx should also be {want} but got {part.dim()}-D tensor")
-        return state if batched else tuple(part.unsqueeze(1) for part in state)
-
-    def _checked(self, input: Any, dims: int, batch: int, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        """Check shapes and dtype, and make the state if there is none."""
-        weight = getattr(self, self._all_weights[0][0])
-        if input.dtype != weight.dtype:
-            raise ValueError(
-                f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
-            )
-        if input.dim() != dims:
-            raise RuntimeError(f"input must have {dims} dimensions, got {input.dim()}")
-        if input.size(-1) != self.input_size:
-            raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}"
-            )
-        count = self.num_layers * (2 if self.bidirectional else 1)
-        sizes = [(count, batch, self.proj_size or self.hidden_size), (count, batch, self.hidden_size)]
-        sizes = sizes if self.mode == "LSTM" else sizes[:1]
-        if state is None:
-            return tuple(rushlight.zeros(size, dtype=input.dtype, device=input.device) for size in sizes)
-        for i, (part, size) in enumerate(zip(state, sizes, strict=True)):
-            if tuple(part.size()) != size:
-                which = f"hidden[{i}]" if self.mode == "LSTM" else "hidden"
-                raise RuntimeError(f"Expected {which} size {size}, got {list(part.size())}")
+            features = (self.proj_size or self.hidden_size, self.hidden_size)[: 2 if pair else 1]
+            sizes = [self._state_size(input, batch_sizes, n) for n in features]
+            state = tuple(rushlight.zeros(size, dtype=input.dtype, device=input.device) for size in sizes)
+        else:
+            state = tuple(hx) if pair else (hx,)
+            for part in state:
+                if part.dim() != (3 if batched else 2):
+                    what = "batched 3-D" if batched else "unbatched 2-D"
+                    want = "3-D" if batched else "2-D"
+                    raise RuntimeError(f"For {what} input, hx should also be {want} but got {part.dim()}-D tensor")
+            if not batched:
+                state = tuple(part.unsqueeze(1) for part in state)
+            permuted = self.permute_hidden(state if pair else state[0], order)
+            state = permuted if pair else (permuted,)
+        self.check_forward_args(input, state if pair else state[0], batch_sizes)
         return state
 
     def _run(self, data: Any, batch_sizes: list[int], state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -246,6 +278,23 @@ class LSTM(RNNBase):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
+
+    def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """The size that the cell state must have for this input."""
+        return self._state_size(input, batch_sizes, self.hidden_size)
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """Check the input and both parts of the state."""
+        self.check_input(input, batch_sizes)
+        sizes = self.get_expected_hidden_size(input, batch_sizes), self.get_expected_cell_size(input, batch_sizes)
+        for i, size in enumerate(sizes):
+            self.check_hidden_size(hidden[i], size, f"Expected hidden[{i}] size {{}}, got {{}}")
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """Both parts of the state in the order of `permutation` (none: as they are)."""
+        if permutation is None:
+            return hx
+        return _apply_permutation(hx[0], permutation), _apply_permutation(hx[1], permutation)
 
 
 class GRU(RNNBase):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rushlight
 from rushlight import Tensor
 from rushlight.nn.modules.hooks import WrappedHook
-from rushlight.nn.parameter import Parameter
+from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.utils.hooks import RemovableHandle
 
 if TYPE_CHECKING:
@@ -229,10 +229,11 @@ class StateDict:
                 f"from checkpoint but received {type(given)}"
             )
             return
+        lazy = is_lazy(param)
         # Files of PyTorch before 0.4 hold scalars as tensors of one element.
-        if len(param.shape) == 0 and len(given.shape) == 1 and given.shape[0] == 1:
+        if not lazy and len(param.shape) == 0 and len(given.shape) == 1 and given.shape[0] == 1:
             given = given[0]
-        if given.shape != param.shape:
+        if not lazy and given.shape != param.shape:
             error_msgs.append(
                 f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
                 f"the shape in current model is {param.shape}."

@@ -24,18 +24,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _activation(given: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    if given is None or given == "relu":
+def _get_activation_fn(given: str) -> Callable[[Any], Any]:
+    if given == "relu":
         return F.relu  # type: ignore[no-any-return]
     if given == "gelu":
         return F.gelu  # type: ignore[no-any-return]
-    if isinstance(given, str):
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
-    return given
+    raise RuntimeError(f"activation should be relu/gelu, not {given}")
 
 
-def _causal_mask(size: int, device: Any = None, dtype: Any = None) -> Any:
-    return rushlight.triu(rushlight.full((size, size), float("-inf"), dtype=dtype, device=device), diagonal=1)
+def _get_clones(module: Any, count: int) -> ModuleList:
+    """Copies of a module that share nothing."""
+    return ModuleList(copy.deepcopy(module) for _ in range(count))
+
+
+def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+    return rushlight.triu(rushlight.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
 
 
 def _is_causal(mask: Any, hint: bool | None, input: Any, batch_first: bool) -> bool:
@@ -43,7 +46,7 @@ def _is_causal(mask: Any, hint: bool | None, input: Any, batch_first: bool) -> b
     if hint is not None or mask is None:
         return hint is True
     size = input.size(0) if input.dim() == 2 else input.size(1 if batch_first else 0)
-    wanted = _causal_mask(size, mask.device, mask.dtype)
+    wanted = _generate_square_subsequent_mask(size, mask.device, mask.dtype)
     return mask.size() == wanted.size() and bool((mask == wanted).all())
 
 
@@ -60,9 +63,11 @@ class _Layer(Module):
     def _feed_forward(self, x: Any) -> Any:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
-    def _self_attention(self, x: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
+    # The blocks may be overridden: subclasses of the layers change one of them and keep the rest.
+
+    def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
         found = self.self_attn(
-            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=is_causal
+            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False, is_causal=is_causal
         )
         return self.dropout1(found[0])
 
@@ -85,7 +90,7 @@ class TransformerEncoderLayer(_Layer):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Any = None,
+        activation: Any = F.relu,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -104,10 +109,13 @@ class TransformerEncoderLayer(_Layer):
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = (_get_activation_fn(activation) if isinstance(activation, str) else activation)
         relu = self.activation is F.relu or isinstance(self.activation, ReLU)
         gelu = self.activation is F.gelu or isinstance(self.activation, GELU)
         self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
+
+    def _ff_block(self, x: Any) -> Any:
+        return self.dropout2(self._feed_forward(x))
 
     def forward(
         self, src: Tensor, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
@@ -118,10 +126,10 @@ class TransformerEncoderLayer(_Layer):
         mask = canonical_mask(src_mask, "src_mask", None, "", src.dtype, check_other=False)
         x = src
         if self.norm_first:
-            x = x + self._self_attention(self.norm1(x), mask, padding, is_causal)
-            return x + self.dropout2(self._feed_forward(self.norm2(x)))
-        x = self.norm1(x + self._self_attention(x, mask, padding, is_causal))
-        return self.norm2(x + self.dropout2(self._feed_forward(x)))
+            x = x + self._sa_block(self.norm1(x), mask, padding, is_causal)
+            return x + self._ff_block(self.norm2(x))
+        x = self.norm1(x + self._sa_block(x, mask, padding, is_causal))
+        return self.norm2(x + self._ff_block(x))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -133,7 +141,7 @@ class TransformerDecoderLayer(_Layer):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Any = None,
+        activation: Any = F.relu,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -152,13 +160,16 @@ class TransformerDecoderLayer(_Layer):
             setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory))
         for i in (1, 2, 3):
             setattr(self, f"dropout{i}", Dropout(dropout))
-        self.activation = _activation(activation)
+        self.activation = (_get_activation_fn(activation) if isinstance(activation, str) else activation)
 
-    def _memory_attention(self, x: Any, memory: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
+    def _mha_block(self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
         found = self.multihead_attn(
-            x, memory, memory, attn_mask=mask, key_padding_mask=padding, is_causal=is_causal, need_weights=False
+            x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal, need_weights=False
         )
         return self.dropout2(found[0])
+
+    def _ff_block(self, x: Any) -> Any:
+        return self.dropout3(self._feed_forward(x))
 
     def forward(
         self,
@@ -176,12 +187,12 @@ class TransformerDecoderLayer(_Layer):
         theirs = (memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         x = tgt
         if self.norm_first:
-            x = x + self._self_attention(self.norm1(x), *own)
-            x = x + self._memory_attention(self.norm2(x), *theirs)
-            return x + self.dropout3(self._feed_forward(self.norm3(x)))
-        x = self.norm1(x + self._self_attention(x, *own))
-        x = self.norm2(x + self._memory_attention(x, *theirs))
-        return self.norm3(x + self.dropout3(self._feed_forward(x)))
+            x = x + self._sa_block(self.norm1(x), *own)
+            x = x + self._mha_block(self.norm2(x), *theirs)
+            return x + self._ff_block(self.norm3(x))
+        x = self.norm1(x + self._sa_block(x, *own))
+        x = self.norm2(x + self._mha_block(x, *theirs))
+        return self.norm3(x + self._ff_block(x))
 
 
 class TransformerEncoder(Module):
@@ -198,7 +209,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         super().__init__()
-        self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
@@ -264,7 +275,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None) -> None:
         super().__init__()
-        self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -310,7 +321,7 @@ class Transformer(Module):
         num_decoder_layers: int = 6,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Any = None,
+        activation: Any = F.relu,
         custom_encoder: Any = None,
         custom_decoder: Any = None,
         layer_norm_eps: float = 1e-5,
@@ -380,4 +391,4 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
         """The causal mask (sz, sz): -inf above the diagonal, 0 elsewhere."""
-        return _causal_mask(sz, device, dtype)
+        return _generate_square_subsequent_mask(sz, device, dtype)
