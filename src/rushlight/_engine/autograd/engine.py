@@ -13,8 +13,9 @@ from typing import Any
 
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.kinds import Kind
-from rushlight._engine.state import ANOMALY, GRAD, STATE, TRANSFORMS
+from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
+from rushlight._engine.watch import observed_node
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
@@ -170,6 +171,8 @@ def run_backward(
     task = _Task(keep_graph, create_graph)
     if asking_classes and TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
+    if STATE.word & OBSERVED:
+        task.run = observed_node(task.run)
     roots = [edge_of(t) for t in tensors]
     nodes = [e[0] if type(e) is tuple else e for e in roots]
     task.count(nodes)
