@@ -7,8 +7,11 @@ None of them is in rushlight, so `is_available()` is False everywhere.  The swit
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from rushlight._surface.composites.attention import ALLOWED
 
 __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
 
@@ -19,6 +22,7 @@ class _Absent(ModuleType):
     def __init__(self, name: str, **switches: Any) -> None:
         super().__init__(f"rushlight.backends.{name}", f"`torch.backends.{name}`: not part of rushlight.")
         self.__dict__.update(switches)
+        self.__spec__ = ModuleSpec(self.__name__, None)  # `import torch.backends.cuda` looks for it
         sys.modules[self.__name__] = self
 
     def is_available(self) -> bool:
@@ -56,13 +60,12 @@ cpu = _Absent("cpu")
 
 def _sdp(name: str) -> None:
     """`cuda.NAME_sdp_enabled()` and `cuda.enable_NAME_sdp(flag)`, a switch behind two functions."""
-    state = [True]
 
     def enabled() -> bool:
-        return state[0]
+        return ALLOWED[name]
 
     def enable(flag: bool) -> None:
-        state[0] = bool(flag)
+        ALLOWED[name] = bool(flag)
 
     setattr(cuda, f"{name}_sdp_enabled", enabled)
     setattr(cuda, f"enable_{name}_sdp", enable)

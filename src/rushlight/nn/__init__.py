@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name.startswith("__"):
         raise AttributeError(name)
-    source = "parameter" if name in _PARAMETERS else "modules"
+    source = "parameter" if name in _PARAMETERS else "parallel" if name == "DataParallel" else "modules"
     value = getattr(import_module(f"{__name__}.{source}"), name)
     globals()[name] = value
     return value
@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     modules = import_module(f"{__name__}.modules")
-    return sorted({*globals(), *_PAGES, *_PARAMETERS, *modules.__all__})
+    return sorted({*globals(), *_PAGES, *_PARAMETERS, "DataParallel", *modules.__all__})

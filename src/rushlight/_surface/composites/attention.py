@@ -9,7 +9,10 @@ from rushlight._engine.tensor import Tensor
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL
 
-__all__: list[str] = []
+__all__: list[str] = ["ALLOWED"]
+
+# Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
+ALLOWED = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn", "overrideable"), True)
 
 
 @composite("scaled_dot_product_attention", spaces=("nn.functional",))
@@ -28,6 +31,10 @@ def scaled_dot_product_attention(
     Shapes: query (..., L, E), key (..., S, E), value (..., S, Ev); the result is (..., L, Ev). `attn_mask` broadcasts to (..., L, S): bool (True
     takes part) or added to the scores. `scale` defaults to 1/sqrt(E). With `dropout_p` > 0 attention weights are dropped.
     """
+    if not (ALLOWED["math"] or ALLOWED["flash"]):  # the two that a CPU has
+        raise RuntimeError(
+            "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math kernel and the fused kernels."
+        )
     if dropout_p > 0.0:
         return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)  # type: ignore[no-any-return]
