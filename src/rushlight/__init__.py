@@ -52,12 +52,13 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "linalg", "masked", "monitor", "nested",
-    "nn", "optim", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
+    "_C", "_dynamo", "compiler", "distributed", "export", "fx", "jit", "onnx",
+    "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "linalg", "masked", "monitor",
+    "multiprocessing", "nested", "nn", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    "explain": "_engine.explain", "install_as_torch": "_base.alias", "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
+    "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",
@@ -65,7 +66,7 @@ _FROM_PAGES = {
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",
     "thread_safe_generator": "random",
     **dict.fromkeys((
-        "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
+        "_weight_norm", "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
         "batch_norm_gather_stats_with_counts", "batch_norm_stats",
         "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond", "convolution", "cosine_embedding_loss", "ctc_loss",
         "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm",

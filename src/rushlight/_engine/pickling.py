@@ -6,14 +6,19 @@ Tensors that share a storage share it again after loading, as far as they went i
 from __future__ import annotations
 
 import copyreg
+import sys
 from typing import Any
 
+from rushlight._base.lazy import LazyModule
+from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.memory import MEMORY
 from rushlight._engine.override import as_subclass
-from rushlight._engine.tensor import Tensor, make
+from rushlight._engine.tensor import Tensor, alias, make
 from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec
+
+handing: Any = LazyModule("rushlight._engine.handing")
 
 __all__ = ["rebuild_storage", "rebuild_tensor", "reduce_tensor"]
 
@@ -22,6 +27,10 @@ _known: set[type] = set()
 
 def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     """How pickle takes a tensor apart: its storage, and the view of it."""
+    if self._spec.conj:
+        written = OPS["clone"](alias(self))
+        written._rg = self._rg
+        return reduce_tensor(written, protocol)
     spec, storage = self._spec, self._storage
     place = 0
     if storage is not None:
@@ -29,6 +38,8 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         if type(storage) not in _known:
             copyreg.pickle(type(storage), _reduce_storage)
             _known.add(type(storage))
+        if "multiprocessing.reduction" in sys.modules and handing.joins(type(storage), sys._getframe(1)):
+            return handing.reduce_tensor(self)  # type: ignore[no-any-return]
         place = self._ptr - storage.ptr
     args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg)
     return rebuild_tensor, args, dict(self.__dict__) or None

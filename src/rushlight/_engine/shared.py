@@ -1,43 +1,114 @@
-"""Memory that processes share: anonymous files in memory, which no crash leaves behind, because they never have a name for long.
+"""Memory that processes share.
 
-The file is unlinked as soon as it is mapped, and its descriptor stays open beside the mapping: a forked process has both, any other
-one can be handed the descriptor.  When the last tensor over it is gone, so is the memory.
+Two kinds, as PyTorch's two sharing strategies: anonymous files in memory, which are handed to another process by their descriptor and which
+no crash leaves behind, because they have no name; and files in memory with a name, for systems that allow few open descriptors.  A forked
+process has its parent's mappings of both.  When the last tensor over a block is gone, so is the block.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.memory import MEMORY
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.tensor import Tensor, make
 
 ctypes: Any = LazyModule("ctypes")
+fcntl: Any = LazyModule("fcntl")
 gc: Any = LazyModule("gc")
 mmap: Any = LazyModule("mmap")
+posixshmem: Any = LazyModule("_posixshmem")
+process_ends: Any = LazyModule("multiprocessing.util")
+resource_tracker: Any = LazyModule("multiprocessing.resource_tracker")
 
-__all__ = ["SharedBlock", "block_of", "is_shared", "relocate", "share"]
+__all__ = [
+    "STRATEGIES", "NamedBlock", "SharedBlock", "count_holders", "is_shared", "new_block", "place_of", "relocate", "set_strategy", "share",
+    "share_tensor", "strategy", "tensor_in",
+]  # fmt: skip
+
+STRATEGIES = ("file_descriptor", "file_system")
+
+
+class Shared(Protocol):
+    """What owns memory inside of a block: the block itself, or whoever keeps account of its parts."""
+
+    shared_block: SharedBlock
 
 
 class SharedBlock:
-    """A mapping of shared memory and the descriptor of its file; `SharedBlock(nbytes, handle)` maps one that another process made."""
+    """A mapping of shared memory, and the descriptor of its file; `SharedBlock(nbytes, handle)` maps one that another process made."""
 
-    __slots__ = ("__weakref__", "address", "handle", "nbytes", "window")
+    __slots__ = ("__weakref__", "_close", "address", "handle", "nbytes", "window")
 
     def __init__(self, nbytes: int, handle: int | None = None) -> None:
-        self.nbytes = nbytes
         self.handle = _anonymous(nbytes) if handle is None else handle
-        self.window = mmap.mmap(self.handle, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        self.address = ctypes.addressof((ctypes.c_char * nbytes).from_buffer(self.window))
-        _BLOCKS[self.address] = self
-        weakref.finalize(self, os.close, self.handle)
+        self._close = weakref.finalize(self, os.close, self.handle)
+        self._map(self.handle, nbytes)
+
+    def _map(self, handle: int, nbytes: int) -> None:
+        self.nbytes = nbytes
+        if os.fstat(handle).st_size < nbytes:  # reading beyond its end would kill the process
+            raise RuntimeError(f"unable to map {nbytes} bytes of shared memory: the file has {os.fstat(handle).st_size}")
+        self.window = mmap.mmap(handle, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.window))
+
+    @property
+    def shared_block(self) -> SharedBlock:
+        return self
+
+    def close_handle(self) -> None:
+        """Let the descriptor go: the memory stays mapped here, and can no longer be handed to others."""
+        self._close()
+        self.handle = -1
 
 
-# The living blocks by their addresses.
-_BLOCKS: weakref.WeakValueDictionary[int, SharedBlock] = weakref.WeakValueDictionary()
+class NamedBlock(SharedBlock):
+    """Shared memory with a name.  A counter behind its bytes says how many processes (and messages on their way) hold it: the last one
+    removes the name.  What a process that was killed leaves behind is removed by Python's resource tracker when the program has ended."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, nbytes: int, name: str | None = None) -> None:
+        flags = os.O_RDWR if name else os.O_RDWR | os.O_CREAT | os.O_EXCL
+        self.name = name or f"/rushlight_{os.getpid()}_{os.urandom(8).hex()}"
+        self.handle = -1
+        handle = posixshmem.shm_open(self.name, flags, mode=0o600)
+        try:
+            if name is None:
+                resource_tracker.register(self.name, "shared_memory")
+                os.ftruncate(handle, _counter_of(nbytes) + 8)
+            self._map(handle, _counter_of(nbytes) + 8)
+        finally:
+            os.close(handle)
+        self.nbytes = nbytes
+        if name is None:
+            count_holders(self.name, nbytes, +1)
+        process_ends.Finalize(self, count_holders, (self.name, nbytes, -1), exitpriority=0)
+
+
+def _counter_of(nbytes: int) -> int:
+    return -(-nbytes // 8) * 8
+
+
+def count_holders(name: str, nbytes: int, step: int) -> None:
+    """Change the number of holders; the name goes with the last one."""
+    try:
+        handle = posixshmem.shm_open(name, os.O_RDWR, mode=0o600)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        held = int.from_bytes(os.pread(handle, 8, _counter_of(nbytes)), "little") + step
+        os.pwrite(handle, max(held, 0).to_bytes(8, "little"), _counter_of(nbytes))
+        if held <= 0:
+            posixshmem.shm_unlink(name)
+            resource_tracker.unregister(name, "shared_memory")
+    finally:
+        os.close(handle)
 
 
 def _anonymous(nbytes: int) -> int:
@@ -52,24 +123,98 @@ def _anonymous(nbytes: int) -> int:
     return handle
 
 
-def block_of(storage: Any) -> SharedBlock | None:
-    """The shared block that a storage lies at the start of."""
-    return _BLOCKS.get(storage.ptr) if storage.nbytes else None
+# ***** which kind *****
+
+_strategy = [STRATEGIES[0]]
+
+
+def strategy() -> str:
+    """The strategy in force."""
+    return _strategy[0]
+
+
+def set_strategy(name: str) -> None:
+    """Choose how new blocks are made; those that exist stay what they are."""
+    if name == "file_system":
+        resource_tracker.ensure_running()  # before the next fork, so that all processes of the program have the same one
+    _strategy[0] = name
+
+
+def new_block(nbytes: int) -> SharedBlock:
+    """Shared memory of the kind that the strategy asks for."""
+    return NamedBlock(nbytes) if _strategy[0] == "file_system" else SharedBlock(nbytes)
+
+
+# ***** tensors over it *****
+
+
+def place_of(storage: Any) -> tuple[SharedBlock, int] | None:
+    """The shared block that a storage lies in, and where; None for private memory."""
+    owner = storage.owner
+    while owner is not None:
+        block = getattr(owner, "shared_block", None)
+        if block is not None:
+            return block, storage.ptr - block.address
+        if type(owner) is not type(storage):
+            return None
+        owner = owner.owner  # the storage of `x.data` is a window on that of `x`
+    return None
 
 
 def is_shared(storage: Any) -> bool:
     """Whether other processes can see a storage's memory."""
-    return block_of(storage) is not None
+    return place_of(storage) is not None
 
 
 def share(storage: Any) -> Any:
     """A storage's bytes in shared memory: itself where they are there, else a new storage to which all tensors over the old one move."""
-    if not storage.nbytes or is_shared(storage):
+    if is_shared(storage):
         return storage
-    block = SharedBlock(storage.nbytes)
-    fresh = MEMORY.from_owner(block.address, block.nbytes, block)
-    ctypes.memmove(block.address, storage.ptr, storage.nbytes)
-    relocate(storage, fresh)
+    root = storage
+    while type(root.owner) is type(root):
+        root = root.owner
+    fresh = _copy_of(root)
+    relocate(root, fresh)
+    if root is storage:
+        return fresh
+    part = MEMORY.from_owner(fresh.ptr + (storage.ptr - root.ptr), storage.nbytes, fresh)
+    relocate(storage, part)
+    return part
+
+
+def share_tensor(x: Tensor) -> None:
+    """Move a tensor's storage to shared memory, and all tensors over it."""
+    storage = x._storage
+    if is_shared(storage):
+        return
+    if storage.owner is None and _references(x) == _ALONE:  # nobody else to be told: no search
+        x._storage = fresh = _copy_of(storage)
+        x._ptr += fresh.ptr - storage.ptr
+    else:
+        share(storage)
+
+
+def _references(x: Tensor) -> int:
+    return sys.getrefcount(x._storage)
+
+
+def _alone() -> int:
+    """What `_references` says of a storage that one tensor and one variable of the caller hold."""
+    lone: Any = Tensor.__new__(Tensor)
+    lone._storage = storage = object()
+    found = _references(lone)
+    del storage
+    return found
+
+
+_ALONE = _alone()
+
+
+def _copy_of(storage: Any) -> Any:
+    block = new_block(max(storage.nbytes, 1))
+    fresh = MEMORY.from_owner(block.address, storage.nbytes, block)
+    ctypes.memmove(fresh.ptr, storage.ptr, storage.nbytes)
+    fresh.version = storage.version
     return fresh
 
 
@@ -83,3 +228,8 @@ def relocate(old: Any, new: Any) -> None:
         if isinstance(holder, Tensor) and holder._storage is old:
             holder._storage = new
             holder._ptr += shift
+
+
+def tensor_in(block: Shared, address: int, nbytes: int, spec: Any) -> Tensor:
+    """A tensor with a storage of its own inside of a block; `block` is kept as long as the storage lives."""
+    return make(MEMORY.from_owner(address, nbytes, block), spec, address)

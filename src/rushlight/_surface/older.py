@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rushlight._base.lazy import require
-from rushlight._engine import convert, creation
+from rushlight._engine import convert, creation, shared
 from rushlight._engine import storage as storages
 from rushlight._engine.elements import elements_of
 from rushlight._engine.printing import leaves
@@ -167,7 +167,9 @@ def share_memory_(self: Tensor) -> Tensor:
     >>> torch.ones(2).share_memory_().is_shared()
     True
     """
-    storages.untyped_storage(self).share_memory_()
+    if self._storage is None:
+        raise NotImplementedError("share_memory_: a meta tensor has no memory to share")
+    shared.share_tensor(self)
     return self
 
 
