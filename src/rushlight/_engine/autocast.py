@@ -6,12 +6,13 @@ asked, and where it is on a plan made for that state casts.  Inside of an operat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.state import AUTOCAST, GRAD, STATE
 from rushlight._engine.tensor import Tensor
-from rushlight._ops.precision import LOWER, POLICIES, SINGLE
+from rushlight._ops.precision import KEEP, LOWER, POLICIES, SINGLE
 from rushlight._types.device import Device
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 
@@ -19,10 +20,12 @@ __all__ = [
     "PLACES",
     "cast_call",
     "casting_plan",
+    "casts",
     "clear_casts",
     "dtype_of",
     "enter",
     "leave",
+    "lowered",
     "place_of",
     "policy_of",
     "set_dtype",
@@ -101,7 +104,9 @@ def _eligible(tensor: Tensor) -> bool:
     return spec.dtype.is_floating_point and spec.dtype is not FLOAT64 and spec.device.type == "cpu"
 
 
-def _target(policy: str, tensors: Sequence[Tensor]) -> DType:
+def _target(policy: str, tensors: Sequence[Tensor]) -> DType | None:
+    if policy == KEEP:
+        return None
     lower: DType = dtype_of("cpu")
     if policy == LOWER:
         return lower
@@ -151,10 +156,28 @@ def _cast(tensor: Tensor, to: DType) -> Tensor:
 # ***** calls *****
 
 
+def casts(policy: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates plain Python over tensors that changes the dtypes of its arguments first; for None it stays what it is."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if policy is None:
+            return function
+
+        @functools.wraps(function)
+        def body(*args: Any, **kwargs: Any) -> Any:
+            if STATE.word & AUTOCAST and kwargs.get("out") is None:
+                return cast_call(policy, function, args, kwargs)
+            return function(*args, **kwargs)
+
+        return body
+
+    return decorate
+
+
 def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: Sequence[Tensor]) -> Callable[..., Any]:
     """The plan of an operator that casts first: which of its arguments, and to what, is decided here."""
     to = _target(policy, tensors)
-    places = [i for i, t in enumerate(tensors) if _eligible(t) and t._spec.dtype is not to]
+    places = [] if to is None else [i for i, t in enumerate(tensors) if _eligible(t) and t._spec.dtype is not to]
     count = len(tensors)
     state = STATE
 
@@ -164,12 +187,19 @@ def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: S
         state.word = word & ~AUTOCAST
         try:
             for i in places:
-                given[i] = _cast(given[i], to)
+                given[i] = _cast(given[i], to)  # type: ignore[arg-type]  # there are no places without a dtype
             return caller.plan(template, given[:count])(*given)
         finally:
             state.word = word
 
     return plan
+
+
+def lowered(tensor: Tensor) -> Tensor:
+    """A result as a product leaves it: where operators cast, in the dtype that they cast to."""
+    if STATE.word & AUTOCAST and _eligible(tensor):
+        return tensor.to(dtype_of("cpu"))  # type: ignore[attr-defined,no-any-return]
+    return tensor
 
 
 def cast_call(policy: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -193,7 +223,9 @@ def _gather(values: Sequence[Any], found: list[Tensor]) -> None:
             _gather(value, found)
 
 
-def _converted(value: Any, to: DType) -> Any:
+def _converted(value: Any, to: DType | None) -> Any:
+    if to is None:
+        return value
     if isinstance(value, Tensor):
         return _cast(value, to) if _eligible(value) and value._spec.dtype is not to else value
     if type(value) in (list, tuple):

@@ -23,7 +23,7 @@ from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING, observed, observed_plan
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.bodies import CPP_NAME
-from rushlight._ops.precision import POLICIES
+from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
@@ -84,8 +84,10 @@ class Caller:
         """A plan for a signature that was not met before."""
         op = self.op
         NAMING[0] = op.name
-        if _STATE.word & AUTOCAST and op.name in POLICIES:
-            return casting_plan(self, POLICIES[op.name], template, tensors)
+        if _STATE.word & AUTOCAST:
+            policy = choose(op.name, template, [t._spec.shape for t in tensors])
+            if policy is not None:
+                return casting_plan(self, policy, template, tensors)
         if _STATE.word & OBSERVED:
             return observed_plan(self, template, tensors)
         if enabled("plan"):

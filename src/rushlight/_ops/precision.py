@@ -6,9 +6,15 @@ what it gets.
 
 from __future__ import annotations
 
-__all__ = ["LOWER", "POLICIES", "SINGLE", "WIDEST"]
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
-LOWER, SINGLE, WIDEST = "lower", "single", "widest"
+from rushlight._ops.einsum import parse_equation
+
+__all__ = ["KEEP", "LOWER", "POLICIES", "SINGLE", "WIDEST", "choose"]
+
+LOWER, SINGLE, WIDEST, KEEP = "lower", "single", "widest", "keep"
 
 # Much arithmetic for each element that is read, and a sum that is kept wide inside: fast in 16 bits, and accurate enough.
 _LOWER = """
@@ -32,6 +38,56 @@ _SINGLE = """
 # What joins several tensors takes the widest of their dtypes.
 _WIDEST = "cat index_copy stack"
 
+# What is written here with products, and is one operator in PyTorch: nothing is cast, inside neither.
+_KEEP = "linalg_matrix_exp matrix_exp"
+
 POLICIES: dict[str, str] = {
-    name: policy for names, policy in ((_LOWER, LOWER), (_SINGLE, SINGLE), (_WIDEST, WIDEST)) for name in names.split()
+    name: policy
+    for names, policy in ((_LOWER, LOWER), (_SINGLE, SINGLE), (_WIDEST, WIDEST), (_KEEP, KEEP))
+    for name in names.split()
 }
+
+
+# ***** where it depends on the call *****
+
+
+def _pad(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    dims, mode = len(template[1]) // 2, template[2]
+    return SINGLE if mode == "replicate" or (mode == "reflect" and dims < 3) else None
+
+
+def _tensordot(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    """A product of matrices, unless all that is left is one number: that is a dot product."""
+    left, right = shapes
+    _, _, dims_left, dims_right = template
+    summed = prod(left[d] for d in dims_left) * prod(right[d] for d in dims_right)
+    return None if dims_left and prod(left) * prod(right) == summed else LOWER
+
+
+def _inner(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    left, right = shapes
+    return _tensordot((None, None, (-1,), (-1,)), shapes) if left and right else None
+
+
+def _einsum(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    """Two operands are a product of matrices where something is summed over, else they are multiplied element by element."""
+    if len(shapes) != 2:
+        return None
+    (left, right), result = parse_equation(template[0], shapes)
+    sizes = (dict(zip(labels, shape, strict=True)) for labels, shape in zip((left, right), shapes, strict=True))
+    ours, theirs = sizes
+    summed = [n for n in left if n in right and n not in result and ours[n] != 1 and theirs[n] != 1]
+    return LOWER if summed else None
+
+
+_CHOICES: dict[str, Callable[[Sequence[Any], Sequence[Any]], str | None]] = {
+    "einsum_core": _einsum, "inner": _inner, "pad": _pad, "tensordot_core": _tensordot,
+}  # fmt: skip
+
+
+def choose(name: str, template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    """What a row of the table does in this call, given the shapes of its tensors and, by place, what else it was given."""
+    policy = POLICIES.get(name)
+    if policy is None and name in _CHOICES:
+        return _CHOICES[name](template, shapes)
+    return policy

@@ -8,11 +8,10 @@ A composite is plain Python over tensors; everything with a body over primitives
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
-from rushlight._engine.autocast import cast_call, policy_of
+from rushlight._engine.autocast import casts, policy_of
 from rushlight._engine.call import (
     OVERRIDE,
     Caller,
@@ -23,7 +22,6 @@ from rushlight._engine.call import (
     make_inplace,
     make_unary,
 )
-from rushlight._engine.state import AUTOCAST, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 
@@ -112,7 +110,7 @@ def composite(
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        public = _overridable(_casting(function, policy_of(name, spaces)), name, apart) if overridable else function
+        public = _overridable(casts(policy_of(name, spaces))(function), name, apart) if overridable else function
         for each in (name, *aliases):
             for space in spaces:
                 SPACES.setdefault(space, Space(space))[each] = public
@@ -139,20 +137,6 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callab
     public.__doc__ = function.__doc__
     public.__wrapped__ = function  # type: ignore[attr-defined]
     return public
-
-
-def _casting(function: Callable[..., Any], policy: str | None) -> Callable[..., Any]:
-    """The body of a composite that changes the dtypes of its arguments in regions of automatic casts; others stay what they are."""
-    if policy is None:
-        return function
-
-    @functools.wraps(function)
-    def body(*args: Any, **kwargs: Any) -> Any:
-        if STATE.word & AUTOCAST and kwargs.get("out") is None:
-            return cast_call(policy, function, args, kwargs)
-        return function(*args, **kwargs)
-
-    return body
 
 
 def _tensors_among(values: Iterable[Any]) -> Iterator[Tensor]:

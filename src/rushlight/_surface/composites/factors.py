@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine import convert
+from rushlight._engine.autocast import lowered
 from rushlight._engine.call import write_out
 from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.state import GRAD, STATE
@@ -312,6 +313,8 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     """The pseudo-inverse: singular values below max(atol, rtol * greatest) count as 0."""
     found, info = function_of("linalg_pinv_core")(A, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian)
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
+    if out is None:
+        found = lowered(found)  # the last step of PyTorch's is a product of matrices
     return result("linalg_pinv", found, out, A)
 
 

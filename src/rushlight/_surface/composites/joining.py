@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
 from typing import Any
 
 from rushlight._engine import convert
 from rushlight._engine.creation import as_shape
+from rushlight._engine.state import AUTOCAST, STATE
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.einsum import parse_equation
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
@@ -71,7 +74,25 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         equation, operands = _from_sublists(equation, operands)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
+    if len(operands) > 2 and STATE.word & AUTOCAST:
+        return _einsum_by_pairs(equation, list(operands))
     return convert.call("einsum_core", equation, tuple(operands))  # type: ignore[no-any-return]
+
+
+def _einsum_by_pairs(equation: str, operands: list[Any]) -> Tensor:
+    """From left to right: where operators choose their dtypes, each pair of operands is a product of its own."""
+    labels, result = parse_equation(equation, [tuple(x.shape) for x in operands])
+    letters = dict(zip(sorted({n for each in (*labels, result) for n in each}), ascii_letters, strict=False))
+    words = ["".join(letters[n] for n in each) for each in labels]
+    end = "".join(letters[n] for n in result)
+    found, word = operands[0], words[0]
+    for i in range(1, len(operands)):
+        later = set(end).union(*words[i + 1 :])
+        both = "".join(dict.fromkeys(word + words[i]))
+        target = end if i == len(operands) - 1 else "".join(n for n in both if n in later)
+        found = convert.call("einsum_core", f"{word},{words[i]}->{target}", (found, operands[i]))
+        word = target
+    return found  # type: ignore[no-any-return]
 
 
 def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

@@ -199,8 +199,9 @@ def _merged(mask: Any, padding: Any, batch: int, num_heads: int, source: int) ->
 
 def _with_weights(q: Any, k: Any, v: Any, mask: Any, p: float) -> tuple[Any, Any]:
     scaled = q * math.sqrt(1.0 / q.size(-1))
-    scores = rushlight.bmm(scaled, k.transpose(-2, -1))
-    attention = rushlight.softmax(scores if mask is None else scores + mask, -1)
+    turned = k.transpose(-2, -1)
+    scores = rushlight.bmm(scaled, turned) if mask is None else rushlight.baddbmm(mask, scaled, turned)
+    attention = rushlight.softmax(scores, -1)
     if p > 0.0:
         attention = rushlight.nn.functional.dropout(attention, p)
     return rushlight.bmm(attention, v), attention

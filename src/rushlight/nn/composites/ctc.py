@@ -7,6 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.autocast import casts
+from rushlight._ops.precision import SINGLE
 
 __all__ = ["ctc_loss"]
 
@@ -14,6 +16,7 @@ __all__ = ["ctc_loss"]
 _NEVER = -1e30
 
 
+@casts(SINGLE)
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

@@ -7,6 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.autocast import casts
+from rushlight._ops.precision import KEEP
 from rushlight.autograd import Function
 from rushlight.autograd.function import once_differentiable
 from rushlight.nn import functional as F
@@ -81,6 +83,7 @@ def _check(input: Any, linear_weight: Any, linear_bias: Any) -> None:
         )
 
 
+@casts(KEEP)
 def _chunked(
     input: Any, linear_weight: Any, target: Any, bias: Any, weight: Any, reduction: str, ignore: int, options: Any
 ) -> Any:

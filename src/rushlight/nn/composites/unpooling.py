@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._engine.autocast import casts
+from rushlight._ops.precision import SINGLE
 from rushlight.nn.modules.argument_shapes import spread
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
@@ -61,6 +63,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@casts(SINGLE)
 def max_unpool2d(
     input: Tensor,
     indices: Tensor,
@@ -73,6 +76,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@casts(SINGLE)
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,

@@ -9,6 +9,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.autocast import casts
+from rushlight._ops.precision import LOWER
 from rushlight.nn import init
 from rushlight.nn.composites.recurrence import CELLS, run_layers
 from rushlight.nn.modules.module import Module
@@ -18,6 +20,8 @@ from rushlight.nn.utils.rnn import PackedSequence
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+
+_run_lower = casts(LOWER)(run_layers)
 
 
 def _apply_permutation(tensor: Any, permutation: Any, dim: int = 1) -> Any:
@@ -193,7 +197,7 @@ class RNNBase(Module):
         state = self._state(input, hx, None, batched)
         sequence = input.transpose(0, 1) if self.batch_first else input
         length, batch = sequence.size(0), sequence.size(1)
-        data, last = self._run(sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state)
+        data, last = self._run(sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state, whole=not self.proj_size)
         output = data.reshape(length, batch, -1)
         output = output.transpose(0, 1) if self.batch_first else output
         if not batched:
@@ -228,11 +232,15 @@ class RNNBase(Module):
         self.check_forward_args(input, state if pair else state[0], batch_sizes)
         return state
 
-    def _run(self, data: Any, batch_sizes: list[int], state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _run(
+        self, data: Any, batch_sizes: list[int], state: tuple[Any, ...], whole: bool = False
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """All layers over packed data; an LSTM over `whole` sequences is one operation for `torch.autocast`, as PyTorch's is."""
         if not batch_sizes:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         directions = 2 if self.bidirectional else 1
-        return run_layers(
+        run = _run_lower if whole and self.mode == "LSTM" else run_layers
+        return run(
             self.mode, data, batch_sizes, state, self._weights(), directions, self.dropout, self.training
         )
 
