@@ -236,6 +236,8 @@ def item(x: Tensor) -> Any:
         raise RuntimeError(f"a Tensor with {spec.numel} elements cannot be converted to Scalar")
     if x._storage is None:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    if spec.conj:
+        return read_element(x).conjugate()
     _ITEMS[spec] = reader_of(spec.dtype)
     return read_element(x)
 
@@ -249,6 +251,11 @@ def tolist(x: Tensor) -> Any:
     return elements_of(x).tolist()
 
 
+def resolved(x: Tensor) -> Tensor:
+    """The tensor with memory that holds its elements as they are, outside of the graph if it must be copied."""
+    return clone(detach(x)) if x._spec.conj else x
+
+
 @forms("(x: Tensor, *, force: bool = False) -> ndarray")
 def numpy_of(x: Tensor, *, force: bool = False) -> Any:
     """A NumPy array that shares the tensor's memory."""
@@ -256,6 +263,10 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
         if not force:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         x = detach(x)
+    if x._spec.conj:
+        if not force:
+            raise RuntimeError("Can't call numpy() on Tensor that has conjugate bit set. Use tensor.resolve_conj().numpy() instead.")
+        x = resolved(x)
     if x._spec.dtype.numpy_name is None:
         raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")
     if x._storage is None:
@@ -277,7 +288,7 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
     """`resize_` for results, which may want gradients."""
     if strides is None and tuple(x._spec.shape) == tuple(shape):
         return x
-    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
     storage = x._storage
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
         start = x._ptr - storage.ptr
@@ -338,4 +349,4 @@ def as_alias_view(x: Tensor) -> Tensor:
 
 
 
-__all__ += ["as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "set_"]
+__all__ += ["as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "resolved", "set_"]

@@ -24,6 +24,8 @@ def _export(
         raise BufferError(
             "rushlight exports no bfloat16 over DLPack: NumPy, which carries the protocol here, lacks that dtype"
         )
+    if self._spec.conj:
+        raise BufferError("Can't export tensors with the conjugate bit set")
     if self._storage is None:
         raise BufferError("a meta tensor has no memory to share")
     if dl_device is not None and tuple(dl_device) != CPU_DEVICE:

@@ -92,7 +92,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     if (STATE.word & GRAD and x._rg) or size > 8 or isinstance(x, Kind):
         flat = convert.call("clone_contiguous", x) if not x._spec.contiguous else x
         return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))  # type: ignore[attr-defined, no-any-return]
-    dense, source = _as_mask(mask), convert.contiguous(x)
+    dense, source = _as_mask(mask), convert.contiguous(convert.resolved(x))
     n = dense._spec.numel
     count = _native("count_true")(dense._ptr, n) if n else 0
     made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count + 1,)))

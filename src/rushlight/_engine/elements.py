@@ -24,12 +24,16 @@ _UNITS |= dict.fromkeys(FORMATS, "B")
 class Elements:
     """The elements at these strides, counted from `start`, of memory seen as units of the dtype.
 
-    Like an array it can be indexed along its first dim, by a number or by a slice without a step.
+    Like an array it can be indexed along its first dim, by a number or by a slice without a step.  `sign` is -1 where complex memory holds
+    the conjugates.
     """
 
-    __slots__ = ("dtype_name", "shape", "_memory", "_start", "_strides")
+    __slots__ = ("dtype_name", "shape", "_memory", "_sign", "_start", "_strides")
 
-    def __init__(self, memory: memoryview, dtype_name: str, shape: Sequence[int], strides: Sequence[int], start: int = 0) -> None:
+    def __init__(
+        self, memory: memoryview, dtype_name: str, shape: Sequence[int], strides: Sequence[int], start: int = 0, sign: int = 1
+    ) -> None:
+        self._sign = sign
         self._memory, self.dtype_name, self._start = memory, dtype_name, start
         self.shape, self._strides = tuple(shape), tuple(strides)
 
@@ -47,7 +51,7 @@ class Elements:
             shape, strides = (max(stop - first, 0), *self.shape[1:]), self._strides
         else:
             first, shape, strides = range(self.shape[0])[at], self.shape[1:], self._strides[1:]
-        return Elements(self._memory, self.dtype_name, shape, strides, self._start + first * self._strides[0])
+        return Elements(self._memory, self.dtype_name, shape, strides, self._start + first * self._strides[0], self._sign)
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(self.shape[0]))
@@ -73,7 +77,7 @@ class Elements:
             real, imag = memory[start : end - 1 : stride].tolist(), memory[start + 1 : end : stride].tolist()
             if name == "complex32":
                 real, imag = (unpack(f"<{n}e", array("H", part).tobytes()) for part in (real, imag))
-            return [complex(a, b) for a, b in zip(real, imag, strict=True)]
+            return [complex(a, self._sign * b) for a, b in zip(real, imag, strict=True)]
         row = memory[start : start + (n - 1) * stride + 1 : stride]
         if name == "float16":
             return list(unpack(f"<{n}e", row.tobytes()))
@@ -100,4 +104,5 @@ def elements_of(x: Any) -> Elements:
         return Elements(memoryview(b"").cast(unit), name, shape, strides)  # type: ignore[call-overload]
     begin = x._ptr - storage.ptr
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    return Elements(memoryview(storage)[begin : begin + span * spec.dtype.itemsize].cast(unit), name, shape, strides)  # type: ignore[call-overload]
+    memory = memoryview(storage)[begin : begin + span * spec.dtype.itemsize].cast(unit)  # type: ignore[call-overload]
+    return Elements(memory, name, shape, strides, sign=-1 if spec.conj else 1)

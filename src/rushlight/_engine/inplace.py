@@ -101,7 +101,7 @@ class CopySlices(Node):
     with the part's gradient; its first edge is the changed tensor itself.
     """
 
-    __slots__ = ("base", "function", "geometry", "own", "parts")
+    __slots__ = ("base", "conj", "function", "geometry", "own", "parts")
     namespace = "torch::autograd::"
 
     def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
@@ -111,6 +111,7 @@ class CopySlices(Node):
         step = (view._ptr - base._ptr) // view._spec.dtype.itemsize
         self.geometry = (tuple(view._spec.shape), tuple(view._spec.strides), step)
         self.parts = base._spec.dtype is not view._spec.dtype  # real or imaginary parts of a complex base
+        self.conj = base._spec.conj is not view._spec.conj
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         from rushlight._engine.autograd.engine import OPS
@@ -125,15 +126,21 @@ class CopySlices(Node):
             whole = as_strided(whole, self.base.shape, self.base.strides)
         seen = OPS["view_as_real"](whole) if self.parts else whole
         start = (seen._ptr - seen._storage.ptr) // seen._spec.dtype.itemsize
-        part = as_strided(seen, shape, strides, start + step)
+        part = self.seen(as_strided(seen, shape, strides, start + step))
         found = list(self.function.apply([OPS["clone"](part)]))
         mine = found.pop(self.own) if self.own is not None else None
-        part = as_strided(OPS["view_as_real"](whole) if self.parts else whole, shape, strides, start + step)
+        part = self.seen(as_strided(OPS["view_as_real"](whole) if self.parts else whole, shape, strides, start + step))
         if mine is None:
             OPS["zero_"](part)
         else:
             OPS["copy_"](part, mine)
         return [whole, *found]
+
+    def seen(self, part: Tensor) -> Tensor:
+        """The part of a gradient as the changed view shows it."""
+        from rushlight._engine.autograd.engine import OPS
+
+        return OPS["conj"](part) if self.conj else part  # type: ignore[no-any-return]
 
     def release(self) -> None:
         self.function.release()

@@ -16,7 +16,8 @@ from rushlight._engine.lower import Backward, differentiate_graph
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.tensor import AutogradMeta, Tensor, alias, edge_of, make
 from rushlight._engine.watch import NAMING, RECORDER, Watched
-from rushlight._graph.core import Graph
+from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._prims import prim
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
 from rushlight._types.spec import Spec
@@ -29,6 +30,8 @@ NOT_SAVED = "Inference tensors cannot be saved for backward. To work around you 
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
     """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
+    if any(s is not None and s.conj for s in (*in_specs, *out_specs)):
+        graph = _through_conjugates(graph, in_specs, out_specs)
     programs = require("rushlight._kernels.program")
     if enabled("graph"):
         log("graph", "\n".join([NAMING[0], *programs.graph_lines(graph)]))
@@ -40,6 +43,16 @@ def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
         log("schedule", "\n".join([NAMING[0], *program.notes]))
     exe = build(program)
     return exe if RECORDER[0] is None else Watched(exe)
+
+
+def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec]) -> Graph:
+    """The graph around memory that holds conjugates: it conjugates what it reads from there, and what it writes there."""
+    builder = GraphBuilder()
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        read = [prim.conj(v) if s is not None and s.conj else v for v, s in zip(inputs, in_specs, strict=True)]
+        made = [prim.conj(v) if s.conj else v for v, s in zip(evaluate(graph, read), out_specs, strict=True)]
+    return builder.finish(made)
 
 
 def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
             dtype, count = spec.dtype, spec.numel
             if dtype.is_complex:
                 dtype, count = dtype.to_real(), 2 * count
-            if spec.contiguous:
+            if spec.contiguous and not spec.conj:
                 fill(x._ptr, count, dtype, True)
             else:
                 _fill_strided(x, fill, dtype, count)
@@ -136,12 +136,12 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
 def _permuted(spec: Spec) -> Spec:
     """The spec of the same memory with its dims in the order in which it is filled."""
     order = fill_order(spec.shape, spec.strides)
-    return Spec.of(spec.dtype, spec.device, [spec.shape[d] for d in order], [spec.strides[d] for d in order])
+    return Spec.of(spec.dtype, spec.device, [spec.shape[d] for d in order], [spec.strides[d] for d in order], spec.conj)
 
 
 def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
     spec = _permuted(x._spec)
-    if is_contiguous(spec.shape, spec.strides):
+    if is_contiguous(spec.shape, spec.strides) and not spec.conj:
         fill(x._ptr, count, dtype, False)
         return
     values = empty_spec(Spec.of(spec.dtype, CPU, spec.shape))

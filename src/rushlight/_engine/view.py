@@ -50,7 +50,7 @@ def layout_of(graph: Graph, specs: Sequence[Spec | None]) -> list[tuple[int, Spe
         assert spec is not None
         if value.dtype is not spec.dtype:
             return None
-        result.append((number, Spec.of(spec.dtype, spec.device, shape, strides), offset))
+        result.append((number, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset))
     return result
 
 
@@ -234,7 +234,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}"
         )
-    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides)
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
     itemsize = x._spec.dtype.itemsize
     storage = x._storage
     start = (x._ptr - storage.ptr) // itemsize if storage is not None else 0
@@ -258,6 +258,8 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of an element."""
     held = x._spec
+    if held.conj and dtype is not held.dtype:
+        raise RuntimeError("torch.Tensor.view is not supported for conjugate view tensors when converting to a different dtype.")
     old, new = held.dtype.itemsize, dtype.itemsize
     shape, strides = list(held.shape), list(held.strides)
     if old != new:
@@ -280,7 +282,7 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
                 )
             shape[-1] //= ratio
             strides[:-1] = [s // ratio for s in strides[:-1]]
-    out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides)), x._ptr)
+    out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj), x._ptr)
     if STATE.word & INFERENCE:
         link_inference(x, out)
     return out  # it shares memory and the count of changes, but autograd knows of no view: as PyTorch has it
@@ -299,6 +301,21 @@ class Outdated(Node):
         )
 
 
+class AsConjugate(Node):
+    """The gradient of a conjugate, of which the base was changed in place."""
+
+    def __init__(self, edges: Sequence[Any]) -> None:
+        self._start(edges)
+
+    def name(self) -> str:
+        return "ConjBackward0"
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+
+        return [None if grads[0] is None else OPS["conj_physical"](grads[0])]
+
+
 def regenerate(view: Tensor, base: Tensor) -> None:
     """Point the history of a view at its base's present node, after the base's memory was changed in place."""
     if not base._rg:
@@ -315,6 +332,8 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     view._node = AsStridedBackward0(
         base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step), parts
     )
+    if view._spec.conj is not base._spec.conj:
+        view._node = AsConjugate([view._node])
     view._rg = True
     meta.output_nr = 0
 

@@ -71,6 +71,8 @@ def provide_engine_operators() -> None:
         copy_=convert.copy_,
         to_dtype=to_dtype,
         view_as_complex=lambda x: torch["view_as_complex"](x),
+        conj=lambda x: torch["conj"](x),
+        conj_physical=torch["conj_physical"],
         view_as_real=lambda x: torch["view_as_real"](x),
         index_put=index_put,
         as_strided_index=as_strided_index,

@@ -137,13 +137,13 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 @both
 def is_conj(input: Tensor) -> bool:
-    """False: conjugates are computed at once here."""
-    return False
+    """Whether the memory holds the conjugates of the elements: true of `x.conj()` and of its views."""
+    return input._spec.conj
 
 
 @both
 def is_neg(input: Tensor) -> bool:
-    """False: negation is computed at once here."""
+    """False: negation is computed at once."""
     return False
 
 
@@ -355,7 +355,9 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if found is not None:
         return found  # type: ignore[no-any-return]
     storage = self._storage
-    made = alias(self)
+    made = alias(convert.clone(self.detach()) if self._spec.conj else self)  # type: ignore[attr-defined]
+    if self._spec.conj:
+        storage = None  # the copy has memory of its own
     if storage is not None:
         copied = memo.get(("storage", storage.ptr))  # type: ignore[call-overload]
         if copied is None:

@@ -13,9 +13,13 @@ __all__ = ["Spec"]
 
 
 class Spec:
-    """What a tensor is apart from its memory and offset.  Make one with `Spec.of`: equal specs are one object."""
+    """What a tensor is apart from its memory and offset.  Make one with `Spec.of`: equal specs are one object.
 
-    __slots__ = ("__weakref__", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "shape", "strides")
+    `conj` says that the memory holds the complex conjugates of the elements: `x.conj()` is a view, and kernels conjugate what they read
+    and write.
+    """
+
+    __slots__ = ("__weakref__", "conj", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "shape", "strides")
 
     dtype: DType
     device: Device
@@ -25,19 +29,20 @@ class Spec:
     numel: int
     nbytes: int
     contiguous: bool
+    conj: bool
 
     @staticmethod
-    def of(dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None) -> Spec:
+    def of(dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None, conj: bool = False) -> Spec:
         """The spec with these fields; strides default to row-major."""
         shape = tuple(shape)
         if strides is not None:
             strides = tuple(strides)
-        recent = (dtype, device.type, device.index, shape, strides)
+        recent = (dtype, device.type, device.index, shape, strides, conj)
         found = _RECENT.get(recent)
         if found is not None:
             return found
         strides = contiguous_strides(shape) if strides is None else strides
-        key = (dtype, device, shape, strides)
+        key = (dtype, device, shape, strides, conj)
         found = _TABLE.get(key)
         if found is None:
             found = Spec()
@@ -45,6 +50,7 @@ class Spec:
             found.ndim, found.numel = len(shape), numel(shape)
             found.nbytes = found.numel * dtype.itemsize
             found.contiguous = is_contiguous(shape, strides)
+            found.conj = conj
             _TABLE[key] = found
         if len(_RECENT) >= _MAX_RECENT:
             _RECENT.clear()
@@ -52,11 +58,15 @@ class Spec:
         return found
 
     def __repr__(self) -> str:
-        return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)})"
+        return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)}{', conj' if self.conj else ''})"
+
+    def conjugated(self) -> Spec:
+        """The spec of the same memory read as the conjugates of what this one reads."""
+        return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj)
 
 
 # The specs asked for lately, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
 _MAX_RECENT = 2048
-_RECENT: dict[tuple[DType, str, int | None, tuple[int, ...], tuple[int, ...] | None], Spec] = {}
+_RECENT: dict[tuple[DType, str, int | None, tuple[int, ...], tuple[int, ...] | None, bool], Spec] = {}
 # Weak: otherwise a spec lives as long as a tensor or a plan that uses it.
-_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...]], Spec] = weakref.WeakValueDictionary()
+_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...], bool], Spec] = weakref.WeakValueDictionary()

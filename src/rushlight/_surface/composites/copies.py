@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._engine import convert
 from rushlight._engine.autograd.node import Node
+from rushlight._engine.kinds import Kind
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make
 from rushlight._engine.view import link_view
@@ -118,10 +119,21 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
+class ConjBackward0(Node):
+    """The gradient of a conjugate is the conjugate of its gradient."""
+
+    def apply(self, grads: list[Tensor | None]) -> list[Tensor | None]:
+        return [None if grads[0] is None else conj_physical(grads[0])]
+
+
 @composite("conj", method=True)
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
-    return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input
+    """The complex conjugate, as a view: nothing is computed until it is read.  A real tensor itself."""
+    if not input._spec.dtype.is_complex:
+        return input
+    if isinstance(input, Kind):
+        return convert.call("conj_physical", input)  # type: ignore[no-any-return]
+    return _seen_as(input, input._spec.conjugated(), ConjBackward0)
 
 
 @composite("conj_physical", method=True)
@@ -129,18 +141,18 @@ def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     """The complex conjugate as new numbers; a real tensor itself."""
     if out is not None:
         return function_of("conj_physical")(input, out=out)  # type: ignore[no-any-return]
-    return conj(input)
+    return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
 
 
 @composite("resolve_conj", method=True)
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugates are never put off."""
-    return input
+    """A copy with the conjugates written out where the tensor is a view that put them off (`is_conj`); else the tensor itself."""
+    return convert.clone(input) if input._spec.conj else input
 
 
 @composite("resolve_neg", method=True)
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: negation is never put off."""
+    """The tensor itself: negation is never put off, as conjugates are."""
     return input
 
 
@@ -189,6 +201,11 @@ def view_as_real(input: Tensor) -> Tensor:
     held = input._spec
     if not held.dtype.is_complex:
         raise RuntimeError("view_as_real is only supported for complex tensors")
+    if held.conj:
+        raise RuntimeError(
+            "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate tensor so you can view it as real, use "
+            "self.resolve_conj(); however, be warned that the resulting tensor will NOT alias the original."
+        )
     strides = (*(2 * s for s in held.strides), 1)
     return _seen_as(input, Spec.of(held.dtype.to_real(), held.device, (*held.shape, 2), strides), ViewAsRealBackward0)
 
@@ -218,12 +235,15 @@ def view_as_complex(input: Tensor) -> Tensor:
 @composite("real")
 def real(input: Tensor) -> Tensor:
     """The real parts, as a view; a real tensor itself."""
-    return function_of("select")(view_as_real(input), -1, 0) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
+    plain = conj(input) if input._spec.conj else input
+    return function_of("select")(view_as_real(plain), -1, 0) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
 
 
 @composite("imag")
 def imag(input: Tensor) -> Tensor:
-    """The imaginary parts of a complex tensor, as a view."""
+    """The imaginary parts of a complex tensor, as a view; of a conjugate (`is_conj`) as new numbers."""
     if not input._spec.dtype.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    if input._spec.conj:
+        return function_of("neg")(function_of("select")(view_as_real(conj(input)), -1, 1))  # type: ignore[no-any-return]
     return function_of("select")(view_as_real(input), -1, 1)  # type: ignore[no-any-return]
