@@ -8,31 +8,41 @@ from typing import Any
 
 import pytest
 from tests.serialization.make_torch_file import contents
+from tests.serialization.objects import ZIP_ONLY, ZIP_ONLY_IN_PYTORCH, objects, same
 
 import rushlight
 
 STORED = Path(__file__).with_name("torch_file.bin")
 
 
-def same(a: Any, b: Any) -> None:
-    """Equal, whichever of the two libraries each belongs to."""
-    if hasattr(a, "storage_offset"):
-        assert type(a).__name__ == type(b).__name__
-        assert tuple(a.shape) == tuple(b.shape) and repr(a.dtype) == repr(b.dtype)
-        assert tuple(a.stride()) == tuple(b.stride()) and a.storage_offset() == b.storage_offset()
-        assert a.requires_grad == b.requires_grad and str(a.device) == str(b.device)
-        assert a.is_meta or a.detach().tolist() == b.detach().tolist()
-    elif isinstance(a, dict):
-        assert type(a) is type(b) and list(a) == list(b)
-        assert getattr(a, "_metadata", None) == getattr(b, "_metadata", None)
-        for key in a:
-            same(a[key], b[key])
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b)
-        for x, y in zip(a, b, strict=True):
-            same(x, y)
-    else:
-        assert repr(a) == repr(b)
+def through(writer: Any, reader: Any, obj: Any, legacy: bool, **options: Any) -> Any:
+    buffer = io.BytesIO()
+    writer.save(obj, buffer, _use_new_zipfile_serialization=not legacy)
+    buffer.seek(0)
+    return reader.load(buffer, **options)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_every_kind_of_object(legacy: bool) -> None:
+    given, wanted = objects(rushlight), objects(rushlight)
+    for name in given:
+        if not (legacy and name in ZIP_ONLY):
+            same(through(rushlight, rushlight, given[name], legacy), wanted[name])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of what is young or old
+def test_every_kind_of_object_both_ways(legacy: bool, trusted: bool) -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = objects(rushlight), objects(torch)
+    for name in ours:
+        if legacy and name in ZIP_ONLY:
+            continue
+        same(through(torch, rushlight, theirs[name], legacy, weights_only=not trusted), ours[name])
+        if not (legacy and name in ZIP_ONLY_IN_PYTORCH):
+            same(through(rushlight, torch, ours[name], legacy, weights_only=not trusted), theirs[name])
 
 
 @pytest.mark.parametrize("mmap", [False, True])

@@ -156,10 +156,8 @@ def test_optimizer_state() -> None:
 
 
 def test_tensors_that_view_one_memory_as_two_dtypes_are_refused() -> None:
-    from rushlight.serialization.memory import storage_of, tensor_over
-
     x = torch.zeros(4)
-    other = tensor_over(storage_of(x), torch.int32, 0, (4,), (1,))
+    other = x.view(torch.int32)
     with pytest.raises(RuntimeError, match="view the same data as different types"):
         through([x, other])
 
@@ -174,9 +172,9 @@ def test_map_location() -> None:
     assert through(x, map_location={"cpu": "meta"}).is_meta
     assert through(x, map_location=lambda storage, location: storage).tolist() == [0, 1, 2]
     assert through(x, map_location=lambda storage, location: None).tolist() == [0, 1, 2]
-    with pytest.raises(RuntimeError, match="cuda device, which is not available"):
+    with pytest.raises(RuntimeError, match="CUDA device but torch.cuda.is_available.. is False"):
         through(x, map_location="cuda:0")
-    with pytest.raises(TypeError, match="map_location must be"):
+    with pytest.raises(TypeError, match="not callable: map_location is"):
         through(x, map_location=3)
 
 
@@ -309,11 +307,7 @@ def test_a_file_that_is_read_can_be_replaced(tmp_path: Path) -> None:
     assert mapped.tolist() == [0, 1, 2, 3]
 
 
-def test_what_is_not_supported_says_so() -> None:
-    with pytest.raises(NotImplementedError, match=r"before 1.6"):
-        torch.save(1, io.BytesIO(), _use_new_zipfile_serialization=False)
-    with pytest.raises(NotImplementedError, match="pickle_module"):
-        torch.load(io.BytesIO(), pickle_module=io)
+def test_pickle_modules_are_for_files_that_are_trusted() -> None:
     with pytest.raises(RuntimeError, match="explicit pickle_module"):
         import pickle
 

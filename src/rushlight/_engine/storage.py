@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.memory import MEMORY
 from rushlight._engine.tensor import Tensor, make
-from rushlight._types.device import CPU, Device, as_device
+from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BY_NAME, UINT8, DType
 from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
@@ -30,16 +30,21 @@ _CASTS = {
 _INTEGERS = {"quint8": "uint8", "qint8": "int8", "qint32": "int32", "quint4x2": "uint8", "quint2x4": "uint8"}
 
 
+class _MetaBytes:
+    """What a storage on the meta device has in place of memory: a size."""
+
+    __slots__ = ("nbytes", "ptr", "version")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.ptr, self.version = nbytes, 0, 0
+
+
 class _AnyStorage:
-    """What both forms share: there is one device, and nothing is pinned or sparse."""
+    """What both forms share: there is one device with memory, and nothing is pinned or sparse."""
 
     __slots__ = ()
 
     is_cuda = is_hpu = is_sparse = False
-
-    @property
-    def device(self) -> Device:
-        return CPU
 
     def resizable(self) -> bool:
         """True: the memory may move to where there is room."""
@@ -80,7 +85,11 @@ class UntypedStorage(_AnyStorage):
         if native is not None:
             self._native = native
             return
-        if device is not None and as_device(device) is not CPU:
+        place = CPU if device is None else as_device(device)
+        if place is META and isinstance(size, int):
+            self._native = _MetaBytes(size)
+            return
+        if place is not CPU:
             raise RuntimeError(f"torch.UntypedStorage(): Storage device not recognized: {device}")
         given = None if isinstance(size, int) else [int(v) & 0xFF for v in size]
         self._native = MEMORY.alloc(size if given is None else len(given))
@@ -110,6 +119,11 @@ class UntypedStorage(_AnyStorage):
         if byte_order == "big":
             made.byteswap(dtype)
         return made
+
+    @property
+    def device(self) -> Device:
+        """The CPU, or the meta device, where a storage has a size and no bytes."""
+        return META if type(self._native) is _MetaBytes else CPU
 
     def untyped(self) -> UntypedStorage:
         """Itself."""
@@ -146,6 +160,8 @@ class UntypedStorage(_AnyStorage):
         return -1
 
     def _bytes(self) -> memoryview:
+        if type(self._native) is _MetaBytes:
+            raise NotImplementedError("Not available for 'meta' device type")
         if not self.nbytes():
             return memoryview(bytearray())
         return memoryview((ctypes.c_ubyte * self.nbytes()).from_address(self._native.ptr)).cast("B")
@@ -232,13 +248,17 @@ class UntypedStorage(_AnyStorage):
         self._native.version += 1
 
     def cpu(self) -> UntypedStorage:
-        """Itself."""
-        return self
+        """Itself, which is on the CPU."""
+        return self.to(device=CPU)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
-        """On a device, of which there is one: itself."""
-        as_device(device)
-        return self
+        """On a device: itself, or a storage of its size on the meta device."""
+        wanted = as_device(device)
+        if wanted is self.device:
+            return self
+        if wanted is not META:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return UntypedStorage(self.nbytes(), device=META)
 
     def mps(self) -> UntypedStorage:
         """RuntimeError: rushlight computes on the CPU only."""
@@ -264,7 +284,8 @@ class UntypedStorage(_AnyStorage):
         return hash(self._native.ptr)
 
     def __repr__(self) -> str:
-        return "".join(f" {b}\n" for b in self.tolist()) + f"[torch.storage.UntypedStorage(device=cpu) of size {self.nbytes()}]"
+        shown = "...\n" if self.device is META else "".join(f" {b}\n" for b in self.tolist())
+        return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
 
 def _untyped_of(data: bytes) -> UntypedStorage:
@@ -344,6 +365,11 @@ class TypedStorage(_AnyStorage, metaclass=_StorageMeta):
         return self._untyped
 
     @property
+    def device(self) -> Device:
+        """The device of the bytes."""
+        return self._untyped.device
+
+    @property
     def filename(self) -> str | None:
         """See `UntypedStorage.filename`."""
         return self._untyped.filename
@@ -420,7 +446,7 @@ class TypedStorage(_AnyStorage, metaclass=_StorageMeta):
 
     def cpu(self) -> TypedStorage:
         """The same memory."""
-        return TypedStorage(wrap_storage=self._untyped, dtype=self.dtype)
+        return TypedStorage(wrap_storage=self._untyped.cpu(), dtype=self.dtype)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
         """On a device, of which there is one: the same memory."""
@@ -450,7 +476,10 @@ class TypedStorage(_AnyStorage, metaclass=_StorageMeta):
         return id(self)
 
     def __repr__(self) -> str:
-        return "".join(f" {v}\n" for v in self.tolist()) + f"[torch.storage.TypedStorage(dtype={self.dtype!r}, device=cpu) of size {self.size()}]"
+        return self._shown() + f"[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size {self.size()}]"
+
+    def _shown(self) -> str:
+        return "...\n" if self.device is META else "".join(f" {v}\n" for v in self.tolist())
 
 
 def _wrapped(storage: UntypedStorage, dtype: DType) -> TypedStorage:
@@ -506,7 +535,8 @@ def storage_tensor(storage: UntypedStorage, dtype: DType, shape: Sequence[int] |
 def untyped_storage(x: Tensor) -> UntypedStorage:
     """The storage of a tensor."""
     if x._storage is None:
-        raise NotImplementedError("rushlight has no storage for meta tensors")
+        last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
+        return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=META)
     return UntypedStorage(native=x._storage)
 
 

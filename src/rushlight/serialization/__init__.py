@@ -10,14 +10,20 @@ from importlib import import_module
 from typing import Any
 
 _PLACES = {
-    "add_safe_globals": "allowed",
-    "clear_safe_globals": "allowed",
-    "get_safe_globals": "allowed",
-    "get_unsafe_globals_in_checkpoint": "loading",
-    "load": "loading",
-    "safe_globals": "allowed",
+    **dict.fromkeys(("add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals"), "allowed"),
+    **dict.fromkeys(("get_unsafe_globals_in_checkpoint", "load"), "loading"),
+    **dict.fromkeys((
+        "SourceChangeWarning", "check_module_version_greater_or_equal", "default_restore_location", "location_tag", "register_package",
+        "validate_cuda_device", "validate_hpu_device",
+    ), "locations"),
+    **dict.fromkeys(("StorageType", "normalize_storage_type", "storage_to_tensor_type"), "names"),
+    **dict.fromkeys((
+        "LoadEndianness", "get_crc32_options", "get_default_load_endianness", "get_default_mmap_options", "set_crc32_options",
+        "set_default_load_endianness", "set_default_mmap_options", "skip_data",
+    ), "options"),
+    "mkdtemp": "replacing",
     "save": "saving",
-}
+}  # fmt: skip
 
 __all__ = list(_PLACES)
 

@@ -21,18 +21,21 @@ _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
-_UTF8_NAMES = 0x800
+_UTF8_NAMES, _SUM_BEHIND = 0x800, 0x8
+_CHUNK = 1 << 20
 _DATE_1980 = 0x21  # the first day that the format can express: equal contents give equal files
 
 
 class ArchiveWriter:
-    """Writes records one after the other to `out`, then the directory."""
+    """Writes records one after the other to `out`, then the directory.  Without `checksums` every record gets 0 for one."""
 
-    def __init__(self, out: Any, name: str) -> None:
+    def __init__(self, out: Any, name: str, alignment: int = ALIGNMENT, checksums: bool = True) -> None:
         self._out = out
         self._name = name
         self._at = 0
-        self._records: list[tuple[bytes, int, int, int]] = []
+        self._alignment = alignment
+        self._checksums = checksums
+        self._records: list[tuple[bytes, int, int, int, int]] = []
 
     def _write(self, data: Any) -> None:
         self._out.write(data)
@@ -40,39 +43,69 @@ class ArchiveWriter:
 
     def record(self, name: str, data: Any) -> None:
         """Write one record; `data` is bytes-like, one byte an element."""
-        full = f"{self._name}/{name}".encode()
-        size, crc, start = len(data), zlib.crc32(data), self._at
+        size = len(data)
+        if size <= _CHUNK:
+            crc = zlib.crc32(data) if self._checksums else 0
+            flags, start, full = self._header(name, size, crc)
+            self._write(data)
+        else:
+            # The checksum of a large record comes behind it, so that every chunk is looked at while it is in the caches.
+            flags, start, full = self._header(name, size, None)
+            crc = self._chunks(memoryview(data))
+            sizes = struct.pack("<2Q" if size >= _MAX32 else "<2L", size, size)
+            self._write(b"PK\x07\x08" + struct.pack("<L", crc) + sizes)
+        self._records.append((full, crc, size, start, flags))
+
+    def room(self, name: str, size: int) -> None:
+        """Write a record of zeros, to be filled later."""
+        flags, start, full = self._header(name, size, 0)
+        empty = bytes(min(size, _CHUNK))
+        for at in range(0, size, _CHUNK):
+            self._write(empty[: size - at])
+        self._records.append((full, 0, size, start, flags))
+
+    def _chunks(self, data: memoryview) -> int:
+        crc = 0
+        for at in range(0, len(data), _CHUNK):
+            chunk = data[at : at + _CHUNK]
+            if self._checksums:
+                crc = zlib.crc32(chunk, crc)
+            self._out.write(chunk)
+        self._at += len(data)
+        return crc
+
+    def _header(self, name: str, size: int, crc: int | None) -> tuple[int, int, bytes]:
+        """Write what comes before the data; with `crc` None, the checksum will come behind them."""
+        full, start = f"{self._name}/{name}".encode(), self._at
         wide = size >= _MAX32
         extra = struct.pack("<2H2Q", 1, 16, size, size) if wide else b""
         # Filler in front of the data, in an extra field of its own ("FB"), puts the data on the boundary.
         bare = start + _LOCAL.size + len(full) + len(extra) + 4
-        filler = -bare % ALIGNMENT
+        filler = -bare % self._alignment
         extra += struct.pack("<2sH", b"FB", filler) + b"Z" * filler
+        flags = _UTF8_NAMES | (0 if crc is not None else _SUM_BEHIND)
         short = _MAX32 if wide else size
         version = 45 if wide else 20
         self._write(
-            _LOCAL.pack(
-                b"PK\x03\x04", version, _UTF8_NAMES, 0, 0, _DATE_1980, crc, short, short, len(full), len(extra)
-            )
+            _LOCAL.pack(b"PK\x03\x04", version, flags, 0, 0, _DATE_1980, crc or 0, short, short, len(full), len(extra))
         )
         self._write(full + extra)
-        self._write(data)
-        self._records.append((full, crc, size, start))
+        return flags, start, full
 
     @property
     def digests(self) -> list[tuple[str, int]]:
         """Name and checksum of every record so far."""
-        return [(name.decode().split("/", 1)[1], crc) for name, crc, _, _ in self._records]
+        return [(name.decode().split("/", 1)[1], crc) for name, crc, *_ in self._records]
 
     def close(self) -> None:
         """Write the directory."""
         start = self._at
-        for name, crc, size, offset in self._records:
+        for name, crc, size, offset, flags in self._records:
             wide = [n for n in (size, size, offset) if n >= _MAX32]
             extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
             version = 45 if wide else 20
             short = min(size, _MAX32)
-            fields = (b"PK\x01\x02", version, version, _UTF8_NAMES, 0, 0, _DATE_1980, crc, short, short)
+            fields = (b"PK\x01\x02", version, version, flags, 0, 0, _DATE_1980, crc, short, short)
             self._write(_CENTRAL.pack(*fields, len(name), len(extra), 0, 0, 0, 0, min(offset, _MAX32)))
             self._write(name + extra)
         end, count = self._at, len(self._records)
@@ -101,10 +134,15 @@ class ArchiveReader:
             raise RuntimeError(
                 f"{where}: failed reading zip archive ({error}). The file is truncated or not a checkpoint."
             ) from None
+        except (OSError, MemoryError) as error:
+            raise RuntimeError(f"{where}: failed reading zip archive ({error!r}). The directory is damaged.") from None
         self._infos: dict[str, zipfile.ZipInfo] = {}
         for info in self._zip.infolist():
             # Every name starts with the archive's own name, which may be anything.
-            self._infos[info.filename.split("/", 1)[-1]] = info
+            name = info.filename.split("/", 1)[-1]
+            if name in self._infos:
+                raise RuntimeError(f"{where}: there are two records {name!r}; the file is damaged")
+            self._infos[name] = info
         self._check_directory()
 
     def _check_directory(self) -> None:
@@ -148,18 +186,27 @@ class ArchiveReader:
         start, size = self.locate(name)
         self._file.seek(start)
         filled = 0
+        expected = self._infos[name].CRC
+        crc = 0
         while filled < len(target):
-            count = self._file.readinto(target[filled:]) if hasattr(self._file, "readinto") else None
-            if count is None:
-                chunk = self._file.read(len(target) - filled)
-                count = len(chunk)
-                target[filled : filled + count] = chunk
+            count = self._fill(target[filled : filled + _CHUNK])
             if not count:
                 raise RuntimeError(f"{self._where}: record {name!r} is truncated")
+            # Looked at while it is in the caches; 0 stands for no checksum.
+            crc = zlib.crc32(target[filled : filled + count], crc) if expected else 0
             filled += count
-        crc = zlib.crc32(self._file.read(size - filled), zlib.crc32(target)) if filled < size else zlib.crc32(target)
-        if crc != self._infos[name].CRC:
+        if filled < size and expected:
+            crc = zlib.crc32(self._file.read(size - filled), crc)
+        if crc != expected:
             raise RuntimeError(f"{self._where}: record {name!r} is damaged (its checksum does not match)")
+
+    def _fill(self, target: memoryview) -> int:
+        count = self._file.readinto(target) if hasattr(self._file, "readinto") else None
+        if count is None:
+            chunk = self._file.read(len(target))
+            count = len(chunk)
+            target[:count] = chunk
+        return int(count)
 
     def read(self, name: str) -> bytes:
         """The bytes of a record."""

@@ -7,24 +7,28 @@ import mmap as _mmap
 import os
 import pickle
 import sys
+import tarfile
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-import rushlight
-from rushlight.serialization import memory
+from rushlight._engine.storage import UntypedStorage
+from rushlight.serialization import legacy, memory
 from rushlight.serialization.allowed import always_allowed, user_globals
 from rushlight.serialization.archive import ArchiveReader
+from rushlight.serialization.locations import is_meta, restorer
 from rushlight.serialization.names import STORAGE_TYPES, StorageType, find_torch_global
-from rushlight.serialization.rebuild import LoadedStorage
+from rushlight.serialization.options import STATE, LoadEndianness, get_default_mmap_options
+from rushlight.serialization.saving import check_dill
 from rushlight.serialization.unpickler import SafeUnpickler, global_names
+from rushlight.utils.serialization import config
 
 __all__ = ["get_unsafe_globals_in_checkpoint", "load"]
 
-_ADVICE = (
-    "Weights only load failed. If you trust the source of the file, and only then, `weights_only=False` loads it with "
-    "the full pickle machinery, which can run any code that the file contains."
+_TRUST = (
+    "If you trust the source of the file, and only then, `weights_only=False` loads it with the full pickle machinery, "
+    "which can result in arbitrary code execution."
 )
+_TRUE = ("1", "y", "yes", "true")
 
 
 def load(
@@ -43,187 +47,228 @@ def load(
     you trust. `map_location` (a device, a dict, or a function of storage and location) chooses where tensors go. `mmap=True`
     maps the file instead of reading it: tensors share the file's pages and changing them does not change the file.
 
+    A path that ends in `.safetensors` is read by `safetensors`.  With another `pickle_module` the file is trusted.
+
     Raises `pickle.UnpicklingError` for content that is not allowed, `RuntimeError` for damaged files.
 
     Example: `model.load_state_dict(torch.load("checkpoint.pt")["model"])`
     """
-    if pickle_module not in (None, pickle):
-        raise NotImplementedError("load with another pickle_module is not supported")
-    safe = True if weights_only is None else bool(weights_only)
-    if os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
-        safe = True
+    safe = _is_safe(weights_only, pickle_module)
     if safe and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     if safe and pickle_load_args:
         warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
+    check_dill(pickle_module)
+    trusting = None if safe else _trusting(pickle if pickle_module is None else pickle_module)
+    options = {"encoding": "utf-8", **pickle_load_args}
+    mapped = config.load.mmap if mmap is None else mmap
     if isinstance(f, (str, os.PathLike)):
-        with open(f, "rb") as file:
-            return _load(file, os.fspath(f), map_location, safe, bool(mmap), pickle_load_args)
-    if mmap:
+        path = os.fspath(f)
+        if path.endswith(".safetensors"):
+            from rushlight.serialization import safetensors
+
+            return safetensors.load_for(path, map_location)
+        with open(path, "rb") as file:
+            return _load(file, path, map_location, trusting, path if mapped else None, options)
+    if mapped:
         raise ValueError("f must be a file path in order to use the mmap argument")
-    return _load(_seekable(f), "checkpoint", map_location, safe, False, pickle_load_args)
+    return _load(_seekable(f), "checkpoint", map_location, trusting, None, options)
+
+
+def _is_safe(weights_only: bool | None, pickle_module: Any) -> bool:
+    """Whether no code may run: as the caller says, else by what the environment says, else unless there is a pickle module."""
+    forced, lifted = (
+        os.environ.get(name, "0").lower() in _TRUE for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    )
+    if forced and lifted:
+        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+    if forced:
+        return True
+    if weights_only is not None:
+        return bool(weights_only)
+    if lifted:
+        warnings.warn(
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not explicitly passed to "
+            "`torch.load`, forcing weights_only=False.", UserWarning, stacklevel=3,
+        )  # fmt: skip
+        return False
+    return pickle_module is None
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The classes and functions that a file names and that are not allowed; nothing of the file is run."""
     file = open(f, "rb") if isinstance(f, (str, os.PathLike)) else f
     try:
-        names = global_names(ArchiveReader(file, str(f)).read("data.pkl"))
+        if not _starts_as_zip(file):
+            raise ValueError("Expected input to be a checkpoint returned by torch.save")
+        archive = ArchiveReader(file, str(f))
+        if "constants.pkl" in archive:
+            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
+        names = global_names(archive.read("data.pkl"))
     finally:
         if file is not f:
             file.close()
     return sorted(names - set(always_allowed()) - set(user_globals()))
 
 
+def _starts_as_zip(file: Any) -> bool:
+    start = file.tell()
+    found = file.read(4)
+    file.seek(start)
+    return bool(found == b"PK\x03\x04")
+
+
 def _seekable(f: Any) -> Any:
-    if not all(hasattr(f, name) for name in ("read", "seek", "tell")):
-        raise AttributeError(
-            f"'{type(f).__name__}' object has no 'seek' or 'tell'. You can only torch.load from a file that is seekable. "
+    try:
+        f.seek(f.tell())
+    except (io.UnsupportedOperation, AttributeError) as error:
+        if not any(word in str(error) for word in ("seek", "tell")):
+            raise
+        raise type(error)(
+            f"{error}. You can only torch.load from a file that is seekable. "
             "Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+        ) from None
+    return f
+
+
+def _load(file: Any, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]) -> Any:
+    if _starts_as_zip(file):
+        # An archive that begins in the middle of a stream: what comes before is none of its business.
+        archive = ArchiveReader(file if file.tell() == 0 else io.BytesIO(file.read()), where)
+        load, source = _load_archive, archive
+    elif mapped is not None:
+        raise RuntimeError(
+            f"mmap can only be used with files saved with `torch.save({where}, _use_new_zipfile_serialization=True), "
+            "please torch.save your checkpoint with this option in order to use mmap."
         )
-    start = f.tell()
-    if start == 0:
-        return f
-    # An archive that begins in the middle of a stream: what comes before is none of its business.
-    return io.BytesIO(f.read())
+    else:
+        load, source = _load_legacy, file
+    try:
+        return load(source, where, map_location, trusting, mapped, options)
+    except pickle.UnpicklingError as error:
+        raise error if trusting is not None else pickle.UnpicklingError(_refusal(str(error), where)) from None
 
 
-def _load(
-    file: Any, where: str, map_location: Any, safe: bool, mapped: bool, pickle_load_args: dict[str, Any]
-) -> Any:
-    file.seek(0)
-    start = file.read(4)
-    if start != b"PK\x03\x04":
-        raise _not_an_archive(start, where)
-    archive = ArchiveReader(file, where)
+def _refusal(message: str, where: str) -> str:
+    """What to say of a file that cannot be loaded safely."""
+    if "was not an allowed global by default" in message:
+        advice = (
+            f"This file can still be loaded, in one of two ways.\n\t(1) {_TRUST}\n\t(2) With `weights_only=True`, by allowing what the following "
+            "error names."
+        )
+    else:
+        advice = _TRUST
+    return f"Weights only load failed. {advice}\n\n{where}: WeightsUnpickler error: {message}"
+
+
+def _load_archive(archive: ArchiveReader, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]) -> Any:
     if "constants.pkl" in archive:
-        raise NotImplementedError(f"{where}: TorchScript archives are not supported")
+        if trusting is None:
+            raise RuntimeError(f"{where}: Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.")
+        raise NotImplementedError(f"{where}: rushlight has no TorchScript, and this is a TorchScript archive")
     if "data.pkl" not in archive:
         raise RuntimeError(f"{where}: there is no record 'data.pkl'; this zip file is not a checkpoint")
-    overall = _mmap.mmap(file.fileno(), 0, access=_mmap.ACCESS_COPY) if mapped else None
+    overall = None
+    if mapped is not None:
+        overall = UntypedStorage.from_file(mapped, get_default_mmap_options() == getattr(_mmap, "MAP_SHARED", None), os.path.getsize(mapped))
     storages = _Storages(archive, map_location, overall)
     data = archive.read("data.pkl")
-    if not safe:
-        return _TrustingUnpickler(io.BytesIO(data), storages, pickle_load_args).load()
-    try:
-        return SafeUnpickler(data, storages.persistent_load).load()
-    except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(f"{_ADVICE}\n{where}: {error}") from None
+    if trusting is None:
+        return SafeUnpickler(data, storages.persistent_load, options["encoding"]).load()
+    return trusting(io.BytesIO(data), storages.persistent_load, options).load()
 
 
-def _not_an_archive(start: bytes, where: str) -> Exception:
-    if len(start) == 0:
-        return EOFError(f"{where}: the file is empty")
-    if start[:2] == b"\x80\x02":
-        return RuntimeError(
-            f"{where}: this looks like the format of PyTorch before 1.6, which is not read here. "
-            "Real PyTorch can load the file and save it again."
-        )
-    return pickle.UnpicklingError(f"{where}: not a checkpoint: it begins with {start!r} instead of a zip header")
+def _load_legacy(file: Any, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]) -> Any:
+    start = file.tell()
+    if start == 0 and isinstance(file, (io.BufferedReader, io.BufferedRandom, io.FileIO)):
+        try:
+            return legacy.read_tar(file, map_location, trusting, options)
+        except tarfile.TarError:
+            file.seek(start)
+    return legacy.read(file, map_location, trusting, options)
 
 
 class _Storages:
     """Makes the storages that a pickle refers to, each once."""
 
-    def __init__(self, archive: ArchiveReader, map_location: Any, overall: Any) -> None:
+    def __init__(self, archive: ArchiveReader, map_location: Any, overall: UntypedStorage | None) -> None:
         self._archive = archive
         self._overall = overall
-        self._restore = _restore_function(map_location)
-        self._loaded: dict[str, LoadedStorage] = {}
-        order = archive.read("byteorder") if "byteorder" in archive else b"little"
-        if order not in (b"little", b"big"):
-            raise ValueError(f"Unknown endianness type: {order!r}")
-        self._swap = order.decode() != sys.byteorder
+        self._restore = restorer(map_location)
+        self._meta = is_meta(map_location)
+        self._loaded: dict[str, UntypedStorage] = {}
+        self._order = _byte_order(archive)
 
-    def persistent_load(self, pid: Any) -> LoadedStorage:
+    def persistent_load(self, pid: Any) -> Any:
         """Make the storage for a persistent id ('storage', type, key, location, numel)."""
         if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] not in ("storage", b"storage"):
-            raise pickle.UnpicklingError(f"Only persistent_load of storage is allowed, but got {pid!r:.100}")
+            raise pickle.UnpicklingError(f"Only persistent_load of storage is allowed, but got {type(pid)}")
         _, kind, key, location, numel = pid
-        if not (isinstance(kind, StorageType) and isinstance(key, str) and isinstance(location, str)):
-            raise pickle.UnpicklingError(f"corrupt reference to a storage: {pid!r:.100}")
+        location = location.decode("ascii") if isinstance(location, bytes) else location
+        dtype = memory.BY_NAME["uint8"] if kind is UntypedStorage else kind.dtype if isinstance(kind, StorageType) else None
+        if dtype is None or not isinstance(key, str) or not isinstance(location, str):
+            raise pickle.UnpicklingError("corrupt reference to a storage")
         if type(numel) is not int or numel < 0:
-            raise pickle.UnpicklingError(f"a storage cannot have {numel!r:.100} elements")
-        found = self._loaded.get(key)
-        if found is None:
-            found = self._loaded[key] = self._read(kind.dtype, key, location, numel * kind.dtype.itemsize)
-        elif found.dtype is not kind.dtype:
-            found = LoadedStorage(found.storage, kind.dtype, found.nbytes)
-        return found
+            raise pickle.UnpicklingError("a storage cannot have such a number of elements")
+        if key not in self._loaded:
+            self._loaded[key] = self._read(dtype, key, location, numel * dtype.itemsize)
+        return memory.typed(self._loaded[key], dtype)
 
-    def _read(self, dtype: Any, key: str, location: str, nbytes: int) -> LoadedStorage:
+    def _read(self, dtype: Any, key: str, location: str, nbytes: int) -> UntypedStorage:
         name = f"data/{key}"
         start, size = self._archive.locate(name)
         if nbytes > size:
             raise RuntimeError(f"corrupt file: record {name!r} has {size} bytes, but the tensors need {nbytes}")
-        if self._overall is not None:
-            storage = memory.mapped(self._overall, start, nbytes)
+        if self._meta:
+            return UntypedStorage(nbytes, device="meta")
+        if STATE.skip_data:
+            storage = memory.wipe(nbytes)
+        elif self._overall is not None and start % dtype.itemsize == 0:
+            storage = self._overall[start : start + nbytes]
         else:
             storage = memory.allocate(nbytes)
-            self._archive.read_into(name, memory.memory_of(storage))
-        if self._swap:
-            _swap_bytes(memory.memory_of(storage), dtype)
-        return LoadedStorage(self._restore(storage, location), dtype, nbytes)
+            self._archive.read_into(name, memory.bytes_of(storage))
+        return self._restore(memory.in_native_order(storage, self._order, dtype), location)  # type: ignore[no-any-return]
 
 
-def _swap_bytes(view: memoryview, dtype: Any) -> None:
-    """Turn the bytes of every number around, in place."""
-    width = dtype.itemsize // (2 if dtype.is_complex else 1)
-    if width > 1:
-        whole = bytes(view)
-        for i in range(width):
-            view[i::width] = whole[width - 1 - i :: width]
+def _byte_order(archive: ArchiveReader) -> str:
+    """The byte order of the numbers in an archive, which says so, or else is supposed to have the default one."""
+    if "byteorder" in archive:
+        stated = archive.read("byteorder")
+        if stated not in (b"little", b"big"):
+            raise ValueError(f"Unknown endianness type: {stated[:100].decode('utf-8', 'replace')}")
+        return stated.decode()
+    supposed = config.load.endianness
+    if supposed is None or supposed is LoadEndianness.LITTLE:
+        return "little"
+    return "big" if supposed is LoadEndianness.BIG else sys.byteorder
 
 
-def _restore_function(map_location: Any) -> Callable[[Any, str], Any]:
-    """What puts a storage where it belongs: returns the storage, or None for the meta device."""
-    if map_location is None:
-        return _restored
-    if isinstance(map_location, dict):
-        return lambda storage, location: _restored(storage, str(map_location.get(location, location)))
-    if isinstance(map_location, (str, rushlight.device)):
-        target = str(map_location)
-        return lambda storage, location: _restored(storage, target)
-    if not callable(map_location):
-        raise TypeError(f"map_location must be a device, a string, a dict or a function, got {type(map_location).__name__}")
-
-    def restore(storage: Any, location: str) -> Any:
-        given = map_location(storage, location)
-        return _restored(storage, location) if given is None else given
-
-    return restore
+_CLASSES: dict[Any, Any] = {}
 
 
-def _restored(storage: Any, location: str) -> Any:
-    kind = location.split(":")[0]
-    if kind == "cpu":
-        return storage
-    if kind == "meta":
-        return None
-    raise RuntimeError(
-        f"Attempting to deserialize object on a {kind} device, which is not available here. "
-        "Use map_location='cpu' to load the tensors into ordinary memory."
-    )
+def _trusting(pickle_module: Any) -> Any:
+    """An unpickler of a pickle module that does all that pickle can, with PyTorch's names meaning ours."""
+    if pickle_module in _CLASSES:
+        return _CLASSES[pickle_module]
 
+    class Unpickler(pickle_module.Unpickler):  # type: ignore[misc]
+        def __init__(self, file: Any, persistent_load: Any, options: dict[str, Any]) -> None:
+            super().__init__(file, **options)
+            self._storage = persistent_load
 
-class _TrustingUnpickler(pickle.Unpickler):
-    """Everything pickle can do, with PyTorch's names meaning ours. Only for files that the user vouches for."""
+        def persistent_load(self, pid: Any) -> Any:
+            return self._storage(pid)
 
-    def __init__(self, file: Any, storages: _Storages, options: dict[str, Any]) -> None:
-        super().__init__(file, **{"encoding": "utf-8", **options})
-        self._storages = storages
+        def find_class(self, module: str, name: str) -> Any:
+            if module == "torch" and name in STORAGE_TYPES:
+                return STORAGE_TYPES[name]
+            if module == "torch" or module.startswith("torch."):
+                try:
+                    return find_torch_global("torch._tensor" if module == "torch.tensor" else module, name)
+                except (AttributeError, ImportError) as error:
+                    raise pickle.UnpicklingError(f"the file needs {module}.{name}, which rushlight lacks") from error
+            return super().find_class(module, name)
 
-    def persistent_load(self, pid: Any) -> Any:
-        """Make a storage."""
-        return self._storages.persistent_load(pid)
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Look a name up: ours for PyTorch's names, else by importing it."""
-        if module == "torch" and name in STORAGE_TYPES:
-            return STORAGE_TYPES[name]
-        if module == "torch" or module.startswith("torch."):
-            try:
-                return find_torch_global(module, name)
-            except (AttributeError, ImportError) as error:
-                raise pickle.UnpicklingError(f"the file needs {module}.{name}, which rushlight lacks") from error
-        return super().find_class(module, name)
+    _CLASSES[pickle_module] = Unpickler
+    return Unpickler

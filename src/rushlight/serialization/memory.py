@@ -2,53 +2,68 @@
 
 from __future__ import annotations
 
-import ctypes
+import sys
 from typing import Any
 
 from rushlight import Tensor
 from rushlight._engine.memory import MEMORY
+from rushlight._engine.storage import TypedStorage, UntypedStorage, storage_type, untyped_storage
 from rushlight._engine.tensor import make
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.spec import Spec
 
-__all__ = ["BY_NAME", "DType", "allocate", "identity", "mapped", "memory_of", "place_of", "storage_of", "tensor_over"]
+__all__ = ["BY_NAME", "DType", "allocate", "bytes_of", "identity", "in_native_order", "native", "storage_of", "tensor_over", "typed", "wipe"]
 
 
-def storage_of(tensor: Any) -> Any:
-    """The storage that holds the tensor's memory (None for a meta tensor)."""
-    return tensor._storage
+def storage_of(tensor: Any) -> UntypedStorage:
+    """The storage that holds the tensor's memory."""
+    return untyped_storage(tensor)
 
 
-def place_of(tensor: Any) -> int:
-    """The tensor's offset in its storage, in elements."""
-    return int(tensor.storage_offset())
+def typed(storage: UntypedStorage, dtype: DType) -> TypedStorage:
+    """The storage as elements of a dtype."""
+    return TypedStorage(wrap_storage=storage, dtype=dtype)
 
 
-def identity(storage: Any) -> int:
-    """Equal for storages over the same memory: `tensor.data` has a storage object of its own."""
-    return int(storage.ptr) or id(storage)
+def has_storage_type(dtype: DType) -> bool:
+    """Whether there is a class of storages with this dtype (younger dtypes have none)."""
+    return storage_type(dtype) is not None
 
 
-def memory_of(storage: Any) -> memoryview:
+def native(storage: Any) -> Any:
+    """The runtime's storage behind a public one."""
+    return (storage.untyped() if isinstance(storage, TypedStorage) else storage)._native
+
+
+def identity(storage: UntypedStorage) -> int:
+    """Equal for storages over the same memory: each look at a tensor's storage makes an object of its own."""
+    return int(storage._native.ptr) or id(storage._native)
+
+
+def bytes_of(storage: UntypedStorage) -> memoryview:
     """The bytes of a storage, writable."""
-    return memoryview(storage).cast("B") if storage.nbytes else memoryview(bytearray())
+    return memoryview(storage._native).cast("B") if storage.nbytes() else memoryview(bytearray())
 
 
-def allocate(nbytes: int) -> Any:
-    """A new storage of `nbytes` bytes."""
-    return MEMORY.alloc(nbytes)
+def allocate(nbytes: int) -> UntypedStorage:
+    """A new storage of `nbytes` bytes, of undefined contents."""
+    return UntypedStorage(native=MEMORY.alloc(nbytes))
 
 
-def mapped(owner: Any, start: int, nbytes: int) -> Any:
-    """A storage over `nbytes` bytes of a writable buffer, which it keeps alive."""
-    if nbytes == 0:
-        return MEMORY.alloc(0)
-    view = (ctypes.c_char * nbytes).from_buffer(owner, start)
-    return MEMORY.from_owner(ctypes.addressof(view), nbytes, view)
+def wipe(nbytes: int) -> UntypedStorage:
+    """A new storage of zeros."""
+    return UntypedStorage(native=MEMORY.alloc_zeroed(nbytes))
+
+
+def in_native_order(storage: UntypedStorage, order: str, dtype: DType) -> UntypedStorage:
+    """The storage, its numbers turned round in place if they are of the other byte order."""
+    if order != sys.byteorder:
+        storage.byteswap(dtype)
+    return storage
 
 
 def tensor_over(storage: Any, dtype: DType, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
-    """A tensor over a storage; the caller has checked that it fits."""
+    """A tensor over a storage of the runtime; the caller has checked that it fits."""
     spec = Spec.of(dtype, CPU, size, stride)
     return make(storage, spec, storage.ptr + offset * dtype.itemsize)

@@ -7,64 +7,72 @@ from typing import Any
 
 import rushlight
 from rushlight._engine.quantized import SCHEMES
+from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
 from rushlight.serialization import rebuild
 from rushlight.serialization.memory import BY_NAME, DType
 
-__all__ = ["StorageType", "find_torch_global", "torch_global", "tensor_globals"]
+__all__ = ["StorageType", "find_torch_global", "normalize_storage_type", "storage_to_tensor_type", "tensor_globals", "torch_global"]
 
 
 class StorageType:
-    """Stands for `torch.FloatStorage` and its kin: a name that gives a storage its dtype."""
+    """What `torch.FloatStorage` and its kin are in a file: a name that gives a storage its dtype.
 
-    __slots__ = ("dtype", "name")
+    >>> import rushlight as torch
+    >>> torch.serialization.StorageType("HalfStorage").dtype
+    torch.float16
+    """
 
-    def __init__(self, name: str, dtype: DType) -> None:
-        self.name = name
-        self.dtype = dtype
+    __slots__ = ("_dtype",)
+
+    def __init__(self, name: str) -> None:
+        self._dtype: DType = TYPED_STORAGES[name].dtype
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the storage's elements."""
+        return self._dtype
+
+    def __str__(self) -> str:
+        return f"StorageType(dtype={self.dtype})"
 
 
-_STORAGE_DTYPES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexDoubleStorage": "complex128",
-    "ComplexFloatStorage": "complex64",
-    "QUInt8Storage": "quint8",
-    "QInt8Storage": "qint8",
-    "QInt32Storage": "qint32",
-}
-STORAGE_TYPES = {name: StorageType(name, BY_NAME[dtype]) for name, dtype in _STORAGE_DTYPES.items()}
-STORAGE_TYPE_OF = {kind.dtype: kind for kind in STORAGE_TYPES.values()}
-UNTYPED = StorageType("UntypedStorage", BY_NAME["uint8"])
+STORAGE_TYPES = {name: StorageType(name) for name in TYPED_STORAGES}
 
 _REBUILDERS = {
+    "_rebuild_device_tensor_from_cpu_tensor": rebuild.rebuild_device_tensor,
+    "_rebuild_meta_tensor_no_storage": rebuild.rebuild_meta_tensor_no_storage,
+    "_rebuild_nested_tensor": rebuild.rebuild_nested_tensor,
     "_rebuild_parameter": rebuild.rebuild_parameter,
-    "_rebuild_qtensor": rebuild.rebuild_qtensor,
     "_rebuild_parameter_with_state": rebuild.rebuild_parameter_with_state,
+    "_rebuild_qtensor": rebuild.rebuild_qtensor,
     "_rebuild_sparse_tensor": rebuild.rebuild_sparse_tensor,
     "_rebuild_tensor": rebuild.rebuild_tensor,
     "_rebuild_tensor_v2": rebuild.rebuild_tensor_v2,
     "_rebuild_tensor_v3": rebuild.rebuild_tensor_v3,
-    "_rebuild_meta_tensor_no_storage": rebuild.rebuild_meta_tensor_no_storage,
 }
+REBUILDERS = (*_REBUILDERS.values(), rebuild.rebuild_from_type_v2, rebuild.rebuild_njt)
+# Tensor classes by dtype, which files of the first years name.
+_OLD_NAMES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
+OLD_TENSORS = tuple(getattr(rushlight, f"{name}Tensor") for name in _OLD_NAMES)
 
 
 def tensor_globals() -> dict[str, Any]:
     """Every name that a file of tensors may use, with what it stands for."""
-    found: dict[str, Any] = {f"torch._utils.{name}": function for name, function in _REBUILDERS.items()}
+    if _globals:
+        return _globals
+    found = _globals
+    found.update({f"torch._utils.{name}": function for name, function in _REBUILDERS.items()})
     found["torch._tensor._rebuild_from_type_v2"] = rebuild.rebuild_from_type_v2
+    found["torch.nested._internal.nested_tensor._rebuild_njt"] = rebuild.rebuild_njt
+    found["torch.nested._internal.nested_tensor.NestedTensor"] = rebuild.JaggedType
+    found["torch._dynamo.decorators._DimRange"] = rebuild.DimRange
     found["torch.serialization._get_layout"] = rebuild.get_layout
     found.update({f"torch.{name}": kind for name, kind in STORAGE_TYPES.items()})
-    found["torch.storage.UntypedStorage"] = found["torch.UntypedStorage"] = UNTYPED
+    found["torch.storage.TypedStorage"] = found["torch.TypedStorage"] = TypedStorage
+    found["torch.UntypedStorage"] = found["torch.storage.UntypedStorage"] = UntypedStorage
     found.update({f"torch.{name}": dtype for name, dtype in BY_NAME.items()})
     found.update({f"torch.{name}": scheme for name, scheme in SCHEMES.items()})
+    found.update({f"torch.{name}Tensor": cls for name, cls in zip(_OLD_NAMES, OLD_TENSORS, strict=True)})
     found["torch.Size"] = rushlight.Size
     found["torch.device"] = rushlight.device
     found["torch.Tensor"] = rushlight.Tensor
@@ -72,14 +80,35 @@ def tensor_globals() -> dict[str, Any]:
     return found
 
 
+_globals: dict[str, Any] = {}
+
 # ***** from objects to names *****
+
+# Where PyTorch has what lies elsewhere here.
+_ELSEWHERE = {
+    "torch.amp.autocast_mode.autocast": "rushlight.amp.autocast",
+    "torch.amp.grad_scaler.GradScaler": "rushlight.amp.GradScaler",
+    "torch.nn.attention.flex_attention.BlockMask": "rushlight.nn.attention.flex_attention.BlockMask",
+    "torch.nn.modules.loss.LinearCrossEntropyLoss": "rushlight.nn.LinearCrossEntropyLoss",
+    "torch.sparse.check_sparse_tensor_invariants": "rushlight.sparse.check_sparse_tensor_invariants",
+    "torch.optim.adamw.AdamW": "rushlight.optim.AdamW",
+    "torch.utils.data._utils.collate.default_collate": "rushlight.utils.data.default_collate",
+    "torch.utils.data._utils.collate.default_convert": "rushlight.utils.data.default_convert",
+    "torch.utils.data._utils.worker.get_worker_info": "rushlight.utils.data.get_worker_info",
+}
+# Pages on which functions are public that are written elsewhere here.
+_FUNCTION_PAGES = ("nn.functional", "", "autograd.graph", "sparse", "special", "linalg", "fft")
+
+
+def _at(dotted: str) -> Any:
+    module, _, name = dotted.rpartition(".")
+    return getattr(import_module(module), name)
+
 
 def torch_global(obj: Any) -> tuple[str, str] | None:
     """The (module, name) under which PyTorch knows `obj`, or None for what is not ours."""
     if isinstance(obj, DType):
         return "torch", repr(obj).removeprefix("torch.")
-    if isinstance(obj, StorageType):
-        return ("torch.storage" if obj is UNTYPED else "torch"), obj.name
     known = _known_names().get(id(obj))
     if known is not None:
         module, _, name = known.rpartition(".")
@@ -88,6 +117,15 @@ def torch_global(obj: Any) -> tuple[str, str] | None:
     if not isinstance(module, str) or not (module == "rushlight" or module.startswith("rushlight.")):
         return None
     qualname = obj.__qualname__
+    for theirs, ours in _ELSEWHERE.items():
+        if ours.endswith(f".{qualname}") and _at(ours) is obj:
+            place, _, name = theirs.rpartition(".")
+            return place, name
+    if not isinstance(obj, type) or any(part.startswith("_") for part in module.split(".")):
+        name = qualname.removeprefix("functional_")
+        for page in _FUNCTION_PAGES:
+            if getattr(import_module(f"rushlight.{page}".rstrip(".")), name, None) is obj:
+                return f"torch.{page}".rstrip("."), name
     return "torch" + module[len("rushlight") :], qualname
 
 
@@ -96,7 +134,8 @@ _names: dict[int, str] = {}
 
 def _known_names() -> dict[int, str]:
     if not _names:
-        _names.update({id(value): name for name, value in tensor_globals().items()})
+        _names.update({id(value): name for name, value in tensor_globals().items() if not isinstance(value, StorageType)})
+        _names.update({id(cls): f"torch.{name}" for name, cls in TYPED_STORAGES.items()})
     return _names
 
 
@@ -105,13 +144,32 @@ def _known_names() -> dict[int, str]:
 
 def find_torch_global(module: str, name: str) -> Any:
     """What `module.name` of PyTorch is here; `AttributeError` or `ModuleNotFoundError` if we lack it."""
-    known = tensor_globals().get(f"{module}.{name}")
+    full = f"{module}.{name}"
+    known = tensor_globals().get(full)
     if known is not None:
         return known
-    if module.startswith("torch.nn.modules."):
-        value: Any = rushlight.nn.modules
+    if full in _ELSEWHERE:
+        return _at(_ELSEWHERE[full])
+    # PyTorch's compiled functions are pickled as attributes of these.
+    if full == "torch._C._VariableFunctionsClass":
+        return rushlight
+    if module == "torch._C._nn":
+        value: Any = rushlight.nn.functional
+    elif module.startswith("torch.nn.modules."):
+        value = rushlight.nn.modules
     else:
         value = import_module("rushlight" + module[len("torch") :])
     for part in name.split("."):
         value = getattr(value, part)
     return value
+
+
+def normalize_storage_type(storage_type: type) -> Any:
+    """The class of storages that is public under the name of `storage_type`."""
+    return getattr(rushlight, storage_type.__name__)
+
+
+def storage_to_tensor_type(storage: Any) -> Any:
+    """The class of tensors that goes with a storage's class (`torch.FloatTensor` with `torch.FloatStorage`)."""
+    name = storage.pickle_storage_type() if isinstance(storage, TypedStorage) else type(storage).__name__
+    return getattr(rushlight, name.replace("Storage", "Tensor"))

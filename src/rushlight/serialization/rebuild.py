@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
+import reprlib
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight._engine.storage import TypedStorage
+from rushlight.serialization import memory
 
 __all__ = [
-    "LoadedStorage",
-    "get_layout",
-    "rebuild_from_type_v2",
-    "rebuild_meta_tensor_no_storage",
-    "rebuild_parameter",
-    "rebuild_parameter_with_state",
-    "rebuild_qtensor",
-    "rebuild_sparse_tensor",
-    "rebuild_tensor",
-    "rebuild_tensor_v2",
-    "rebuild_tensor_v3",
-]
+    "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",
+    "rebuild_nested_tensor", "rebuild_njt", "rebuild_parameter", "rebuild_parameter_with_state", "rebuild_qtensor", "rebuild_sparse_tensor",
+    "rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3",
+]  # fmt: skip
 
 
-class LoadedStorage:
-    """A storage read from a file, with the dtype that the file gives it. `storage` is None on the meta device."""
+class _Checks(threading.local):
+    """Checks of contents: made at once, or, where storages are filled after the tensors are made, when they are."""
 
-    __slots__ = ("dtype", "nbytes", "storage")
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] | None = None
+        self.budget: int | None = None
 
-    def __init__(self, storage: Any, dtype: Any, nbytes: int) -> None:
-        self.storage = storage
-        self.dtype = dtype
-        self.nbytes = nbytes
+    def charge(self, nbytes: int) -> None:
+        """Account for memory that is made or looked through on a file's behalf: a small file must not ask for much, or again and again."""
+        if self.budget is not None:
+            self.budget -= nbytes
+            if self.budget < 0:
+                raise RuntimeError("corrupt file: it asks for far more memory than it has bytes")
+
+    def soon(self, check: Callable[[], None]) -> None:
+        """Check as soon as there are contents."""
+        if self.waiting is None:
+            check()
+        else:
+            self.waiting.append(check)
+
+
+CHECKS = _Checks()
 
 
 def _whole_numbers(values: Any, what: str) -> tuple[int, ...]:
     if not isinstance(values, (tuple, list)) or not all(type(v) is int and 0 <= v < 2**62 for v in values):
-        raise RuntimeError(f"corrupt file: a tensor's {what} must be non-negative integers, got {values!r:.100}")
+        raise RuntimeError(f"corrupt file: a tensor's {what} must be non-negative integers, got {reprlib.repr(values)}")
     return tuple(values)
 
 
@@ -42,6 +53,8 @@ def _check_extent(dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[
     """A tensor must lie inside its storage."""
     if len(size) != len(stride):
         raise RuntimeError(f"corrupt file: a tensor has {len(size)} sizes but {len(stride)} strides")
+    if len(size) > 64:
+        raise RuntimeError(f"corrupt file: a tensor has {len(size)} dimensions")
     last = -1 if 0 in size else sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     needed = (offset + last + 1) * dtype.itemsize if last >= 0 else 0
     if needed > nbytes:
@@ -51,23 +64,17 @@ def _check_extent(dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[
         )
 
 
-def _tensor(storage: Any, dtype: Any, offset: Any, size: Any, stride: Any, requires_grad: Any = False) -> Any:
-    from rushlight.serialization import memory
-
-    if not isinstance(storage, LoadedStorage):
+def _tensor(storage: Any, dtype: Any, offset: Any, size: Any, stride: Any) -> Any:
+    if type(storage) is not TypedStorage:
         raise RuntimeError(f"corrupt file: a tensor needs a storage, got {type(storage).__name__}")
     if not isinstance(dtype, memory.DType):
         raise RuntimeError(f"corrupt file: a tensor needs a dtype, got {type(dtype).__name__}")
     sizes, strides = _whole_numbers(size, "sizes"), _whole_numbers(stride, "strides")
     (place,) = _whole_numbers((offset,), "storage offset")
-    _check_extent(dtype, place, sizes, strides, storage.nbytes)
-    if storage.storage is None:
-        made = rushlight.empty_strided(sizes, strides, dtype=dtype, device="meta")
-    else:
-        made = memory.tensor_over(storage.storage, dtype, place, sizes, strides)
-    if requires_grad:
-        made.requires_grad_(True)
-    return made
+    _check_extent(dtype, place, sizes, strides, storage.nbytes())
+    if storage.device.type == "meta":
+        return rushlight.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    return memory.tensor_over(memory.native(storage), dtype, place, sizes, strides)
 
 
 def rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
@@ -104,13 +111,15 @@ def rebuild_tensor_v3(
 
 
 def _finished(made: Any, requires_grad: Any, metadata: Any) -> Any:
-    # Conjugation and negation may be bits on a view; here they are done at once.
+    # Conjugation and negation may be bits on a view; here they are done once the numbers are there.
     if metadata:
-        unknown = set(metadata) - {"conj", "neg"}
-        if unknown:
-            raise RuntimeError(f"corrupt file: unknown tensor metadata {sorted(map(str, unknown))}")
+        if not isinstance(metadata, dict) or set(metadata) - {"conj", "neg"}:
+            raise RuntimeError(f"corrupt file: unknown tensor metadata {reprlib.repr(metadata)}")
+        if CHECKS.waiting is not None:
+            raise RuntimeError("a conjugated or negated view cannot be read from a file in the legacy format; save it with `resolve_conj`")
+        CHECKS.charge(made.numel() * made.element_size())
         if metadata.get("conj"):
-            made = made.conj_physical()
+            made = made.conj()
         if metadata.get("neg"):
             made = made.neg()
     return made.requires_grad_(True) if requires_grad else made
@@ -118,8 +127,20 @@ def _finished(made: Any, requires_grad: Any, metadata: Any) -> Any:
 
 def rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires_grad: bool) -> Any:
     """A tensor without memory, on the meta device."""
+    if not isinstance(dtype, memory.DType):
+        raise RuntimeError(f"corrupt file: a tensor needs a dtype, got {type(dtype).__name__}")
     sizes, strides = _whole_numbers(size, "sizes"), _whole_numbers(stride, "strides")
+    _check_extent(dtype, 0, sizes, strides, 2**62)
     made = rushlight.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def rebuild_device_tensor(data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """A tensor that was on an accelerator and went into the file as one in ordinary memory: it stays in ordinary memory."""
+    if not isinstance(data, rushlight.Tensor) or not isinstance(dtype, memory.DType):
+        raise RuntimeError("corrupt file: a tensor of an accelerator needs a tensor and a dtype")
+    CHECKS.charge(data.numel() * 16)
+    made = data.to(dtype=dtype)
     return made.requires_grad_(True) if requires_grad else made
 
 
@@ -127,8 +148,11 @@ def get_layout(name: str) -> Any:
     """The layout that a file names, such as `torch.sparse_coo`."""
     found = rushlight.SPARSE_LAYOUTS.get(str(name).removeprefix("torch.")) if name != "torch.strided" else rushlight.strided
     if found is None:
-        raise RuntimeError(f"corrupt file: unknown layout {name!r:.100}")
+        raise RuntimeError(f"corrupt file: unknown layout {reprlib.repr(name)}")
     return found
+
+
+# ***** sparse, quantized, nested *****
 
 
 def rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
@@ -138,12 +162,28 @@ def rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
     tensors = data[: 2 if layout is rushlight.SPARSE_LAYOUTS["sparse_coo"] else 3]
     if not all(isinstance(part, rushlight.Tensor) and part.layout is rushlight.strided for part in tensors):
         raise RuntimeError("corrupt file: the parts of a sparse tensor must be strided tensors")
+    if not isinstance(data[len(tensors)], tuple):
+        raise RuntimeError("corrupt file: a sparse tensor needs a size")
     size = _whole_numbers(tuple(data[len(tensors)]), "sizes")
-    if len(tensors) == 2:
-        ordered = bool(data[3]) if len(data) == 4 else False
-        made = rushlight.sparse_coo_tensor(*tensors, size, check_invariants=True)
-        return made._coalesced_(True) if ordered and _in_order(tensors[0], size) else made
-    return rushlight.sparse_compressed_tensor(*tensors, size, layout=layout, check_invariants=True)
+    for part in tensors[:-1]:
+        CHECKS.charge(part.numel() * 64)
+    if len(tensors) == 3:
+        made = rushlight.sparse_compressed_tensor(*tensors, size, layout=layout, check_invariants=False)
+
+        def check_compressed() -> None:
+            rushlight.sparse_compressed_tensor(*tensors, size, layout=layout, check_invariants=True)
+
+        CHECKS.soon(check_compressed)
+        return made
+    made = rushlight.sparse_coo_tensor(*tensors, size, check_invariants=False)
+
+    def check() -> None:
+        rushlight.sparse_coo_tensor(*tensors, size, check_invariants=True)
+        if len(data) == 4 and data[3] and _in_order(tensors[0], size):
+            made._coalesced_(True)
+
+    CHECKS.soon(check)
+    return made
 
 
 def _in_order(indices: Any, size: tuple[int, ...]) -> bool:
@@ -166,13 +206,90 @@ def rebuild_qtensor(
     scheme, scale, zero_point, *axis = quantizer_params
     ints = _tensor(storage, RANGES[dtype][0], storage_offset, size, stride)
     if scheme is SCHEMES["per_tensor_affine"] and not axis:
-        return make_quantized(ints, dtype, Quantizer(scheme, float(scale), int(zero_point)))
+        if not isinstance(scale, (int, float)) or type(zero_point) is not int:
+            raise RuntimeError("corrupt file: a quantized tensor needs a number for its scale and an integer for its zero point")
+        return make_quantized(ints, dtype, Quantizer(scheme, float(scale), zero_point))
     count = (ints.shape[axis[0]],) if axis and type(axis[0]) is int and 0 <= axis[0] < ints.dim() else None
     if not all(isinstance(v, rushlight.Tensor) and tuple(v.shape) == count for v in (scale, zero_point)):
         raise RuntimeError("corrupt file: a quantized tensor needs one scale and zero point for each channel")
     if scheme not in (SCHEMES["per_channel_affine"], SCHEMES["per_channel_affine_float_qparams"]):
-        raise RuntimeError(f"corrupt file: unknown quantization scheme {scheme!r:.100}")
+        raise RuntimeError(f"corrupt file: unknown quantization scheme {reprlib.repr(scheme)}")
     return make_quantized(ints, dtype, Quantizer(scheme, scale, zero_point, axis[0]))
+
+
+def _table(x: Any, dims: int) -> list[Any]:
+    if not isinstance(x, rushlight.Tensor) or x.dtype is not rushlight.int64 or x.dim() != dims or x.layout is not rushlight.strided or x.is_meta:
+        raise RuntimeError("corrupt file: the sizes, strides and offsets of a nested tensor must be tensors of int64")
+    CHECKS.charge(x.numel() * 64)
+    return x.tolist()  # type: ignore[no-any-return]
+
+
+def rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, storage_offsets: Any) -> Any:
+    """A nested tensor over a flat buffer, given the shape, strides and offset of each item."""
+    from rushlight.nested.kinds import from_items, make_strided
+
+    if CHECKS.waiting is not None:
+        raise RuntimeError("nested tensors cannot be read from a file in the legacy format; save them in the zip format")
+    if not isinstance(buffer, rushlight.Tensor) or buffer.dim() != 1 or buffer.layout is not rushlight.strided or buffer.is_meta:
+        raise RuntimeError("corrupt file: a nested tensor needs a flat buffer")
+    if isinstance(sizes, rushlight.Tensor) and sizes.dim() == 0 or not len(sizes):
+        return from_items([])
+    shapes, steps, places = _table(sizes, 2), _table(strides, 2), _table(storage_offsets, 1)
+    if not len(shapes) == len(steps) == len(places):
+        raise RuntimeError("corrupt file: a nested tensor needs as many strides and offsets as sizes")
+    items, packed, end = [], True, 0
+    for shape, step, place in zip(shapes, steps, places, strict=True):
+        size, stride = _whole_numbers(shape, "sizes"), _whole_numbers(step, "strides")
+        _whole_numbers((place,), "storage offset")
+        _check_extent(buffer.dtype, place, size, stride, buffer.numel() * buffer.element_size())
+        item = buffer.as_strided(size, stride, place)
+        CHECKS.charge(item.numel() * item.element_size())
+        packed, end = packed and place == end and item.is_contiguous(), end + item.numel()
+        items.append(item)
+    if packed and end == buffer.numel():
+        return make_strided(buffer.detach(), shapes)
+    return from_items(items).detach()
+
+
+class JaggedType:
+    """Stands for PyTorch's class of jagged nested tensors."""
+
+
+class DimRange:
+    """A remark of PyTorch's compiler on a tensor's dim, which is kept as it was found."""
+
+    __slots__ = ("dim", "max", "min")
+
+    def __setstate__(self, state: Any) -> None:
+        if not isinstance(state, list) or len(state) != 3:
+            raise RuntimeError("corrupt file: a range of a dim has three parts")
+        self.dim, self.min, self.max = state
+
+
+def rebuild_njt(parts: Any) -> Any:
+    """A jagged nested tensor of its parts: values, offsets, and what says how they go together."""
+    from rushlight.nested.kinds import make_jagged
+
+    if not isinstance(parts, dict) or not all(isinstance(parts.get(name), rushlight.Tensor) for name in ("values", "offsets")):
+        raise RuntimeError("corrupt file: a jagged tensor needs values and offsets")
+    values, offsets, lengths, ragged = parts["values"], parts["offsets"], parts.get("lengths"), parts.get("_ragged_idx", 1)
+    if type(ragged) is not int or not 1 <= ragged <= values.dim():
+        raise RuntimeError(f"corrupt file: a jagged tensor of {values.dim() + 1} dims cannot be ragged in dim {reprlib.repr(ragged)}")
+    if offsets.dim() != 1 or not len(offsets) or lengths is not None and (not isinstance(lengths, rushlight.Tensor) or lengths.dim() != 1):
+        raise RuntimeError("corrupt file: the offsets and lengths of a jagged tensor have one dim")
+
+    def check() -> None:
+        starts = _table(offsets.to(rushlight.int64), 1)
+        ends = starts[1:] if lengths is None else [a + b for a, b in zip(starts, _table(lengths.to(rushlight.int64), 1), strict=True)]
+        if any(not 0 <= a <= b <= values.size(ragged - 1) for a, b in zip(starts, ends, strict=False)):
+            raise RuntimeError("corrupt file: the items of a jagged tensor must lie inside its values")
+
+    CHECKS.soon(check)
+    made = make_jagged(values, offsets, lengths, ragged)
+    return made.requires_grad_(True) if parts.get("requires_grad") else made
+
+
+# ***** parameters and subclasses *****
 
 
 def rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
@@ -189,30 +306,43 @@ def rebuild_parameter_with_state(data: Any, requires_grad: bool, backward_hooks:
 
 def rebuild_from_type_v2(func: Any, new_type: Any, args: Any, state: Any) -> Any:
     """A tensor made by `func(*args)`, seen as the tensor subclass `new_type`, with attributes of its own."""
+    if func is rebuild_njt and new_type is JaggedType and isinstance(args, tuple):
+        return rebuild_njt(*args)
     if func not in _MAKERS or not (isinstance(new_type, type) and issubclass(new_type, rushlight.Tensor)):
-        raise RuntimeError(f"corrupt file: cannot make a tensor of type {new_type!r:.100} by {func!r:.100}")
+        raise RuntimeError(f"corrupt file: cannot make a tensor of type {reprlib.repr(new_type)} by {reprlib.repr(func)}")
     made = func(*args)
     if new_type is not rushlight.Tensor and type(made) is not new_type:
         made = made.as_subclass(new_type)
+    setter = getattr(new_type, "__setstate__", None)
+    if setter is not None and setter is not getattr(rushlight.Tensor, "__setstate__", None):
+        setter(made, state)
+        return made
     return _with_state(made, state)
 
 
 def _with_state(made: Any, state: Any) -> Any:
-    attributes = dict(state[0] or {}) if isinstance(state, tuple) and len(state) == 2 else dict(state or {})
-    if isinstance(state, tuple) and len(state) == 2:
-        attributes.update(state[1] or {})
+    parts = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    if not all(part is None or isinstance(part, dict) for part in parts):
+        raise RuntimeError("corrupt file: the attributes of a tensor must be a dict")
     # Into the instance's dictionary: a file must not reach properties such as `data` or `grad`.
-    made.__dict__.update({str(key): value for key, value in attributes.items()})
+    made.__dict__.update({str(key): value for key, value in (parts[0] or {}).items()})
+    for key, value in (parts[1] or {}).items():
+        if key not in _slots_of(type(made)):
+            raise RuntimeError(f"corrupt file: {type(made).__name__} has no slot {reprlib.repr(key)}")
+        setattr(made, key, value)
     return made
 
 
+def _slots_of(cls: type) -> set[str]:
+    """The slots that subclasses of Tensor add."""
+    found: set[str] = set()
+    for base in cls.__mro__[: cls.__mro__.index(rushlight.Tensor)]:
+        slots = base.__dict__.get("__slots__", ())
+        found.update((slots,) if isinstance(slots, str) else slots)
+    return found
+
+
 _MAKERS = (
-    rebuild_tensor,
-    rebuild_tensor_v2,
-    rebuild_tensor_v3,
-    rebuild_meta_tensor_no_storage,
-    rebuild_sparse_tensor,
-    rebuild_qtensor,
-    rebuild_parameter,
-    rebuild_parameter_with_state,
-)
+    rebuild_tensor, rebuild_tensor_v2, rebuild_tensor_v3, rebuild_meta_tensor_no_storage, rebuild_sparse_tensor, rebuild_qtensor,
+    rebuild_parameter, rebuild_parameter_with_state, rebuild_device_tensor, rebuild_nested_tensor,
+)  # fmt: skip

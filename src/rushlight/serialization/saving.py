@@ -6,22 +6,23 @@ import hashlib
 import io
 import os
 import pickle
-import stat
 import sys
-import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import rushlight
 from rushlight._engine.quantized import QScheme
-from rushlight.serialization import memory, rebuild
+from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
+from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
-from rushlight.serialization.names import STORAGE_TYPE_OF, UNTYPED, StorageType, torch_global
+from rushlight.serialization.locations import check_module_version_greater_or_equal, location_tag
+from rushlight.serialization.names import torch_global
+from rushlight.serialization.options import STATE
+from rushlight.serialization.replacing import replacing
 from rushlight.utils.hooks import warn_if_has_hooks
+from rushlight.utils.serialization import config
 
-__all__ = ["save"]
+__all__ = ["check_dill", "save"]
 
 DEFAULT_PROTOCOL = 2
 
@@ -32,6 +33,7 @@ def save(
     pickle_module: Any = pickle,
     pickle_protocol: int = DEFAULT_PROTOCOL,
     _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
 ) -> None:
     """Write `obj` (tensors, modules, state dicts, containers of them) to `f`, a path or an object with `write`.
 
@@ -39,32 +41,56 @@ def save(
     there when it is complete and on the disk, so an interrupted save leaves the old file as it was. Raises `RuntimeError`
     if the directory does not exist, and `OSError` if the disk is full.
 
+    `pickle_module` has another `Pickler`.  `_use_new_zipfile_serialization=False` writes the format that PyTorch had before 1.6.
+
     Example: `torch.save({"model": model.state_dict(), "epoch": 3}, "checkpoint.pt")`
     """
-    if pickle_module is not pickle:
-        raise NotImplementedError("save with another pickle_module is not supported")
-    if not _use_new_zipfile_serialization:
-        raise NotImplementedError("the format of PyTorch before 1.6 is not written")
+    check_dill(pickle_module)
+    if STATE.skip_data and not _use_new_zipfile_serialization:
+        raise RuntimeError("Cannot use skip_data=True with _use_new_zipfile_serialization=False")
+
+    def write(out: Any, name: str) -> None:
+        if _use_new_zipfile_serialization:
+            _write(obj, out, name, pickle_module, pickle_protocol, not _disable_byteorder_record)
+        else:
+            legacy.write(out, obj, _pickler_class(pickle_module), pickle_module, pickle_protocol)
+
     if isinstance(f, (str, os.PathLike)):
         path = os.fspath(f)
-        with _replacing(path) as out:
-            _write(obj, out, os.path.splitext(os.path.basename(path))[0] or "archive", pickle_protocol)
-    elif hasattr(f, "write"):
-        _write(obj, f, "archive", pickle_protocol)
-    else:
+        with replacing(path) as out:
+            write(out, os.path.splitext(os.path.basename(path))[0] or "archive")
+        return
+    if not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
+    if not callable(f.write):
+        raise TypeError(f"Buffer of {str(type(f)).strip('<>')} has no callable attribute 'write'")
+    write(f, "archive")
+    if hasattr(f, "flush"):
+        f.flush()
 
 
-def _write(obj: Any, out: Any, name: str, protocol: int) -> None:
+def check_dill(pickle_module: Any) -> None:
+    """ValueError for a `dill` that is too old to be a pickle module."""
+    if getattr(pickle_module, "__name__", "") != "dill":
+        return
+    if not check_module_version_greater_or_equal(pickle_module, (0, 3, 1), False):
+        raise ValueError(f"'torch' supports dill >= 0.3.1, but you have dill {pickle_module.__version__}. Please upgrade dill or switch to 'pickle'")
+
+
+def _write(obj: Any, out: Any, name: str, pickle_module: Any, protocol: int, with_order: bool) -> None:
     # Pickling first: an object that cannot be pickled must not leave half a file behind.
     buffer = io.BytesIO()
-    pickler = _Pickler(buffer, protocol)
+    pickler = _pickler_class(pickle_module)(buffer, protocol=protocol)
     pickler.dump(obj)
-    archive = ArchiveWriter(out, name)
+    archive = ArchiveWriter(out, name, config.save.storage_alignment, config.save.compute_crc32)
     archive.record("data.pkl", buffer.getbuffer())
-    archive.record("byteorder", sys.byteorder.encode())
+    if with_order:
+        archive.record("byteorder", sys.byteorder.encode())
     for key, storage in pickler.storages.items():
-        archive.record(f"data/{key}", memory.memory_of(storage))
+        if STATE.skip_data:
+            archive.room(f"data/{key}", storage.nbytes())
+        else:
+            archive.record(f"data/{key}", memory.bytes_of(storage.cpu()))
     archive.record("version", b"3\n")
     archive.record(".data/serialization_id", _identity(archive))
     archive.close()
@@ -76,90 +102,34 @@ def _identity(archive: ArchiveWriter) -> bytes:
     return str(int.from_bytes(digest, "big"))[:40].rjust(40, "0").encode()
 
 
-@contextmanager
-def _replacing(path: Any) -> Iterator[Any]:
-    """A new file that takes the place of `path` when the block ends without an error."""
-    target = os.path.realpath(path)
-    directory = os.path.dirname(target)
-    if not os.path.isdir(directory):
-        raise RuntimeError(f"Parent directory {os.path.dirname(os.fspath(path)) or '.'} does not exist.")
-    if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):
-        # Pipes and devices cannot be replaced; they are written to.
-        if os.path.isdir(target):
-            raise IsADirectoryError(f"cannot save to {path!r}: it is a directory")
-        with open(target, "wb") as out:
-            yield out
-        return
-    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=directory)
-    try:
-        with open(handle, "wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        os.chmod(temporary, _mode_for(target))
-        os.replace(temporary, target)
-    except BaseException:
-        # Also for Ctrl-C: the old file stays, the unfinished one goes.
-        os.unlink(temporary)
-        raise
-    _sync_directory(directory)
-
-
-def _mode_for(target: str) -> int:
-    """The permissions of the file that is replaced, or those that a new file gets."""
-    try:
-        return stat.S_IMODE(os.stat(target).st_mode)
-    except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
-
-
-def _sync_directory(directory: str) -> None:
-    """Put the new name on the disk as well, where the system can do that."""
-    if os.name != "posix":
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-class _StorageRef:
-    """A storage on its way into the file, with the dtype that the file will give it."""
-
-    __slots__ = ("kind", "storage")
-
-    def __init__(self, storage: Any, kind: Any) -> None:
-        self.storage = storage
-        self.kind = kind
-
-
-# The Python pickler, because the one in C insists on importing every name that it writes.
-_PythonPickler: Any = pickle._Pickler  # type: ignore[attr-defined]
-
-
-class _Pickler(_PythonPickler):  # type: ignore[misc]
-    """Writes tensors as calls of PyTorch's functions."""
+class _OurObjects:
+    """What a pickler has to know to write tensors as calls of PyTorch's functions.  It goes before a class of picklers."""
 
     def __init__(self, out: Any, protocol: int) -> None:
-        super().__init__(out, protocol)
-        self.storages: dict[str, Any] = {}
-        self._keys: dict[int, tuple[str, Any]] = {}
+        super().__init__(out, protocol=protocol)  # type: ignore[call-arg]
+        self.storages: dict[str, UntypedStorage] = {}
+        self._keys: dict[int, str] = {}
+        self._dtypes: dict[int, Any] = {}
 
     def persistent_id(self, obj: Any) -> Any:
         """Storages stay outside of the pickle, in records of their own."""
-        if type(obj) is not _StorageRef:
+        if not isinstance(obj, (TypedStorage, UntypedStorage)):
             return None
-        identity = memory.identity(obj.storage)
-        key, kind = self._keys.setdefault(identity, (str(len(self._keys)), obj.kind))
-        if kind is not obj.kind and obj.storage.nbytes:
+        untyped = obj.untyped()
+        dtype = obj.dtype if isinstance(obj, TypedStorage) else rushlight.uint8
+        kind = TYPED_STORAGES[obj.pickle_storage_type()] if isinstance(obj, TypedStorage) else UntypedStorage
+        key = self.key_of(untyped, dtype)
+        return ("storage", kind, key, location_tag(untyped), untyped.nbytes() // dtype.itemsize)
+
+    def key_of(self, storage: UntypedStorage, dtype: Any) -> str:
+        """The key of a storage's record."""
+        identity = memory.identity(storage)
+        if self._dtypes.setdefault(identity, dtype) is not dtype and storage.nbytes():
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types")
+        key = self._keys.setdefault(identity, str(len(self._keys)))
         # Held until the file is written: the memory must stay, and so must its address.
-        self.storages.setdefault(key, obj.storage)
-        numel = memory.memory_of(obj.storage).nbytes // obj.kind.dtype.itemsize
-        return ("storage", obj.kind, key, "cpu", numel)
+        self.storages.setdefault(key, storage)
+        return key
 
     def reducer_override(self, obj: Any) -> Any:
         """How our own objects are written; everything else is pickled as usual."""
@@ -171,16 +141,15 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
             return rushlight.device, (obj.type,) if obj.index is None else (obj.type, obj.index)
         if isinstance(obj, rushlight.layout):
             return rebuild.get_layout, (repr(obj),)
-        if isinstance(obj, (memory.DType, StorageType, QScheme)):
-            return str(obj)  # a text means: a global of this name, see save_global
-        return NotImplemented
+        inherited = getattr(super(), "reducer_override", None)
+        return NotImplemented if inherited is None else inherited(obj)
 
     def _reduce_tensor(self, tensor: Any) -> Any:
         warn_if_has_hooks(tensor)
         cls = type(tensor)
-        if tensor.is_nested:
-            raise NotImplementedError("save: rushlight has no format for nested tensors in files yet; save their values and offsets")
-        if tensor.layout is not rushlight.strided:
+        if tensor.is_nested and not getattr(tensor, "_is_param", False):
+            return _nested_recipe(tensor)
+        if tensor.layout is not rushlight.strided or tensor.is_nested:
             return _sparse_recipe(tensor)
         if tensor.is_quantized:
             return _quantized_recipe(tensor)
@@ -196,6 +165,18 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
             return function, args
         return rebuild.rebuild_from_type_v2, (function, cls, args, state)
 
+
+# The Python pickler, because the one in C insists on importing every name that it writes.
+_PythonPickler: Any = pickle._Pickler  # type: ignore[attr-defined]
+
+
+class _Pickler(_OurObjects, _PythonPickler):  # type: ignore[misc]
+    """Writes our objects under the names that PyTorch has for them."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Dtypes are written as globals: a text means one of this name."""
+        return str(obj) if isinstance(obj, (memory.DType, QScheme)) else super().reducer_override(obj)
+
     def save_global(self, obj: Any, name: Any = None) -> None:
         """Write a class, function or dtype by its name; ours under the name that PyTorch has for it."""
         found = torch_global(obj)
@@ -210,14 +191,21 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
     dispatch[type(save)] = save_global
 
 
+def _pickler_class(pickle_module: Any) -> Any:
+    """A pickler that knows our objects; one of another module writes them under our names."""
+    if pickle_module is pickle:
+        return _Pickler
+    return type("Pickler", (_OurObjects, pickle_module.Pickler), {})
+
+
 def _quantized_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes a quantized tensor from its integers, and what it needs."""
-    kind, ints, held = STORAGE_TYPE_OF.get(tensor.dtype), tensor._ints, tensor._quantizer
-    if kind is None:
+    ints, held = tensor._ints, tensor._quantizer
+    if tensor.dtype.itemsize != ints.dtype.itemsize or not memory.has_storage_type(tensor.dtype):
         raise NotImplementedError(f"rushlight saves no tensors of {tensor.dtype}: the file packs several integers into a byte")
     scales = (held.scheme, held.scale, held.zero_point) if held.axis is None else (held.scheme, held.scale, held.zero_point, held.axis)
-    place = (memory.place_of(ints), tuple(ints.shape), tuple(ints.stride()))
-    return rebuild.rebuild_qtensor, (_StorageRef(memory.storage_of(ints), kind), *place, scales, False, OrderedDict())
+    place = (ints.storage_offset(), tuple(ints.shape), tuple(ints.stride()))
+    return rebuild.rebuild_qtensor, (memory.typed(memory.storage_of(ints), tensor.dtype), *place, scales, False, OrderedDict())
 
 
 def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -238,10 +226,26 @@ def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     dtype, size, stride = tensor.dtype, tuple(tensor.size()), tuple(tensor.stride())
     if tensor.is_meta:
         return rebuild.rebuild_meta_tensor_no_storage, (dtype, size, stride, tensor.requires_grad)
-    storage, place = memory.storage_of(tensor), memory.place_of(tensor)
-    rest: tuple[Any, ...] = (place, size, stride, tensor.requires_grad, OrderedDict())
-    kind = STORAGE_TYPE_OF.get(dtype)
-    if kind is None:
+    storage = memory.storage_of(tensor)
+    rest: tuple[Any, ...] = (int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
+    metadata = ({"conj": True},) if tensor.is_conj() else ()
+    if not memory.has_storage_type(dtype):
         # Younger dtypes have no storage type of their own.
-        return rebuild.rebuild_tensor_v3, (_StorageRef(storage, UNTYPED), *rest, dtype)
-    return rebuild.rebuild_tensor_v2, (_StorageRef(storage, kind), *rest)
+        return rebuild.rebuild_tensor_v3, (storage, *rest, dtype, *metadata)
+    return rebuild.rebuild_tensor_v2, (memory.typed(storage, dtype), *rest, *metadata)
+
+
+def _nested_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function that makes a nested tensor of its parts, and the parts."""
+    from rushlight.nested.kinds import StridedNested, parts_of
+
+    parts = parts_of(tensor)
+    if type(tensor) is not StridedNested:
+        held = dict(zip(("values", "offsets", "lengths", "_ragged_idx"), parts, strict=True))
+        held.update(_metadata_cache={}, requires_grad=tensor.requires_grad)
+        return rebuild.rebuild_from_type_v2, (rebuild.rebuild_njt, rebuild.JaggedType, (held,), {})
+    buffer, sizes = parts
+    layouts = [rushlight.empty(size, device="meta") for size in sizes]
+    places = [sum(m.numel() for m in layouts[:k]) for k in range(len(layouts))]
+    tables = [rushlight.tensor(table, dtype=rushlight.int64) for table in (sizes, [m.stride() for m in layouts], places)]
+    return rebuild.rebuild_nested_tensor, (buffer, *tables)

@@ -9,24 +9,36 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+import reprlib
 import struct
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pickle import UnpicklingError
 from typing import Any
 
+import rushlight
 from rushlight.serialization.allowed import always_allowed, user_globals
+from rushlight.serialization.names import OLD_TENSORS, REBUILDERS
+from rushlight.serialization.rebuild import CHECKS, DimRange, rebuild_tensor
 
 __all__ = ["SafeUnpickler", "global_names"]
 
-# Python 2 spellings that old files use.
-_RENAMED = {
-    ("__builtin__", "set"): ("builtins", "set"),
-    ("__builtin__", "bytearray"): ("builtins", "bytearray"),
-    ("__builtin__", "bytes"): ("builtins", "bytes"),
-    ("__builtin__", "complex"): ("builtins", "complex"),
-}
-_BLOCKED_MODULES = ("sys", "os", "posix", "nt", "subprocess", "builtins")
+# Never allowed, not even by the user.
+_BLOCKED_MODULES = ("sys", "os", "posix", "nt", "subprocess")
+# How deep tuples may lie in keys of dicts, and how many lists and tuples in all may lie at one depth: hashing follows every path.
+_DEEPEST_KEY, _MOST_KEYS = 100, 10**7
+
+
+def _renamed(module: str, name: str) -> tuple[str, str]:
+    """Python 2 spellings, which files have, in today's."""
+    if (module, name) in NAME_MAPPING:
+        return NAME_MAPPING[module, name]
+    return IMPORT_MAPPING.get(module, module), name
+
+
+# Their arguments hold tensors, and nothing of them is hashed.
+_TAKE_TENSORS = frozenset(REBUILDERS)
 
 
 class _Allowed:
@@ -43,8 +55,9 @@ class _Allowed:
 class SafeUnpickler:
     """Reads one pickle from `data`. `persistent_load` makes the storages that the pickle refers to."""
 
-    def __init__(self, data: bytes, persistent_load: Callable[[Any], Any]) -> None:
+    def __init__(self, data: bytes, persistent_load: Callable[[Any], Any], encoding: str = "utf-8") -> None:
         self._data = data
+        self._encoding = encoding
         self._at = 0
         self._persistent_load = persistent_load
         self._stack: list[Any] = []
@@ -56,6 +69,8 @@ class SafeUnpickler:
     def load(self) -> Any:
         """Run the pickle and return its value. Raises `pickle.UnpicklingError` for what is not allowed or not a pickle."""
         operations = _OPERATIONS
+        # What a file's functions make and look through is bounded by the size of the file.
+        before, CHECKS.budget = CHECKS.budget, 2**28 + 64 * len(self._data)
         try:
             while True:
                 code = self._data[self._at]
@@ -67,7 +82,9 @@ class SafeUnpickler:
                     raise UnpicklingError(f"Unsupported operand {code}")
                 operation(self)
         except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
-            raise UnpicklingError(f"corrupt pickle at byte {self._at}: {error!r}") from error
+            raise UnpicklingError(f"corrupt pickle at byte {self._at}: {error!r:.200}") from error
+        finally:
+            CHECKS.budget = before
 
     def _finished(self, value: Any) -> Any:
         # Classes and dtypes may be values themselves.
@@ -116,15 +133,15 @@ class SafeUnpickler:
         self._push_global(module, name)
 
     def _push_global(self, module: str, name: str) -> None:
-        module, name = _RENAMED.get((module, name), (module, name))
+        module, name = _renamed(module, name)
         full = f"{module}.{name}"
+        if module in _BLOCKED_MODULES:
+            raise UnpicklingError(f"Trying to load unsupported GLOBAL {full} whose module {module} is blocked.")
         if full in self._always:
             value = self._always[full]
             self._stack.append(_Allowed(full, value, by_user=False))
         elif full in self._by_user:
             self._stack.append(_Allowed(full, self._by_user[full], by_user=True))
-        elif module in _BLOCKED_MODULES and module != "builtins":
-            raise UnpicklingError(f"Trying to load unsupported GLOBAL {full} whose module {module} is blocked.")
         else:
             shown = full.removeprefix("builtins.")
             raise UnpicklingError(
@@ -137,7 +154,7 @@ class SafeUnpickler:
         args = self._pop()
         function = self._stack.pop()
         if not isinstance(function, _Allowed) or not callable(function.value):
-            raise UnpicklingError(f"Trying to call reduce for unrecognized function {function!r:.100}")
+            raise UnpicklingError(f"Trying to call reduce for unrecognized function {reprlib.repr(function)}")
         if not isinstance(args, tuple):
             raise UnpicklingError(f"the arguments of {function.name} must be a tuple, got {type(args).__name__}")
         self._stack.append(self._call(function, function.value, args))
@@ -146,19 +163,27 @@ class SafeUnpickler:
         if isinstance(source.value, type) and not source.by_user:
             # Tensor classes are allowed as values; of the calls only Parameter(tensor, requires_grad) makes no memory.
             data = args[0] if args else None
-            if source.name != "torch.nn.parameter.Parameter" or not hasattr(data, "requires_grad_"):
+            is_parameter = source.name == "torch.nn.parameter.Parameter" and hasattr(data, "requires_grad_")
+            if not is_parameter and (function is not DimRange or args):
                 raise UnpicklingError(f"Trying to call {source.name}, which is allowed as a value only")
+        CHECKS.charge(sum(64 * len(a) for a in args if isinstance(a, (str, bytes, bytearray, list, tuple, dict, set))))
+        if not source.by_user and function not in _TAKE_TENSORS and not _is_shallow(args):
+            raise UnpicklingError(f"the arguments of {source.name} are nested too deeply")
         try:
             return function(*args)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            if source.by_user:
+                raise
             raise UnpicklingError(f"bad arguments for {source.name}: {error}") from error
 
     def _new_object(self) -> None:
         args = self._pop()
         cls = self._stack.pop()
         if not isinstance(cls, _Allowed) or not isinstance(args, tuple) or not callable(cls.value):
-            raise UnpicklingError(f"Can only create new objects of allowed classes, but got {cls!r:.100}")
-        if cls.by_user and isinstance(cls.value, type):
+            raise UnpicklingError(f"Can only create new objects of allowed classes, but got {reprlib.repr(cls)}")
+        if cls.value in OLD_TENSORS and not args:
+            self._stack.append(rushlight.empty(0, dtype=cls.value.dtype))
+        elif cls.by_user and isinstance(cls.value, type):
             self._stack.append(self._call(cls, cls.value.__new__, (cls.value, *args)))
         else:
             self._stack.append(self._call(cls, cls.value, args))
@@ -171,6 +196,12 @@ class SafeUnpickler:
             if not isinstance(state, dict) or any(not isinstance(k, str) or hasattr(OrderedDict, k) for k in state):
                 raise UnpicklingError("refused to set attributes of an OrderedDict that hide its methods")
             target.__dict__.update(state)
+            return
+        if type(target) is rushlight.Tensor and isinstance(state, tuple) and len(state) == 4:
+            target.set_(self._call(_Allowed("torch.Tensor", rebuild_tensor, False), rebuild_tensor, state))
+            return
+        if type(target) is DimRange:
+            target.__setstate__(state)
             return
         allowed_types = [v for v in self._by_user.values() if isinstance(v, type)]
         if type(target) not in allowed_types:
@@ -202,7 +233,11 @@ class SafeUnpickler:
 
     def _put(self, items: list[Any]) -> None:
         target = self._own(dict, OrderedDict, Counter)
+        if len(items) % 2:
+            raise UnpicklingError("a dict needs as many values as keys")
         for key, value in zip(items[::2], items[1::2], strict=True):
+            if type(key) is tuple and not _is_shallow(key):
+                raise UnpicklingError("a key of a dict is nested too deeply")
             try:
                 target[key] = value
             except TypeError as error:
@@ -210,6 +245,8 @@ class SafeUnpickler:
 
     def _add_items(self) -> None:
         items = self._pop_mark()
+        if not _is_shallow(items):
+            raise UnpicklingError("an element of a set is nested too deeply")
         try:
             self._own(set).update(items)
         except TypeError as error:
@@ -245,6 +282,12 @@ class SafeUnpickler:
     def _put_memo(self, index: int) -> None:
         self._memo[index] = self._stack[-1]
 
+    def _length(self) -> int:
+        n: int = self._number(_I4)
+        if n < 0:
+            raise UnpicklingError("a text of negative length")
+        return n
+
     def _long(self, n: int) -> None:
         if n < 0:
             raise UnpicklingError("a number of negative length")
@@ -253,10 +296,25 @@ class SafeUnpickler:
     def _text(self, n: int) -> None:
         self._stack.append(self._read(n).decode("utf-8", "surrogatepass"))
 
+    def _byte_text(self, n: int) -> None:
+        data = self._read(n)
+        self._stack.append(data if self._encoding == "bytes" else data.decode(self._encoding))
+
     def _protocol(self) -> None:
         version = self._read(1)[0]
         if version > pickle.HIGHEST_PROTOCOL:
             raise UnpicklingError(f"unsupported pickle protocol: {version}")
+
+
+def _is_shallow(values: Any) -> bool:
+    """Whether tuples lie in each other no deeper than honest files have them: hashing goes down on the machine's stack."""
+    level, depth = [values], 0
+    while level:
+        level = [item for value in level for item in value if type(item) in (tuple, list)]
+        depth += 1
+        if depth > _DEEPEST_KEY or len(level) > _MOST_KEYS:
+            return False
+    return True
 
 
 def _set_state(target: Any, state: Any) -> None:
@@ -312,7 +370,8 @@ def _operations() -> dict[int, Callable[[SafeUnpickler], None]]:
         pickle.SHORT_BINUNICODE: lambda u: u._text(u._number(_U1)),
         pickle.BINUNICODE: lambda u: u._text(u._number(_U4)),
         pickle.BINUNICODE8: lambda u: u._text(u._number(_U8)),
-        pickle.SHORT_BINSTRING: lambda u: u._text(u._number(_U1)),
+        pickle.SHORT_BINSTRING: lambda u: u._byte_text(u._number(_U1)),
+        pickle.BINSTRING: lambda u: u._byte_text(u._length()),
         pickle.SHORT_BINBYTES: lambda u: u._pushes(u._read(u._number(_U1))),
         pickle.BINBYTES: lambda u: u._pushes(u._read(u._number(_U4))),
         pickle.BINGET: lambda u: u._get(u._number(_U1)),
@@ -336,7 +395,7 @@ def global_names(data: bytes) -> set[str]:
     for operation, argument, _ in pickletools.genops(data):
         if operation.name == "GLOBAL":
             module, name = str(argument).split(" ", 1)
-            found.add(".".join(_RENAMED.get((module, name), (module, name))))
+            found.add(".".join(_renamed(module, name)))
         elif operation.name == "STACK_GLOBAL" and len(texts) >= 2:
             found.add(".".join(texts[-2:]))
         elif isinstance(argument, str):
