@@ -19,6 +19,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "variable"):
+    if name in ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler", "variable"):
         return import_module(f"rushlight.autograd.{name}")
     raise AttributeError(f"rushlight.autograd has no {name!r} yet")

@@ -1,0 +1,118 @@
+"""Traces in the format of `chrome://tracing` and Perfetto, with the fields that PyTorch's traces have."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import platform
+import sys
+import time
+import uuid
+from typing import Any
+
+from rushlight.profiler.events import MEMORY_EVENT_NAME
+from rushlight.profiler.recorder import Record, Recorder
+
+__all__ = ["trace_of", "write_trace"]
+
+_CATEGORIES = {"range": "user_annotation", "python": "python_function", "plan": "cpu_op", "memory": "cpu_instant_event"}
+
+
+def write_trace(path: str, trace: dict[str, Any]) -> None:
+    """Write a trace: compressed where the name ends in `.gz`; under a temporary name first, so that a reader never sees half of it."""
+    text = json.dumps({**trace, "traceName": path})
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    opened: Any = gzip.open(unfinished, "wt", encoding="utf-8") if path.endswith(".gz") else open(unfinished, "w", encoding="utf-8")
+    try:
+        with opened as file:
+            file.write(text)
+        os.replace(unfinished, path)
+    except BaseException:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+        raise
+
+
+def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None = None) -> dict[str, Any]:
+    """The trace of everything that a recorder saw."""
+    base = time.time_ns() - time.perf_counter_ns()  # what to add to the clock of records
+    process, thread = os.getpid(), recorder.native_thread
+    rows = _headers(process, thread, recorder.began / 1000)
+    total = 0
+    for number, record in enumerate(recorder.records):
+        if record.kind == "memory" or (recorder.memory is not None and record.memory and not _inner_memory(record)):
+            total += record.memory
+            rows.append(_memory_row(record, total, process, thread, number))
+        if record.kind != "memory":
+            rows.append(_row(recorder, record, process, thread, number))
+    rows += _arrows(recorder, process, thread)
+    rows += [
+        {
+            "ph": "X", "cat": "Trace", "ts": recorder.began / 1000, "dur": (recorder.ended - recorder.began) / 1000, "pid": "Spans",
+            "tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0},
+        },
+        {"name": "Iteration Start: PyTorch Profiler", "ph": "i", "s": "g", "pid": "Traces", "tid": "Trace PyTorch Profiler", "ts": recorder.began / 1000},
+        {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": recorder.ended / 1000},
+    ]  # fmt: skip
+    flags = {
+        "record_shapes": recorder.shapes, "with_stack": recorder.stacks, "profile_memory": recorder.memory is not None,
+        "with_flops": recorder.flops, "with_modules": recorder.modules,
+    }  # fmt: skip
+    return {
+        "schemaVersion": 1, "deviceProperties": [], "trace_id": trace_id or uuid.uuid4().hex.upper(),
+        **{name: 1 for name, on in flags.items() if on}, "host_name": platform.node(), "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base, **metadata, "traceEvents": rows,
+    }  # fmt: skip
+
+
+def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
+    """Names for the process and the thread."""
+    named = [("process_name", 0, {"name": "python"}), ("process_labels", 0, {"labels": "CPU"}),
+             ("process_sort_index", 0, {"sort_index": process}), ("thread_name", thread, {"name": f"thread {thread} ({os.path.basename(sys.executable)})"}),
+             ("thread_sort_index", thread, {"sort_index": thread})]  # fmt: skip
+    return [{"name": name, "ph": "M", "ts": start, "pid": process, "tid": tid, "args": args} for name, tid, args in named]
+
+
+def _row(recorder: Recorder, record: Record, process: int, thread: int, number: int) -> dict[str, Any]:
+    args: dict[str, Any] = {"External id": number + 1, "Record function id": 0, "Ev Idx": number}
+    if record.kind == "python":
+        args = {"Python id": number + 1, "Python parent id": record.parent.place + 1 if record.parent is not None else None, "Ev Idx": number}
+    if record.sequence >= 0:
+        args |= {"Sequence number": record.sequence, "Fwd thread id": 1 if record.kind == "node" else 0}
+    if recorder.shapes and record.args is not None:
+        values = [value for _, value in record.args]
+        args |= {
+            "Concrete Inputs": [v[3] for v in values], "Input type": [v[4] for v in values], "Input Strides": [v[2] for v in values],
+            "Input Dims": [v[1] for v in values],
+        }  # fmt: skip
+    if record.flops:
+        args["flops"] = record.flops
+    return {
+        "ph": "X", "cat": _CATEGORIES.get(record.kind, "cpu_op"), "name": record.name, "pid": process, "tid": thread,
+        "ts": record.begin / 1000, "dur": (record.end - record.begin) / 1000, "args": args,
+    }  # fmt: skip
+
+
+def _inner_memory(record: Record) -> bool:
+    """Whether a caller's record has this memory too."""
+    return record.parent is not None and record.parent.kind != "python"
+
+
+def _memory_row(record: Record, total: int, process: int, thread: int, number: int) -> dict[str, Any]:
+    return {
+        "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": MEMORY_EVENT_NAME, "pid": process, "tid": thread, "ts": record.end / 1000,
+        "args": {"Total Reserved": 0, "Total Allocated": total, "Bytes": record.memory, "Device Id": -1, "Device Type": 0, "Ev Idx": number},
+    }  # fmt: skip
+
+
+def _arrows(recorder: Recorder, process: int, thread: int) -> list[dict[str, Any]]:
+    """From the call that recorded a node to the node's run in backward."""
+    starts = {r.sequence: r for r in recorder.records if r.kind in ("operator", "function") and r.sequence >= 0}
+    rows: list[dict[str, Any]] = []
+    ends = [r for r in recorder.records if r.kind == "node" and r.twin is not None and r.sequence in starts]
+    for number, record in enumerate(ends, 1):
+        where = {"id": number, "pid": process, "tid": thread, "cat": "fwdbwd", "name": "fwdbwd"}
+        rows.append({"ph": "s", "ts": starts[record.sequence].begin / 1000, **where})
+        rows.append({"ph": "f", "ts": record.begin / 1000, "bp": "e", **where})
+    return rows

@@ -1,0 +1,263 @@
+"""Records what runs in a thread: the observer behind every profile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from rushlight import Tensor
+from rushlight._base.lazy import require
+from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, EventList, FunctionEvent
+from rushlight.profiler.flops import profile_flops
+from rushlight.profiler.names import event_name
+from rushlight.profiler.sources import Observer, observe, unobserve
+from rushlight.profiler.stacks import FunctionTracer
+
+__all__ = ["Record", "Recorder"]
+
+RANGE = 7  # the scope of ranges that a program names
+_LAST = (1 << 62) - 1  # sequence numbers of accumulation nodes lie above
+
+
+class Record:
+    """One call that ran, or runs still (`end` is 0)."""
+
+    __slots__ = (
+        "args", "begin", "end", "flops", "held", "inputs", "kind", "memory", "name", "outputs", "parent", "place", "scope", "sequence", "stack",
+        "twin",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, name: str, parent: Record | None) -> None:
+        self.kind, self.name, self.parent = kind, name, parent
+        self.begin = self.end = self.memory = self.held = 0
+        self.scope = BACKWARD if kind == "node" else RANGE if kind == "range" else 0
+        self.sequence = -1
+        self.inputs: Any = None
+        self.args: Any = None
+        self.outputs: Any = None
+        self.stack: Any = None
+        self.flops: int | None = None
+        self.place = -1
+        self.twin: Record | None = None
+
+
+class _Memory:
+    """How many bytes tensors hold now."""
+
+    def __init__(self) -> None:
+        runtime = require("rushlight._backends.cpu.runtime").runtime()
+        self.state, self.at = runtime.state, require("rushlight._backends.cpu.pool_native").ALLOCATED
+
+    def now(self) -> int:
+        """Bytes in use."""
+        return int(self.state[self.at])
+
+
+class Recorder(Observer):
+    """Observes the thread that starts it, and keeps a `Record` of every call.
+
+    `shapes` keeps what the arguments were, `memory` what was allocated and freed, `stacks` the Python functions around, `flops` counts
+    operations, `modules` records the `forward` of modules.
+    """
+
+    def __init__(
+        self, shapes: bool = False, memory: bool = False, stacks: bool = False, flops: bool = False, modules: bool = False
+    ) -> None:
+        self.shapes, self.flops, self.stacks, self.modules = shapes, flops, stacks, modules
+        self.memory: _Memory | None = _Memory() if memory else None
+        self.records: list[Record] = []
+        self.open: list[Record] = []
+        self.thread = threading.get_ident()
+        self.native_thread = threading.get_native_id()
+        self.began = self.ended = 0
+        self._seen = 0
+        self._hooks: list[Any] = []
+        self._numbers: dict[Any, Any] = {}
+        self._tracer: FunctionTracer | None = None
+
+    # ***** on and off *****
+
+    def start(self) -> None:
+        """Begin to record, or go on after `stop`."""
+        if self.memory is not None:
+            self._seen = self.memory.now()
+        if self.stacks or self.modules:
+            hooks = require("rushlight.nn.modules.hooks")
+            self._hooks = [
+                hooks.register_module_forward_pre_hook(self._module_begins),
+                hooks.register_module_forward_hook(self._module_ends, always_call=True),
+            ]
+        self.began = self.began or perf_counter_ns()
+        self.ended = 0
+        observe(self)
+        if self.stacks:
+            self._tracer = FunctionTracer(self._function_begins, lambda mark: self.leave(mark, None))
+            self._tracer.start()
+
+    def stop(self) -> None:
+        """End."""
+        if self._tracer is not None:
+            self._tracer.stop()
+        unobserve(self)
+        self.ended = perf_counter_ns()
+        while self.open:
+            self.leave(self.open[-1], None)
+        for hook in self._hooks:
+            hook.remove()
+        if self.memory is not None:
+            self._freed(self.ended)
+
+    # ***** what is told *****
+
+    def enter(self, kind: str, name: str, given: Callable[[], list[tuple[str, Any]]], subject: Any) -> Record:
+        """A call begins."""
+        if kind == "operator":
+            name = event_name(name, given)
+        elif kind == "plan":
+            name = "rushlight::plan"
+        elif kind == "node":
+            return self._node(name, given, subject)
+        record = self._begin(kind, name)
+        if self.shapes or self.flops:
+            record.args = [(key, _described(value)) for key, value in given()]
+        record.begin = perf_counter_ns()
+        return record
+
+    def _begin(self, kind: str, name: str) -> Record:
+        open_ = self.open
+        record = Record(kind, name, open_[-1] if open_ else None)
+        if self.memory is not None:
+            if not open_ or open_[-1].kind == "python":
+                self._freed(perf_counter_ns())
+            record.held = self.memory.now()
+        if self.stacks:
+            record.stack = [r.name for r in reversed(open_) if r.kind == "python"]
+        record.place = len(self.records)
+        self.records.append(record)
+        open_.append(record)
+        return record
+
+    def _node(self, name: str, given: Callable[[], list[tuple[str, Any]]], node: Any) -> Record:
+        """PyTorch has two events for a node: one for the engine's work, and one for the node's own."""
+        outer = self._begin("node", f"autograd::engine::evaluate_function: {name}")
+        outer.scope = 0
+        outer.sequence = node.seq if node.seq < _LAST else -1
+        outer.begin = perf_counter_ns()
+        record = self._begin("node", name)
+        record.sequence, record.twin = outer.sequence, outer
+        if self.shapes:
+            record.args = [(key, _described(value)) for key, value in given()]
+        record.begin = perf_counter_ns()
+        return record
+
+    def leave(self, mark: Record, made: Any) -> None:
+        """A call ends; what it left open (after an exception) ends with it."""
+        now = perf_counter_ns()
+        if mark.end:
+            return
+        while self.open:
+            record = self.open.pop()
+            self._end(record, now)
+            if record is mark:
+                break
+        if mark.twin is not None and self.open and self.open[-1] is mark.twin:
+            self._end(self.open.pop(), perf_counter_ns())
+        if mark.kind in ("operator", "function"):
+            first = made[0] if isinstance(made, (tuple, list)) and made else made
+            if isinstance(first, Tensor) and first._node is not None and first._node.seq < _LAST:
+                mark.sequence = first._node.seq
+            if self.flops:
+                mark.flops = profile_flops(mark.name, mark.args)
+
+    def _end(self, record: Record, now: int) -> None:
+        record.end = now
+        if self.memory is not None:
+            held = self.memory.now()
+            record.memory = held - record.held
+            self._seen = held
+
+    def _freed(self, now: int) -> None:
+        """Memory that came or went outside of every call."""
+        assert self.memory is not None
+        held = self.memory.now()
+        if held != self._seen:
+            record = Record("memory", MEMORY_EVENT_NAME, None)
+            record.begin = record.end = now
+            record.memory = held - self._seen
+            record.place = len(self.records)
+            self.records.append(record)
+            self._seen = held
+
+    # ***** modules and Python functions *****
+
+    def _function_begins(self, name: str) -> Record:
+        record = self._begin("python", name)
+        record.begin = perf_counter_ns()
+        return record
+
+    def _module_begins(self, module: Any, args: Any) -> None:
+        if threading.get_ident() != self.thread:
+            return
+        kind = type(module).__name__
+        numbers = self._numbers.setdefault(kind, {})
+        number = numbers.setdefault(id(module), len(numbers))
+        record = self._begin("python", f"nn.Module: {kind}_{number}")
+        record.begin = perf_counter_ns()
+
+    def _module_ends(self, module: Any, args: Any, output: Any) -> None:
+        if threading.get_ident() != self.thread:
+            return
+        name = f"nn.Module: {type(module).__name__}_{self._numbers.get(type(module).__name__, {}).get(id(module))}"
+        for record in reversed(self.open):
+            if record.name == name:
+                self.leave(record, None)
+                return
+
+    # ***** what came of it *****
+
+    def events(self) -> EventList:
+        """All records as events, times in microseconds since the start."""
+        found = EventList([], profile_memory=self.memory is not None, with_flops=self.flops)
+        for record in sorted(self.records, key=lambda r: (r.begin, r.place)):
+            found.append(self._event(record, len(found) + 1))
+        found._build_tree()
+        return found
+
+    def _event(self, record: Record, number: int) -> FunctionEvent:
+        args = record.args if self.shapes and record.kind in ("operator", "node", "function") else None
+        python = record.kind == "python"
+        return FunctionEvent(
+            id=number, name=record.name, trace_name=record.name, thread=1, start_us=(record.begin - self.began) / 1000,
+            end_us=(record.end - self.began) / 1000, overload_name="", fwd_thread=1 if record.sequence >= 0 and record.kind == "node" else 0,
+            input_shapes=[value[0] for _, value in args] if args is not None else [], stack=record.stack if record.stack is not None else [],
+            scope=record.scope, cpu_memory_usage=record.memory, sequence_nr=record.sequence, flops=record.flops or 0,
+            concrete_inputs=[value[3] for _, value in args] if args is not None else [],
+            structured_input_shapes=[value[1] for _, value in args] if args is not None else [],
+            structured_input_strides=[value[2] for _, value in args] if args is not None else [],
+            input_dtypes=[value[4] for _, value in args] if args is not None else [], kwinputs={},
+            is_user_annotation=record.kind == "range", is_python_function=python, external_id=record.place + 1,
+            activity_type="python_function" if python else "user_annotation" if record.kind == "range" else "cpu_op",
+        )  # fmt: skip
+
+
+_DTYPES = {
+    "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char",
+    "uint8": "unsigned char", "bool": "bool", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def _described(value: Any) -> tuple[Any, Any, Any, str, str]:
+    """(sizes, sizes of a list's tensors too, strides, text, type) of an argument."""
+    if isinstance(value, Tensor):
+        shape, strides = list(value._spec.shape), list(value._spec.strides)
+        return shape, shape, strides, "", _DTYPES.get(value._spec.dtype.name, value._spec.dtype.name)
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, Tensor) for v in value):
+        inner = [_described(v) for v in value]
+        return [], [v[1] for v in inner], [v[2] for v in inner], "", "TensorList"
+    if value is None:
+        return [], [], [], "", ""
+    word = "ScalarList" if isinstance(value, (list, tuple)) else "Scalar" if isinstance(value, (bool, int, float)) else ""
+    return [], [], [], repr(value) if word else "", word
