@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rushlight._base.alias import PRIVATE_PAGES
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "rushlight"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
@@ -41,7 +43,7 @@ MODULES = {module_name(path): path for path in FILES}
 def room_of(module: str) -> str:
     """The room of a module of ours: the first folder, or `public` for what users import."""
     first = module.split(".")[1] if "." in module else ""
-    users = not first.startswith("_") or first.startswith("__") or first == "_C"  # `torch._C` is a name that programs do use
+    users = not first.startswith("_") or first.startswith("__") or first in PRIVATE_PAGES
     return "public" if users else first
 
 
@@ -245,5 +247,5 @@ def test_public_names() -> None:
 
 def test_layers_are_the_folders() -> None:
     folders = {p.parent.name for p in PACKAGE.glob("_*/__init__.py")}
-    assert folders <= set(LAYERS), f"not in LAYERS: {sorted(folders - set(LAYERS))}"
+    assert folders <= {*LAYERS, *PRIVATE_PAGES}, f"not in LAYERS: {sorted(folders - set(LAYERS))}"
     assert len(set(LAYERS)) == len(LAYERS)

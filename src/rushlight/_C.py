@@ -1,9 +1,71 @@
-"""The few names of PyTorch's native module that programs use."""
+"""The names of PyTorch's native module that programs use."""
 
 from __future__ import annotations
 
-from rushlight._engine.override import DisableTorchFunctionSubclass, disabled_torch_function
+from typing import Any
 
-__all__ = ["DisableTorchFunctionSubclass", "_disabled_torch_function_impl"]
+from rushlight._base.absent import absent_class
+from rushlight._engine.modes import is_grad_enabled as _is_grad_enabled
+from rushlight._engine.override import DisableTorchFunctionSubclass, disabled_torch_function
+from rushlight._engine.random import Generator
+from rushlight._engine.tensor import Tensor
+from rushlight._engine.transformed import LEVELS
+from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
+from rushlight._surface.dispatch import DispatchKey, DispatchKeySet
+from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
+from rushlight._surface.registry import SPACES
+from rushlight._types.device import Device
+
+__all__ = [
+    "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
+    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active",
+    "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_grad_enabled",
+    "_log_api_usage_once",
+]  # fmt: skip
 
 _disabled_torch_function_impl = disabled_torch_function
+TensorBase, _TensorMeta = Tensor, type(Tensor)
+
+# Values and graphs of TorchScript, for annotations.
+_WHY = "there is no TorchScript compiler here"
+Value, Graph = absent_class("torch._C.Value", _WHY), absent_class("torch._C.Graph", _WHY)
+# The reader of checkpoints' archives, for annotations.
+PyTorchFileReader = absent_class("torch._C.PyTorchFileReader", "torch.load reads checkpoints here")
+
+
+class _Functions(type):
+    def __getattr__(cls, name: str) -> Any:
+        found = SPACES["torch"].get(name)
+        if found is None:
+            raise AttributeError(f"type object '_VariableFunctionsClass' has no attribute {name!r}", name=name, obj=cls)
+        return found
+
+
+class _VariableFunctionsClass(metaclass=_Functions):
+    """The functions of `torch` as attributes: pickles of PyTorch's functions name them so."""
+
+
+_VariableFunctions = _VariableFunctionsClass
+
+
+def _get_tracing_state() -> None:
+    """The tracer of TorchScript: None, nothing is being traced."""
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether the program is inside a transform of `torch.func`."""
+    return bool(LEVELS.stack)
+
+
+def _get_accelerator(check: bool | None = None) -> Device:
+    """The device type of an accelerator; without one, the CPU."""
+    return Device("cpu")
+
+
+def _get_privateuse1_backend_name() -> str:
+    """The name of a backend of one's own: the one that stands for none."""
+    return "privateuseone"
+
+
+def _log_api_usage_once(event: str) -> None:
+    """PyTorch counts here which of its parts are used; nothing is counted."""

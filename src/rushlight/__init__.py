@@ -58,7 +58,8 @@ _PAGES = frozenset((
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
+    "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
+    "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",

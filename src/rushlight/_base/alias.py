@@ -27,7 +27,7 @@ OURS, THEIRS = "rushlight", "torch"
 # The PyTorch whose interface this is; the label says that it is not PyTorch's own build.
 LEVEL = "2.13.0+rushlight"
 # Private modules of PyTorch that programs use, and that are pages of ours at the same place.
-PRIVATE_PAGES = frozenset(("_C",))
+PRIVATE_PAGES = frozenset(("_C", "_dynamo"))
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 
@@ -91,10 +91,8 @@ def _say_level() -> None:
 
 def _is_public(dotted: str) -> bool:
     """Whether a name below the package is the users'."""
-    first, _, rest = dotted.partition(".")
-    if first in PRIVATE_PAGES:
-        return True
-    return not any(part.startswith("_") and not part.startswith("__") for part in (first, *rest.split(".")))
+    first = dotted.partition(".")[0]
+    return first in PRIVATE_PAGES or not first.startswith("_") or first.startswith("__")
 
 
 # ***** finding and loading *****
@@ -200,6 +198,7 @@ def _take_part(module: ModuleType) -> None:
     for value in list(vars(module).values()):
         _call_as_there(value, module.__name__, theirs)
     if theirs == THEIRS:
+        vars(module)[THEIRS] = module  # PyTorch's first page imports itself, so `torch.torch` is there too
         for name in _ON_THE_FIRST_PAGE:
             kind = vars(module)[name]
             kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name

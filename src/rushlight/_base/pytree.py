@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["spec_text", "tree_flatten", "tree_map", "tree_unflatten"]
+__all__ = ["NODES", "spec_text", "tree_flatten", "tree_map", "tree_unflatten"]
+
+
+# Classes that users registered as containers: how one is taken apart into (children, context), and put together again.
+NODES: dict[type, tuple[Callable[[Any], tuple[Any, Any]], Callable[[Any, Any], Any]]] = {}
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -15,6 +19,9 @@ def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 def _walk(tree: Any, leaves: list[Any]) -> Any:
+    if NODES and type(tree) in NODES:
+        children, context = NODES[type(tree)][0](tree)
+        return (type(tree), context, [_walk(item, leaves) for item in children])
     if isinstance(tree, (tuple, list)):
         return (type(tree), None, [_walk(item, leaves) for item in tree])
     if isinstance(tree, dict):
@@ -34,6 +41,8 @@ def _build(structure: Any, leaves: Any) -> Any:
         return next(leaves)
     kind, keys, items = structure
     values = [_build(item, leaves) for item in items]
+    if kind in NODES:
+        return NODES[kind][1](values, keys)
     if keys is not None:
         return kind(zip(keys, values, strict=True))
     return kind(*values) if hasattr(kind, "_fields") else kind(values)

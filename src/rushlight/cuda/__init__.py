@@ -86,9 +86,11 @@ for _name in (
     "current_device", "current_stream", "default_stream", "get_device_capability", "get_device_name", "get_device_properties",
     "get_rng_state", "get_rng_state_all", "init", "ipc_collect", "mem_get_info", "memory_stats", "memory_summary",
     "reset_peak_memory_stats", "set_device", "set_rng_state", "set_rng_state_all", "stream", "synchronize",
-    "Event", "Stream", "CUDAGraph", "graph",
 ):  # fmt: skip
     globals()[_name] = _needs_gpu(_name)
+# For `isinstance` and annotations there are classes, of which nobody has an object.
+for _name in ("CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"):
+    globals()[_name] = type(_name, (), {"__new__": _needs_gpu(_name), "__module__": __name__, "__doc__": "RuntimeError: there is no GPU."})
 del _name
 
 

@@ -30,8 +30,13 @@ def get_dir() -> str:
         warnings.warn("TORCH_HUB is deprecated, please use env TORCH_HOME instead", stacklevel=2)
     if _chosen_dir is not None:
         return _chosen_dir
+    return os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
+    """The folder above it, which other packages ask for."""
     home = os.getenv("TORCH_HOME") or os.path.join(os.getenv("XDG_CACHE_HOME") or "~/.cache", "torch")
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.expanduser(home)
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:

@@ -1,0 +1,40 @@
+"""Names of PyTorch's that programs mention (to import them, to ask `isinstance`) and that nothing here does the work of: using one is an error
+that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from rushlight._base.errors import MissingFeatureError
+
+__all__ = ["absent_class", "absent_function", "refuse"]
+
+
+def refuse(name: str, why: str) -> NoReturn:
+    """Raise the error of a thing that is not there: its name, and what is missing or what would work."""
+    raise MissingFeatureError(f"rushlight has no {name} yet: {why}")
+
+
+def absent_function(name: str, why: str) -> Callable[..., Any]:
+    """A function that may be mentioned; calling it raises NotImplementedError."""
+
+    def function(*args: Any, **kwargs: Any) -> NoReturn:
+        refuse(f"{name}()", why)
+
+    function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+    function.__module__ = name.rpartition(".")[0].replace("torch", "rushlight", 1)
+    function.__doc__ = f"Not there yet: {why}.  Raises NotImplementedError."
+    return function
+
+
+def absent_class(name: str, why: str, bases: tuple[type, ...] = (), **members: Any) -> type:
+    """A class of which there are no objects: `isinstance` is False, it may be inherited from, making one raises NotImplementedError."""
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name, why)
+
+    module, _, word = name.rpartition(".")
+    space = {"__new__": new, "__module__": module.replace("torch", "rushlight", 1), "__doc__": f"Not there yet: {why}.", **members}
+    return type(word, bases, space)
