@@ -115,7 +115,7 @@ def positive(x: Tensor, /) -> Tensor:
 
 def conj(x: Tensor, /) -> Tensor:
     """Complex conjugates; a copy of real numbers."""
-    return rushlight.conj(x) if x.dtype.is_complex else x.clone()
+    return rushlight.conj_physical(x) if x.dtype.is_complex else x.clone()
 
 
 def real(x: Tensor, /) -> Tensor:

@@ -30,7 +30,7 @@ def _along_one(name: str, text: str) -> Callable[..., Tensor]:
     function = getattr(rushlight.fft, name)
 
     def transform(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-        return function(x, n, axis, norm)  # type: ignore[no-any-return]
+        return function(x, n, axis, norm).resolve_conj()  # type: ignore[no-any-return]
 
     transform.__name__ = transform.__qualname__ = name
     transform.__doc__ = text + ' `n`: cut or filled up to this length before; `norm`: "backward", "ortho" or "forward".'

@@ -261,7 +261,7 @@ def ihfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | N
     x = _as_float(input, False)
     dims, sizes = _several(x, s, dim)
     _some_dims("ihfftn", dims)
-    return into(out, T["conj"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), False))))
+    return into(out, T["conj_physical"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), False))))
 
 
 def _plane(name: str) -> None:
