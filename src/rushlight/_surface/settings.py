@@ -17,7 +17,7 @@ from rushlight._types.device import set_default_device as choose_device
 from rushlight._types.dtype import BY_NAME, DTYPES, DType
 from rushlight._types.promotion import default_dtype
 
-__all__ = ["finfo", "iinfo"]
+__all__ = ["FP32_PRECISION", "finfo", "iinfo"]
 
 _TORCH = SPACES["torch"]
 default_device_hooks.append(clear_plans)
@@ -114,6 +114,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"{precision} is not one of 'highest', 'high', 'medium'")
     _PRECISION[0] = precision
+    word = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[precision]
+    FP32_PRECISION["mkldnn", "matmul"] = word
+    FP32_PRECISION["cuda", "matmul"] = "tf32" if word == "bf16" else word
 
 
 @public
@@ -123,6 +126,8 @@ def get_float32_matmul_precision() -> str:
 
 
 _PRECISION = ["highest"]
+# What programs have allowed a library to use inside of float32 operations; what is not here was left open.
+FP32_PRECISION: dict[tuple[str, str], str] = {("cuda", "conv"): "tf32", ("cuda", "rnn"): "tf32"}
 
 
 @public

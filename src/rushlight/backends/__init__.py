@@ -1,76 +1,54 @@
-"""Libraries that PyTorch can compute with, as `torch.backends`.
+"""Libraries that PyTorch can compute with, as `torch.backends`, and what programs allow them.
 
-None of them is in rushlight, so `is_available()` is False everywhere.  The switches that programs set at their start
-(`cudnn.benchmark = True`) can be set and read; they change nothing, for there is nothing they could change.
+rushlight computes with none of them, so `is_available()` is False everywhere.  What programs set at their start (`cudnn.benchmark = True`) is
+checked as PyTorch's CPU build checks it, and read back; it changes nothing, for there is nothing that it could change.  `cuda.enable_*_sdp`
+say which ways of computing attention are allowed.
+
+>>> import rushlight as torch
+>>> torch.backends.cudnn.benchmark = True
+>>> torch.backends.cudnn.benchmark, torch.backends.cudnn.is_available()
+(True, False)
 """
 
 from __future__ import annotations
 
-import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from rushlight._surface.composites.attention import ALLOWED
+from rushlight.backends import cpu, cuda, cudnn, mha, mkl, mkldnn, mps, nnpack, openmp, opt_einsum, quantized
+from rushlight.backends.pages import FROZEN, PrecisionSetting, make_page, precision_of, set_precision
 
-__all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
-
-
-class _Absent(ModuleType):
-    """The page of a library that rushlight does not use; `switches` are its settings with their values at the start."""
-
-    def __init__(self, name: str, **switches: Any) -> None:
-        super().__init__(f"rushlight.backends.{name}", f"`torch.backends.{name}`: not part of rushlight.")
-        self.__dict__.update(switches)
-        self.__spec__ = ModuleSpec(self.__name__, None)  # `import torch.backends.cuda` looks for it
-        sys.modules[self.__name__] = self
-
-    def is_available(self) -> bool:
-        """Always False."""
-        return False
-
-    def is_built(self) -> bool:
-        """Always False."""
-        return False
-
-    def version(self) -> None:
-        """None: the library is not there."""
+__all__ = [
+    "cpu", "cuda", "cudnn", "disable_global_flags", "flags", "flags_frozen", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum",
+    "quantized", "set_flags",
+]  # fmt: skip
 
 
-class _Switches:
-    """A group of settings inside a page, such as `cuda.matmul`."""
-
-    def __init__(self, **switches: Any) -> None:
-        self.__dict__.update(switches)
+def disable_global_flags() -> None:
+    """From now on settings change only inside `flags(...)`."""
+    FROZEN[0] = True
 
 
-cudnn = _Absent("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
-cuda = _Absent(
-    "cuda",
-    matmul=_Switches(
-        allow_tf32=False, allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True
-    ),
-)
-mps = _Absent("mps")
-mkl = _Absent("mkl")
-mkldnn = _Absent("mkldnn", enabled=True, deterministic=False, allow_tf32=True)
-openmp = _Absent("openmp")
-cpu = _Absent("cpu")
+def flags_frozen() -> bool:
+    """Whether `disable_global_flags` was called."""
+    return FROZEN[0]
 
 
-def _sdp(name: str) -> None:
-    """`cuda.NAME_sdp_enabled()` and `cuda.enable_NAME_sdp(flag)`, a switch behind two functions."""
-
-    def enabled() -> bool:
-        return ALLOWED[name]
-
-    def enable(flag: bool) -> None:
-        ALLOWED[name] = bool(flag)
-
-    setattr(cuda, f"{name}_sdp_enabled", enabled)
-    setattr(cuda, f"enable_{name}_sdp", enable)
+def set_flags(_fp32_precision: str = "none") -> tuple[str]:
+    """Allow a precision inside of float32 operations; what was allowed before, in a tuple."""
+    before = (precision_of("generic", "all"),)
+    set_precision("generic", "all", _fp32_precision)
+    return before
 
 
-for _name in ("flash", "mem_efficient", "math", "cudnn"):
-    _sdp(_name)
-del _name
+@contextmanager
+def flags(fp32_precision: str = "none") -> Iterator[None]:
+    """`set_flags`, and back afterwards."""
+    before = set_flags(fp32_precision)
+    try:
+        yield
+    finally:
+        set_flags(*before)
+
+
+make_page(__name__, fp32_precision=PrecisionSetting("generic"))

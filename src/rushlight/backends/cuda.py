@@ -1,0 +1,334 @@
+"""Settings of PyTorch's CUDA libraries (cuBLAS, cuFFT, cuSOLVER): none is here.  Which ways of attention are allowed counts on CPUs too."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from rushlight._surface.composites.attention import ALLOWED
+from rushlight._surface.settings import FP32_PRECISION, set_float32_matmul_precision
+from rushlight.backends.pages import precision_of, set_precision
+
+__all__ = [
+    "SDPAParams", "allow_fp16_bf16_reduction_math_sdp", "blas_workspace_size", "can_use_cudnn_attention", "can_use_efficient_attention",
+    "can_use_flash_attention", "cuBLASModule", "cuFFTPlanCache", "cuFFTPlanCacheAttrContextProp", "cuFFTPlanCacheManager", "cublas_workspace_size",
+    "cublaslt_workspace_size", "cudnn_sdp_enabled", "cufft_plan_cache", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp",
+    "enable_mem_efficient_sdp", "flash_sdp_enabled", "fp16_bf16_reduction_math_sdp_allowed", "is_built", "is_ck_sdpa_available",
+    "is_flash_attention_available", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "preferred_blas_library",
+    "preferred_linalg_library", "preferred_rocm_fa_library", "sdp_kernel",
+]  # fmt: skip
+
+
+def is_built() -> bool:
+    """False: there is no CUDA in this build."""
+    return False
+
+
+# ***** cuBLAS *****
+
+
+class cuBLASModule:
+    """What is allowed inside of matrix products on GPUs."""
+
+    _FLAGS = (
+        "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation",
+        "fp32_precision",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.__dict__["_values"] = {
+            "allow_fp16_reduced_precision_reduction": True, "allow_bf16_reduced_precision_reduction": True, "allow_fp16_accumulation": False,
+        }  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "allow_tf32":
+            return FP32_PRECISION.get(("cuda", "matmul")) == "tf32"
+        if name == "fp32_precision":
+            return precision_of("cuda", "matmul")
+        if name not in self._FLAGS:
+            raise AttributeError(f"Unknown attribute {name}")
+        return self.__dict__["_values"][name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "fp32_precision":
+            set_precision("cuda", "matmul", value)
+        elif name == "allow_tf32":
+            cpu = FP32_PRECISION.get(("mkldnn", "matmul"))
+            set_float32_matmul_precision("high" if value else "highest")
+            FP32_PRECISION.pop(("mkldnn", "matmul"), None)
+            if cpu is not None:
+                FP32_PRECISION["mkldnn", "matmul"] = cpu
+        elif name in self._FLAGS:
+            self.__dict__["_values"][name] = value
+        else:
+            raise AttributeError(f"Unknown attribute {name}")
+
+
+matmul = cuBLASModule()
+
+
+def _workspace(name: str) -> NoReturn:
+    raise RuntimeError(f"{name}: cuBLAS has a workspace on GPUs only, and rushlight is not built with CUDA")
+
+
+def cublas_workspace_size(size: int | None = None) -> int:
+    """RuntimeError: there is no cuBLAS."""
+    _workspace("cublas_workspace_size")
+
+
+def cublaslt_workspace_size(size: int | None = None) -> int:
+    """RuntimeError: there is no cuBLAS."""
+    _workspace("cublaslt_workspace_size")
+
+
+def blas_workspace_size(size: int | None = None, backend: str | None = None) -> int:
+    """RuntimeError: there is no cuBLAS."""
+    _workspace("blas_workspace_size")
+
+
+# ***** cuFFT *****
+
+
+def _no_cuda() -> NoReturn:
+    raise AssertionError("Torch not compiled with CUDA enabled: rushlight has no cuFFT and no plans of it")
+
+
+class cuFFTPlanCacheAttrContextProp:
+    """An attribute that is read by one function and set by another."""
+
+    def __init__(self, getter: Any, setter: Any) -> None:
+        self.getter, self.setter = getter, setter
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else self.getter(instance.device_index)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        if not callable(self.setter):
+            raise RuntimeError(self.setter)
+        self.setter(instance.device_index, value)
+
+
+class cuFFTPlanCache:
+    """The plans of a GPU: AssertionError for whatever is asked, as there is none."""
+
+    def __init__(self, device_index: int) -> None:
+        self.device_index = device_index
+
+    size = cuFFTPlanCacheAttrContextProp(lambda _: _no_cuda(), ".size is a read-only property showing the number of plans currently in the cache")
+    max_size = cuFFTPlanCacheAttrContextProp(lambda _: _no_cuda(), lambda *_: _no_cuda())
+
+    def clear(self) -> None:
+        """AssertionError: there is no GPU."""
+        _no_cuda()
+
+
+class cuFFTPlanCacheManager:
+    """The plan caches of all GPUs, by device; there is none."""
+
+    def __getitem__(self, device: Any) -> cuFFTPlanCache:
+        index = device if isinstance(device, int) else getattr(device, "index", None) or 0
+        raise RuntimeError(f"cufft_plan_cache: expected 0 <= device index < 0, but got device with index {index}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("size", "max_size", "clear"):
+            return cuFFTPlanCache(0).clear if name == "clear" else _no_cuda()
+        raise AttributeError(f"cufft_plan_cache has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _no_cuda()
+
+
+cufft_plan_cache = cuFFTPlanCacheManager()
+
+
+# ***** preferred libraries *****
+
+
+class _LinalgBackend(enum.Enum):
+    Default = 0
+    Cusolver = 1
+    Magma = 2
+
+    def __str__(self) -> str:
+        return f"_LinalgBackend.{self.name}"
+
+    __repr__ = __str__
+
+
+class _BlasBackend(enum.Enum):
+    Default = 0
+    Cublas = 1
+    Cublaslt = 2
+    Ck = 3
+
+    def __str__(self) -> str:
+        return f"_BlasBackend.{self.name}"
+
+    __repr__ = __str__
+
+
+class _ROCmFABackend(enum.Enum):
+    Default = 0
+    AOTriton = 1
+    Ck = 2
+
+    def __str__(self) -> str:
+        return f"_ROCmFABackend.{self.name}"
+
+    __repr__ = __str__
+
+
+_preferred: dict[type, Any] = {
+    _LinalgBackend: _LinalgBackend.Default,
+    _BlasBackend: _BlasBackend.Cublas,
+    _ROCmFABackend: _ROCmFABackend.Default,
+}
+_NAMES: dict[type, dict[str, Any]] = {
+    _LinalgBackend: {"default": _LinalgBackend.Default, "cusolver": _LinalgBackend.Cusolver, "magma": _LinalgBackend.Magma},
+    _BlasBackend: {
+        "default": _BlasBackend.Default, "cublas": _BlasBackend.Cublas, "hipblas": _BlasBackend.Cublas, "cublaslt": _BlasBackend.Cublaslt,
+        "hipblaslt": _BlasBackend.Cublaslt, "ck": _BlasBackend.Ck,
+    },
+    _ROCmFABackend: {"default": _ROCmFABackend.Default, "aotriton": _ROCmFABackend.AOTriton, "ck": _ROCmFABackend.Ck},
+}  # fmt: skip
+# Those that PyTorch's CPU build lets a program prefer, since they would do nothing.
+_HARMLESS = {_LinalgBackend.Default, _BlasBackend.Default, _BlasBackend.Cublas, *_ROCmFABackend}
+
+
+def _prefer(kind: type, backend: Any) -> Any:
+    if backend is not None:
+        if isinstance(backend, str):
+            known = _NAMES[kind]
+            if backend not in known:
+                raise RuntimeError(f"Unknown input value. Choose from: {', '.join(known)}.")
+            backend = known[backend]
+        elif not isinstance(backend, kind):
+            raise RuntimeError(f"Unknown input value type: expected str or {kind.__name__}, found {type(backend).__name__}.")
+        if backend not in _HARMLESS:
+            raise RuntimeError(f"Cannot set preferred backend to {backend.name} if PyTorch has not been compiled with {backend.name}.")
+        _preferred[kind] = backend
+    return _preferred[kind]
+
+
+def preferred_linalg_library(backend: Any = None) -> _LinalgBackend:
+    """Which library factorises matrices on GPUs; RuntimeError for setting one, as none is here."""
+    return _prefer(_LinalgBackend, backend)  # type: ignore[no-any-return]
+
+
+def preferred_blas_library(backend: Any = None) -> _BlasBackend:
+    """Which library multiplies matrices on GPUs; RuntimeError for setting another, as none is here."""
+    return _prefer(_BlasBackend, backend)  # type: ignore[no-any-return]
+
+
+def preferred_rocm_fa_library(backend: Any = None) -> _ROCmFABackend:
+    """Which library computes attention on AMD's GPUs."""
+    return _prefer(_ROCmFABackend, backend)  # type: ignore[no-any-return]
+
+
+# ***** attention *****
+
+
+class SDPAParams:
+    """The arguments of a call of `scaled_dot_product_attention`."""
+
+    def __init__(
+        self, query: Any, key: Any, value: Any, attn_mask: Any, dropout: float, is_causal: bool, enable_gqa: bool
+    ) -> None:
+        self.query, self.key, self.value, self.attn_mask = query, key, value, attn_mask
+        self.dropout, self.is_causal, self.enable_gqa = dropout, is_causal, enable_gqa
+
+
+def flash_sdp_enabled() -> bool:
+    """Whether flash attention is allowed."""
+    return ALLOWED["flash"]
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Allow flash attention, or not."""
+    ALLOWED["flash"] = bool(enabled)
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    """Whether memory-efficient attention is allowed."""
+    return ALLOWED["mem_efficient"]
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    """Allow memory-efficient attention, or not."""
+    ALLOWED["mem_efficient"] = bool(enabled)
+
+
+def math_sdp_enabled() -> bool:
+    """Whether attention by plain products is allowed."""
+    return ALLOWED["math"]
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Allow attention by plain products, or not."""
+    ALLOWED["math"] = bool(enabled)
+
+
+def cudnn_sdp_enabled() -> bool:
+    """Whether cuDNN's attention is allowed."""
+    return ALLOWED["cudnn"]
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Allow cuDNN's attention, or not."""
+    ALLOWED["cudnn"] = bool(enabled)
+
+
+_reduced_sums = [False]
+
+
+def fp16_bf16_reduction_math_sdp_allowed() -> bool:
+    """Whether plain attention may add up in half precision."""
+    return _reduced_sums[0]
+
+
+def allow_fp16_bf16_reduction_math_sdp(enabled: bool) -> None:
+    """Allow plain attention to add up in half precision, or not; it adds up in float32 here whatever is allowed."""
+    _reduced_sums[0] = bool(enabled)
+
+
+def is_flash_attention_available() -> bool:
+    """False: there are no GPU kernels in this build."""
+    return False
+
+
+def is_ck_sdpa_available() -> bool:
+    """False: there are no GPU kernels in this build."""
+    return False
+
+
+def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether a GPU's flash attention could take this call: no."""
+    return False
+
+
+def can_use_efficient_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether a GPU's memory-efficient attention could take this call: no."""
+    return False
+
+
+def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether cuDNN's attention could take this call: no."""
+    return False
+
+
+@contextmanager
+def sdp_kernel(
+    enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
+) -> Iterator[None]:
+    """Which ways of attention are allowed inside; deprecated for `torch.nn.attention.sdpa_kernel`."""
+    import warnings
+
+    warnings.warn("`torch.backends.cuda.sdp_kernel()` is deprecated. Please see `torch.nn.attention.sdpa_kernel()`.", FutureWarning, stacklevel=3)
+    before = dict(ALLOWED)
+    ALLOWED.update(flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn)
+    try:
+        yield
+    finally:
+        ALLOWED.update(before)

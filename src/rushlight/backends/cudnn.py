@@ -1,0 +1,91 @@
+"""cuDNN, NVIDIA's library of neural network operations: not here.  Its settings can be set and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rushlight._surface.settings import FP32_PRECISION
+from rushlight.backends import cudnn_rnn as rnn
+from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page
+
+__all__ = ["conv", "flags", "is_acceptable", "is_available", "rnn", "set_flags", "version"]
+
+conv = Precision("cuda", "conv")
+
+
+class _AllowTF32:
+    """Whether convolutions and recurrent layers may both use TF32."""
+
+    def get(self) -> bool:
+        return FP32_PRECISION.get(("cuda", "conv")) == FP32_PRECISION.get(("cuda", "rnn")) == "tf32"
+
+    def set(self, value: Any) -> None:
+        boolean("allow_tf32_cublas")(value)
+        FP32_PRECISION["cuda", "conv"] = FP32_PRECISION["cuda", "rnn"] = "tf32" if value else "none"
+
+
+def _integer(value: Any) -> None:
+    if not isinstance(value, int):
+        raise RuntimeError(f"set_benchmark_limit_cudnn expects an int, but got {type(value).__name__}")
+
+
+def _kernel(value: Any) -> None:
+    if value not in ("auto", "cudnn", "native"):
+        raise RuntimeError(f"Unknown cuDNN depthwise kernel mode: {value}. Expected one of: auto, cudnn, native")
+
+
+_SETTINGS: dict[str, Any] = {
+    "enabled": Setting(True, boolean("enabled_cudnn")),
+    "benchmark": Setting(False, boolean("benchmark_cudnn")),
+    "benchmark_limit": Setting(None, _integer),
+    "deterministic": Setting(False, boolean("deterministic_cudnn")),
+    "allow_tf32": _AllowTF32(),
+    "fp32_precision": PrecisionSetting("cuda"),
+    "depthwise_kernel": Setting("auto", _kernel),
+}
+
+
+def is_available() -> bool:
+    """False: there is no CUDA here."""
+    return False
+
+
+def version() -> int | None:
+    """None: there is no cuDNN."""
+    return None
+
+
+def is_acceptable(tensor: Any) -> bool:
+    """Whether cuDNN could take a tensor: no."""
+    return False
+
+
+def set_flags(
+    _enabled: bool | None = None, _benchmark: bool | None = None, _benchmark_limit: int | None = None, _deterministic: bool | None = None,
+    _allow_tf32: bool | None = None, _fp32_precision: str = "none", _depthwise_kernel: str | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Change those that are given; all as they were before."""
+    given = (_enabled, _benchmark, _benchmark_limit, _deterministic, _allow_tf32, _fp32_precision, _depthwise_kernel)
+    before = tuple(setting.get() for setting in _SETTINGS.values())
+    for setting, value in zip(_SETTINGS.values(), given, strict=True):
+        if value is not None:
+            setting.set(value)
+    return before
+
+
+@contextmanager
+def flags(
+    enabled: bool = False, benchmark: bool = False, benchmark_limit: int = 10, deterministic: bool = False, allow_tf32: bool = True,
+    fp32_precision: str = "none", depthwise_kernel: str = "auto",
+) -> Iterator[None]:  # fmt: skip
+    """`set_flags`, and back afterwards."""
+    before = set_flags(enabled, benchmark, benchmark_limit, deterministic, allow_tf32, fp32_precision, depthwise_kernel)
+    try:
+        yield
+    finally:
+        set_flags(*before)
+
+
+make_page(__name__, **_SETTINGS)

@@ -1,0 +1,17 @@
+"""The fast path of `nn.MultiheadAttention`: fused kernels are the only path here, so the setting changes nothing."""
+
+from __future__ import annotations
+
+__all__ = ["get_fastpath_enabled", "set_fastpath_enabled"]
+
+_allowed = [True]
+
+
+def get_fastpath_enabled() -> bool:
+    """Whether the fast path is allowed."""
+    return _allowed[0]
+
+
+def set_fastpath_enabled(value: bool) -> None:
+    """Allow the fast path, or not."""
+    _allowed[0] = bool(value)
