@@ -14,7 +14,7 @@ from rushlight.nn import functional as F
 from rushlight.nn.composites.recurrence import CELLS, run_layers
 
 __all__ = [
-    "batch_norm", "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
+    "_weight_norm", "batch_norm", "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
     "batch_norm_gather_stats_with_counts", "batch_norm_stats", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond",
     "convolution", "cosine_embedding_loss", "ctc_loss",
     "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm", "kaiser_window",
@@ -277,8 +277,13 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm over all dims but one, which keeps its place among dims of size 1; over all for `dim` -1."""
     if dim == -1:
         return v.norm(pow)  # type: ignore[no-any-return]
-    others = [d for d in range(v.dim()) if d != dim]
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
     return rushlight.linalg.vector_norm(v, pow, others, keepdim=True)  # type: ignore[no-any-return]
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """`v` with the norms `g` in place of its own, for each index of `dim` (for all of it at once where that is -1)."""
+    return v * (g / norm_except_dim(v, 2, dim))  # type: ignore[no-any-return]
 
 
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Tensor:

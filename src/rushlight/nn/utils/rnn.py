@@ -8,6 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight.nn.modules.conversion import parse_to
 
 __all__ = [
     "PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence",
@@ -41,8 +42,8 @@ def pad_sequence(
     for sequence in sequences:
         if sequence.dim() == 0 or sequence.shape[1:] != trailing:
             raise RuntimeError(
-                f"The size of tensor a {tuple(trailing)} must match the size of tensor b {tuple(sequence.shape[1:])} "
-                "in all dimensions but the first"
+                f"pad_sequence: the sequences must have equal sizes in all dimensions but the first, found {tuple(trailing)} and "
+                f"{tuple(sequence.shape[1:])}"
             )
     longest = max(sequence.shape[0] for sequence in sequences)
     padded = [_pad_first(sequence, longest - sequence.shape[0], padding_value, padding_side) for sequence in sequences]
@@ -84,6 +85,11 @@ class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sort
             if not (isinstance(data, (list, tuple)) and len(data) == 2):
                 raise AssertionError("Expected data to be a list or tuple of length 2")
             data, batch_sizes = data
+        if batch_sizes.device.type != "cpu":
+            raise ValueError(
+                f"batch_sizes should always be on CPU, found {batch_sizes.device}. Make a PackedSequence by pack_sequence or "
+                "pack_padded_sequence."
+            )
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
@@ -91,7 +97,8 @@ class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sort
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
-        return type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
+        moved = (None if order is None else order.to(data.device) for order in (self.sorted_indices, self.unsorted_indices))
+        return type(self)(data, self.batch_sizes, *moved)
 
     def double(self) -> PackedSequence:
         """The data as float64."""
@@ -105,14 +112,54 @@ class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sort
         """The data as float16."""
         return self.to(dtype=rushlight.float16)
 
-    def cpu(self) -> PackedSequence:
-        """The data on the CPU."""
-        return self.to(device="cpu")
+    def long(self) -> PackedSequence:
+        """The data as int64."""
+        return self.to(dtype=rushlight.int64)
+
+    def int(self) -> PackedSequence:
+        """The data as int32."""
+        return self.to(dtype=rushlight.int32)
+
+    def short(self) -> PackedSequence:
+        """The data as int16."""
+        return self.to(dtype=rushlight.int16)
+
+    def char(self) -> PackedSequence:
+        """The data as int8."""
+        return self.to(dtype=rushlight.int8)
+
+    def byte(self) -> PackedSequence:
+        """The data as uint8."""
+        return self.to(dtype=rushlight.uint8)
+
+    def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The data on the CPU; other arguments are those of `to`."""
+        return self._on("cpu", *args, **kwargs)
+
+    def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The data on a GPU; other arguments are those of `to`."""
+        return self._on("cuda", *args, **kwargs)
+
+    def _on(self, kind: str, *args: Any, **kwargs: Any) -> PackedSequence:
+        # The device that the arguments name counts if it is of this kind ("cuda:1").
+        wanted = parse_to(*args, **dict(kwargs))[0]
+        if wanted is not None and wanted.type == kind:
+            return self.to(*args, **kwargs)
+        return self.to(*args, **{**kwargs, "device": kind})
+
+    def pin_memory(self) -> PackedSequence:
+        """The data in memory that a GPU can read directly."""
+        parts = (part if part is None else part.pin_memory() for part in self)
+        return type(self)(*parts)
 
     @property
     def is_cuda(self) -> bool:
         """Whether the data are on a GPU."""
         return bool(self.data.is_cuda)
+
+    def is_pinned(self) -> bool:
+        """Whether the data are in memory that a GPU can read directly."""
+        return bool(self.data.is_pinned())
 
 
 def invert_permutation(permutation: Any) -> Any:
@@ -155,7 +202,8 @@ def _check_lengths(sizes: list[int], batch: int, longest: int) -> None:
     if any(a < b for a, b in pairwise(sizes)):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
-            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement."
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not need ONNX "
+            "exportability."
         )
     if sizes and sizes[0] > longest:
         raise RuntimeError(f"Expected lengths of at most {longest} (the size of the padded dimension), but got {sizes[0]}")
