@@ -11,7 +11,7 @@ DTYPES = (
     "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"
 ).split()
 # PyTorch cannot read these from its own legacy format: it makes tensors before their numbers are there, and wants storages with a dtype.
-ZIP_ONLY = ("nested", "conjugate")
+ZIP_ONLY = ("nested",)
 ZIP_ONLY_IN_PYTORCH = (
     "storage", "bits", "uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
     "float8_e8m0fnu",

@@ -41,7 +41,7 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         if "multiprocessing.reduction" in sys.modules and handing.joins(type(storage), sys._getframe(1)):
             return handing.reduce_tensor(self)  # type: ignore[no-any-return]
         place = self._ptr - storage.ptr
-    args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg)
+    args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg, *((True,) if spec.conj else ()))
     return rebuild_tensor, args, dict(self.__dict__) or None
 
 
@@ -58,13 +58,13 @@ def rebuild_storage(data: bytes) -> Any:
 
 
 def rebuild_tensor(
-    cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool
+    cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool, conj: bool = False
 ) -> Tensor:
-    """A tensor at byte `place` of a storage (None: on the meta device)."""
+    """A tensor at byte `place` of a storage (None: on the meta device); `conj` says that the numbers there are its conjugates."""
     if storage is None:
-        made = make(None, Spec.of(dtype, META, shape, strides), 0)
+        made = make(None, Spec.of(dtype, META, shape, strides, conj), 0)
     else:
-        made = make(storage, Spec.of(dtype, CPU, shape, strides), storage.ptr + place)
+        made = make(storage, Spec.of(dtype, CPU, shape, strides, conj), storage.ptr + place)
     if cls is not Tensor:
         made = as_subclass(made, cls)
     made._rg = requires_grad

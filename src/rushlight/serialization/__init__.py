@@ -11,7 +11,7 @@ from typing import Any
 
 _PLACES = {
     **dict.fromkeys(("add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals"), "allowed"),
-    **dict.fromkeys(("get_unsafe_globals_in_checkpoint", "load"), "loading"),
+    **dict.fromkeys(("MAP_LOCATION", "get_unsafe_globals_in_checkpoint", "load"), "loading"),
     **dict.fromkeys((
         "SourceChangeWarning", "check_module_version_greater_or_equal", "default_restore_location", "location_tag", "register_package",
         "validate_cuda_device", "validate_hpu_device",
@@ -28,7 +28,12 @@ _PLACES = {
 __all__ = list(_PLACES)
 
 
+_MODULES = ("safetensors", "sharded")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _PLACES:
         raise AttributeError(f"rushlight.serialization has no {name!r} yet")
     value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -9,9 +9,11 @@ import pickle
 import sys
 import tarfile
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from rushlight._engine.storage import UntypedStorage
+from rushlight._types.device import Device
 from rushlight.serialization import legacy, memory
 from rushlight.serialization.allowed import always_allowed, user_globals
 from rushlight.serialization.archive import ArchiveReader
@@ -22,7 +24,10 @@ from rushlight.serialization.saving import check_dill
 from rushlight.serialization.unpickler import SafeUnpickler, global_names
 from rushlight.utils.serialization import config
 
-__all__ = ["get_unsafe_globals_in_checkpoint", "load"]
+__all__ = ["MAP_LOCATION", "get_unsafe_globals_in_checkpoint", "load"]
+
+# What `map_location` may be, for annotations.
+MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | Device | str | dict[str, str] | None
 
 _TRUST = (
     "If you trust the source of the file, and only then, `weights_only=False` loads it with the full pickle machinery, "

@@ -111,16 +111,18 @@ def rebuild_tensor_v3(
 
 
 def _finished(made: Any, requires_grad: Any, metadata: Any) -> Any:
-    # Conjugation and negation may be bits on a view; here they are done once the numbers are there.
     if metadata:
         if not isinstance(metadata, dict) or set(metadata) - {"conj", "neg"}:
             raise RuntimeError(f"corrupt file: unknown tensor metadata {reprlib.repr(metadata)}")
-        if CHECKS.waiting is not None:
-            raise RuntimeError("a conjugated or negated view cannot be read from a file in the legacy format; save it with `resolve_conj`")
-        CHECKS.charge(made.numel() * made.element_size())
         if metadata.get("conj"):
+            if not made.is_complex():
+                raise RuntimeError("corrupt file: only complex tensors are conjugated")
             made = made.conj()
         if metadata.get("neg"):
+            # A bit on a view in PyTorch; here it is done, once the numbers are there.
+            if CHECKS.waiting is not None:
+                raise RuntimeError("a negated view cannot be read from a file in the legacy format; save it with `resolve_neg`")
+            CHECKS.charge(made.numel() * made.element_size())
             made = made.neg()
     return made.requires_grad_(True) if requires_grad else made
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["mkdtemp", "replacing"]
+__all__ = ["mkdtemp", "replacing", "replacing_path"]
 
 
 @contextmanager
@@ -27,21 +27,30 @@ def replacing(path: Any) -> Iterator[Any]:
     pipe, a device) cannot be replaced and is written to.
     """
     target = os.path.realpath(path)
-    directory = os.path.dirname(target)
-    if not os.path.isdir(directory):
-        raise RuntimeError(f"Parent directory {os.path.dirname(os.fspath(path)) or '.'} does not exist.")
     if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):
         if os.path.isdir(target):
             raise IsADirectoryError(f"cannot save to {path!r}: it is a directory")
         with open(target, "wb") as out:
             yield out
         return
+    with replacing_path(path) as temporary, open(temporary, "wb") as out:
+        yield out
+
+
+@contextmanager
+def replacing_path(path: Any) -> Iterator[str]:
+    """The name of a new file that takes the place of `path` when the block ends without an error; see `replacing`."""
+    target = os.path.realpath(path)
+    directory = os.path.dirname(target)
+    if not os.path.isdir(directory):
+        raise RuntimeError(f"Parent directory {os.path.dirname(os.fspath(path)) or '.'} does not exist.")
     handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(target)[:200]}.", suffix=".tmp", dir=directory)
     try:
-        with open(handle, "wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
+        try:
+            yield temporary
+            _sync(temporary, handle)
+        finally:
+            os.close(handle)
         os.chmod(temporary, _mode_for(target))
         os.replace(temporary, target)
     except BaseException:
@@ -49,6 +58,15 @@ def replacing(path: Any) -> Iterator[Any]:
         os.unlink(temporary)
         raise
     _sync_directory(directory)
+
+
+def _sync(path: str, handle: int) -> None:
+    """Put a file's bytes on the disk; whoever wrote it may have made it anew under its name."""
+    if os.path.samestat(os.stat(path), os.fstat(handle)):
+        os.fsync(handle)
+        return
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _mode_for(target: str) -> int:
