@@ -98,7 +98,7 @@ import rushlight, rushlight.nn.functional
 assert torch is rushlight and torch.nn is nn is nn2 is rushlight.nn
 assert F is F2 is rushlight.nn.functional is sys.modules["torch.nn.functional"]
 assert torch.utils.data.DataLoader is DataLoader
-assert rushlight.nn.__spec__.name == "rushlight.nn" and rushlight.__name__ == "rushlight"
+assert rushlight.nn.__spec__.name == "rushlight.nn" and torch.__name__ == "torch" and torch.nn.functional.__name__ == "torch.nn.functional"
 try:
     import torch.nothing
 except ImportError:

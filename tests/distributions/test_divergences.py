@@ -182,8 +182,8 @@ def test_dispatch() -> None:
         D.kl._KL_MEMOIZE.clear()
     with pytest.raises(NotImplementedError, match=r"p type Normal and q type StudentT"):
         kl(D.Normal(0.0, 1.0), D.StudentT(1.0))
-    for wrong in ((3, D.Normal), (D.Normal, int)):
-        with pytest.raises(TypeError, match="Distribution subclass"):
+    for wrong in ((3, D.Normal), (D.Normal, 5)):
+        with pytest.raises(TypeError, match="class"):
             D.register_kl(*wrong)
 
 

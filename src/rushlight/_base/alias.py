@@ -82,9 +82,9 @@ def _tell_children() -> None:
 
 def _say_level() -> None:
     """The version is that of PyTorch's interface for those who know us as torch."""
-    ours = sys.modules[OURS]
+    ours: Any = sys.modules[OURS]
     ours.__version__ = type(ours.__version__)(LEVEL)
-    version = sys.modules.get(f"{OURS}.version")
+    version: Any = sys.modules.get(f"{OURS}.version")
     if version is not None:
         version.__version__ = LEVEL
 
@@ -187,6 +187,9 @@ class _Finder(MetaPathFinder):
 
 # ***** modules of ours under their names in PyTorch *****
 
+# Packages whose names are made when they are first asked for, and which programs look through by `__dict__`.
+_LOOKED_THROUGH = ("optim",)
+
 # Classes that live in inner rooms here and on the first page there.
 _ON_THE_FIRST_PAGE = ("Tensor", "Size", "dtype", "device", "layout", "memory_format")
 
@@ -195,6 +198,9 @@ def _take_part(module: ModuleType) -> None:
     """A public module of ours goes by its name in PyTorch too, calls its classes as they are called there, and reports missing names."""
     theirs = THEIRS + module.__name__[len(OURS) :]
     sys.modules[theirs] = module
+    if module.__name__ in [f"{OURS}.{name}" for name in _LOOKED_THROUGH]:
+        for name in module.__all__:
+            getattr(module, name)
     for value in list(vars(module).values()):
         _call_as_there(value, module.__name__, theirs)
     if theirs == THEIRS:
@@ -203,6 +209,7 @@ def _take_part(module: ModuleType) -> None:
             kind = vars(module)[name]
             kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name
     _report_missing(module)
+    module.__name__ = theirs
 
 
 def _call_as_there(value: Any, ours: str, theirs: str) -> None:

@@ -209,8 +209,8 @@ class TreeSpec:
     def __init__(self, type: Any, context: Any, children_specs: Iterable[TreeSpec] = ()) -> None:
         self.type, self._context, self._children = type, context, list(children_specs)
         self.num_children = len(self._children)
-        self.num_leaves = sum(child.num_leaves for child in self._children) if type is not None else 1
-        self.num_nodes = 1 + sum(child.num_nodes for child in self._children)
+        self.num_leaves: int = sum(child.num_leaves for child in self._children) if type is not None else 1
+        self.num_nodes: int = 1 + sum(child.num_nodes for child in self._children)
 
     @property
     def context(self) -> Any:
