@@ -19,7 +19,7 @@ from rushlight._engine.watch import observed_node
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
-__all__ = ["accumulate_into", "run_backward"]
+__all__ = ["accumulate_into", "queue_callback", "run_backward"]
 
 # Operators that the loop itself needs; `_surface` sets them once the table is complete.
 OPS: dict[str, Any] = {}
@@ -89,7 +89,9 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
 class _Task:
     """What one backward call knows."""
 
-    __slots__ = ("buffers", "captures", "create_graph", "dependencies", "keep", "needed", "notes", "results", "roots", "run")
+    __slots__ = (
+        "__weakref__", "after", "buffers", "captures", "create_graph", "dependencies", "keep", "needed", "notes", "results", "roots", "run",
+    )  # fmt: skip
 
     def __init__(self, keep: bool, create_graph: bool) -> None:
         self.keep, self.create_graph = keep, create_graph
@@ -101,6 +103,7 @@ class _Task:
         self.roots: set[Any] = set()
         self.run: Any = _run
         self.notes: dict[Any, Any] = {}  # what hooks over several gradients remember during this call
+        self.after: list[Any] = []  # what hooks want to be called at the end
 
     def runs(self, node: Any) -> bool:
         """Whether this call reaches a node."""
@@ -159,6 +162,13 @@ class _Task:
         return node
 
 
+def queue_callback(callback: Any) -> None:
+    """Call `callback()` when the backward call that is running has ended; RuntimeError where none runs."""
+    if STATE.task is None:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    STATE.task.after.append(callback)
+
+
 def run_backward(
     tensors: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -195,6 +205,8 @@ def run_backward(
         _loop(task, heap)
     finally:
         state.word, state.task = before, outer
+    for callback in task.after:
+        callback()
     return task.results
 
 
