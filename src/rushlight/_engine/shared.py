@@ -36,7 +36,8 @@ STRATEGIES = ("file_descriptor", "file_system")
 class Shared(Protocol):
     """What owns memory inside of a block: the block itself, or whoever keeps account of its parts."""
 
-    shared_block: SharedBlock
+    @property
+    def shared_block(self) -> SharedBlock: ...
 
 
 class SharedBlock:

@@ -21,12 +21,13 @@ _PLACES = {
     "SubsetRandomSampler": "sampler",
     "TensorDataset": "dataset",
     "WeightedRandomSampler": "sampler",
-    "default_collate": "collate",
-    "default_convert": "collate",
-    "get_worker_info": "dataloader",
+    "_DatasetKind": "dataloader",
+    "default_collate": "_utils.collate",
+    "default_convert": "_utils.collate",
+    "get_worker_info": "_utils.worker",
     "random_split": "dataset",
 }
-_PAGES = ("collate", "dataloader", "dataset", "distributed", "sampler")
+_PAGES = ("_utils", "dataloader", "dataset", "distributed", "sampler")
 
 __all__ = list(_PLACES)
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.memory import empty_spec
+from rushlight._engine.rows import stack_rows
+from rushlight.utils.data._utils import worker
 
 __all__ = ["collate", "default_collate", "default_convert"]
 
@@ -73,6 +76,8 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
     """
     element = batch[0]
     cls = type(element)
+    if collate_fn_map is default_collate_fn_map:
+        _map_with_numpy()
     if collate_fn_map is not None:
         if cls in collate_fn_map:
             return collate_fn_map[cls](batch, collate_fn_map=collate_fn_map)
@@ -97,38 +102,47 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
 # ***** one function for each type *****
 
 
-def _collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    return rushlight.stack(list(batch), 0)
+def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Stack tensors; a worker does so in the memory that it shares with the main process."""
+    first, arena = batch[0], worker.arena()
+    if first.layout is not rushlight.strided or first.is_nested:
+        kind = "nested" if first.is_nested else "sparse"
+        raise RuntimeError(
+            f"Batches of {kind} tensors are not currently supported by the default collate_fn; please provide a custom collate_fn to handle "
+            "them appropriately."
+        )
+    made = stack_rows(batch, empty_spec if arena is None else arena.empty)
+    return rushlight.stack(batch, 0) if made is None else made
 
 
-def _collate_array(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     if _NOT_NUMBERS.search(batch[0].dtype.str):
         raise TypeError(_REFUSED.format(batch[0].dtype))
-    return _collate_tensor([rushlight.as_tensor(array) for array in batch])
+    return collate_tensor_fn([rushlight.as_tensor(array) for array in batch])
 
 
-def _collate_array_number(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_numpy_scalar_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return rushlight.as_tensor(list(batch))
 
 
-def _collate_float(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_float_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return rushlight.tensor(list(batch), dtype=rushlight.float64)
 
 
-def _collate_int(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_int_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return rushlight.tensor(list(batch))
 
 
-def _collate_text(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def collate_str_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     return batch
 
 
 default_collate_fn_map: dict[Any, Callable[..., Any]] = {
-    Tensor: _collate_tensor,
-    float: _collate_float,
-    int: _collate_int,
-    str: _collate_text,
-    bytes: _collate_text,
+    Tensor: collate_tensor_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
 }
 
 
@@ -140,15 +154,17 @@ def default_collate(batch: Any) -> Any:
 
     Example: `default_collate([(torch.ones(2), 0), (torch.zeros(2), 1)])  # [tensor of shape (2, 2), tensor([0, 1])]`
     """
-    return collate(batch, collate_fn_map=_map_with_numpy())
+    return collate(batch, collate_fn_map=default_collate_fn_map)
 
 
-def _map_with_numpy() -> dict[Any, Callable[..., Any]]:
+def _map_with_numpy() -> None:
     # NumPy's types join the table once NumPy is loaded; without it no sample can have them.
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "ndarray") and numpy.ndarray not in default_collate_fn_map:
-        first = {numpy.ndarray: _collate_array, (numpy.bool_, numpy.number, numpy.object_): _collate_array_number}
+        first = {numpy.ndarray: collate_numpy_array_fn, (numpy.bool_, numpy.number, numpy.object_): collate_numpy_scalar_fn}
         rest = dict(default_collate_fn_map)
         default_collate_fn_map.clear()
         default_collate_fn_map.update({Tensor: rest.pop(Tensor), **first, **rest})
-    return default_collate_fn_map
+
+
+_map_with_numpy()

@@ -1,0 +1,39 @@
+"""Tensors put one behind the other by plain copies: for batches of samples, whose number and shape change often.
+
+`torch.stack` makes a plan for every new shape, which takes as long as a thousand copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.lazy import LazyModule
+from rushlight._engine.memory import empty_spec
+from rushlight._engine.tensor import Tensor
+from rushlight._types.device import CPU
+from rushlight._types.spec import Spec
+
+ctypes: Any = LazyModule("ctypes")
+
+__all__ = ["stack_rows"]
+
+
+def stack_rows(tensors: Sequence[Any], new: Callable[[Spec], Tensor] = empty_spec) -> Tensor | None:
+    """The tensors stacked along a new first dim, in memory from `new`; None where that takes more than copies.
+
+    They must be plain contiguous tensors of one shape and dtype that want no gradient.
+    """
+    first = tensors[0]
+    spec = first._spec
+    if spec.device is not CPU or not spec.contiguous or spec.conj:
+        return None
+    for x in tensors:
+        if type(x) is not Tensor or x._spec is not spec or x._rg:
+            return None
+    made = new(Spec.of(spec.dtype, CPU, (len(tensors), *spec.shape)))
+    at, nbytes, move = made._ptr, spec.nbytes, ctypes.memmove
+    for x in tensors:
+        move(at, x._ptr, nbytes)
+        at += nbytes
+    return made
