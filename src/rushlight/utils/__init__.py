@@ -1,14 +1,25 @@
-"""Tools around models and tensors: `checkpoint`, `data` (datasets and loaders), `dlpack` and `hooks` (removable hook handles)."""
+"""Tools around models and tensors, as `torch.utils`; the pages are loaded when they are first asked for."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-__all__ = ["checkpoint", "data", "dlpack", "hooks", "serialization"]
+__all__ = [
+    "ThroughputBenchmark", "benchmark", "checkpoint", "collect_env", "cpp_extension", "data", "deterministic", "dlpack", "flop_counter",
+    "generate_methods_for_privateuse1_backend", "get_cpp_backtrace", "hooks", "model_zoo", "module_tracker", "rename_privateuse1_backend",
+    "serialization", "set_module", "swap_tensors", "tensorboard", "throughput_benchmark", "weak",
+]  # fmt: skip
+
+_FROM_PAGES = {
+    "ThroughputBenchmark": "throughput_benchmark", "set_module": "swapping", "swap_tensors": "swapping",
+    **dict.fromkeys(("generate_methods_for_privateuse1_backend", "get_cpp_backtrace", "rename_privateuse1_backend"), "custom_device"),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name in _FROM_PAGES:
+        return getattr(importlib.import_module(f"{__name__}.{_FROM_PAGES[name]}"), name)
     if name in __all__ or name == "_pytree":
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"rushlight.utils has no {name!r} yet")

@@ -1,0 +1,31 @@
+"""`fill_uninitialized_memory`: whether new memory is filled while deterministic algorithms are asked for."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+__all__ = ["fill_uninitialized_memory"]
+
+fill_uninitialized_memory: bool
+
+
+class _Page(ModuleType):
+    """The module, whose setting takes True and False only."""
+
+    _fill = True
+
+    @property
+    def fill_uninitialized_memory(self) -> bool:
+        """Whether `torch.empty` and its like are filled with NaN (the largest integer) under deterministic algorithms."""
+        return _Page._fill
+
+    @fill_uninitialized_memory.setter
+    def fill_uninitialized_memory(self, mode: Any) -> None:
+        if not isinstance(mode, bool):
+            raise RuntimeError(f"expected a bool, but got {type(mode).__name__}")
+        _Page._fill = mode
+
+
+sys.modules[__name__].__class__ = _Page
