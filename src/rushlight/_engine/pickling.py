@@ -27,10 +27,6 @@ _known: set[type] = set()
 
 def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     """How pickle takes a tensor apart: its storage, and the view of it."""
-    if self._spec.conj:
-        written = OPS["clone"](alias(self))
-        written._rg = self._rg
-        return reduce_tensor(written, protocol)
     spec, storage = self._spec, self._storage
     place = 0
     if storage is not None:
@@ -39,10 +35,17 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
             copyreg.pickle(type(storage), _reduce_storage)
             _known.add(type(storage))
         if "multiprocessing.reduction" in sys.modules and handing.joins(type(storage), sys._getframe(1)):
-            return handing.reduce_tensor(self)  # type: ignore[no-any-return]
+            return handing.reduce_tensor(_written(self) if spec.conj else self)  # type: ignore[no-any-return]
         place = self._ptr - storage.ptr
     args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg, *((True,) if spec.conj else ()))
     return rebuild_tensor, args, dict(self.__dict__) or None
+
+
+def _written(x: Tensor) -> Tensor:
+    """A conjugated view with the conjugates in memory of its own."""
+    made = OPS["clone"](alias(x))
+    made._rg = x._rg
+    return made
 
 
 def _reduce_storage(storage: Any) -> tuple[Any, ...]:

@@ -18,6 +18,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+def shown(value: Any) -> str:
+    """A value in an error: short, and without calling anything of it that could take long."""
+    return reprlib.repr(value) if isinstance(value, (str, bytes, int, float, type(None), tuple, list)) and not _holds_others(value) else f"a {type(value).__name__}"
+
+
+def _holds_others(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and not all(isinstance(v, (str, bytes, int, float, type(None))) for v in value)
+
+
 class _Checks(threading.local):
     """Checks of contents: made at once, or, where storages are filled after the tensors are made, when they are."""
 
@@ -45,7 +54,7 @@ CHECKS = _Checks()
 
 def _whole_numbers(values: Any, what: str) -> tuple[int, ...]:
     if not isinstance(values, (tuple, list)) or not all(type(v) is int and 0 <= v < 2**62 for v in values):
-        raise RuntimeError(f"corrupt file: a tensor's {what} must be non-negative integers, got {reprlib.repr(values)}")
+        raise RuntimeError(f"corrupt file: a tensor's {what} must be non-negative integers, got {shown(values)}")
     return tuple(values)
 
 
@@ -113,7 +122,7 @@ def rebuild_tensor_v3(
 def _finished(made: Any, requires_grad: Any, metadata: Any) -> Any:
     if metadata:
         if not isinstance(metadata, dict) or set(metadata) - {"conj", "neg"}:
-            raise RuntimeError(f"corrupt file: unknown tensor metadata {reprlib.repr(metadata)}")
+            raise RuntimeError(f"corrupt file: unknown tensor metadata {shown(metadata)}")
         if metadata.get("conj"):
             if not made.is_complex():
                 raise RuntimeError("corrupt file: only complex tensors are conjugated")
@@ -150,7 +159,7 @@ def get_layout(name: str) -> Any:
     """The layout that a file names, such as `torch.sparse_coo`."""
     found = rushlight.SPARSE_LAYOUTS.get(str(name).removeprefix("torch.")) if name != "torch.strided" else rushlight.strided
     if found is None:
-        raise RuntimeError(f"corrupt file: unknown layout {reprlib.repr(name)}")
+        raise RuntimeError(f"corrupt file: unknown layout {shown(name)}")
     return found
 
 
@@ -215,7 +224,7 @@ def rebuild_qtensor(
     if not all(isinstance(v, rushlight.Tensor) and tuple(v.shape) == count for v in (scale, zero_point)):
         raise RuntimeError("corrupt file: a quantized tensor needs one scale and zero point for each channel")
     if scheme not in (SCHEMES["per_channel_affine"], SCHEMES["per_channel_affine_float_qparams"]):
-        raise RuntimeError(f"corrupt file: unknown quantization scheme {reprlib.repr(scheme)}")
+        raise RuntimeError(f"corrupt file: unknown quantization scheme {shown(scheme)}")
     return make_quantized(ints, dtype, Quantizer(scheme, scale, zero_point, axis[0]))
 
 
@@ -276,7 +285,7 @@ def rebuild_njt(parts: Any) -> Any:
         raise RuntimeError("corrupt file: a jagged tensor needs values and offsets")
     values, offsets, lengths, ragged = parts["values"], parts["offsets"], parts.get("lengths"), parts.get("_ragged_idx", 1)
     if type(ragged) is not int or not 1 <= ragged <= values.dim():
-        raise RuntimeError(f"corrupt file: a jagged tensor of {values.dim() + 1} dims cannot be ragged in dim {reprlib.repr(ragged)}")
+        raise RuntimeError(f"corrupt file: a jagged tensor of {values.dim() + 1} dims cannot be ragged in dim {shown(ragged)}")
     if offsets.dim() != 1 or not len(offsets) or lengths is not None and (not isinstance(lengths, rushlight.Tensor) or lengths.dim() != 1):
         raise RuntimeError("corrupt file: the offsets and lengths of a jagged tensor have one dim")
 
@@ -311,7 +320,7 @@ def rebuild_from_type_v2(func: Any, new_type: Any, args: Any, state: Any) -> Any
     if func is rebuild_njt and new_type is JaggedType and isinstance(args, tuple):
         return rebuild_njt(*args)
     if func not in _MAKERS or not (isinstance(new_type, type) and issubclass(new_type, rushlight.Tensor)):
-        raise RuntimeError(f"corrupt file: cannot make a tensor of type {reprlib.repr(new_type)} by {reprlib.repr(func)}")
+        raise RuntimeError(f"corrupt file: cannot make a tensor of type {shown(new_type)} by {shown(func)}")
     made = func(*args)
     if new_type is not rushlight.Tensor and type(made) is not new_type:
         made = made.as_subclass(new_type)
@@ -330,7 +339,7 @@ def _with_state(made: Any, state: Any) -> Any:
     made.__dict__.update({str(key): value for key, value in (parts[0] or {}).items()})
     for key, value in (parts[1] or {}).items():
         if key not in _slots_of(type(made)):
-            raise RuntimeError(f"corrupt file: {type(made).__name__} has no slot {reprlib.repr(key)}")
+            raise RuntimeError(f"corrupt file: {type(made).__name__} has no slot {shown(key)}")
         setattr(made, key, value)
     return made
 

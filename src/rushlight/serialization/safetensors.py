@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import rushlight
@@ -78,7 +79,7 @@ def _check_memory(tensors: dict[str, Any]) -> None:
             owners.setdefault(memory.identity(memory.storage_of(x)), []).append((x.data_ptr(), x.data_ptr() + x.nbytes, name))
     for regions in owners.values():
         regions.sort()
-        for (_, end, first), (start, _, second) in zip(regions, regions[1:], strict=False):
+        for (_, end, first), (start, _, second) in pairwise(regions):
             if start < end:
                 raise RuntimeError(
                     "Some tensors share memory, this will lead to duplicate memory on disk and potential differences when loading them "

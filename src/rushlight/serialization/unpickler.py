@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 import pickletools
-import reprlib
 import struct
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict
@@ -20,14 +19,14 @@ from typing import Any
 import rushlight
 from rushlight.serialization.allowed import always_allowed, user_globals
 from rushlight.serialization.names import OLD_TENSORS, REBUILDERS
-from rushlight.serialization.rebuild import CHECKS, DimRange, rebuild_tensor
+from rushlight.serialization.rebuild import CHECKS, DimRange, rebuild_tensor, shown
 
 __all__ = ["SafeUnpickler", "global_names"]
 
 # Never allowed, not even by the user.
 _BLOCKED_MODULES = ("sys", "os", "posix", "nt", "subprocess")
 # How deep tuples may lie in keys of dicts, and how many lists and tuples in all may lie at one depth: hashing follows every path.
-_DEEPEST_KEY, _MOST_KEYS = 100, 10**7
+_DEEPEST_KEY, _MOST_KEYS = 100, 10**5
 
 
 def _renamed(module: str, name: str) -> tuple[str, str]:
@@ -154,7 +153,7 @@ class SafeUnpickler:
         args = self._pop()
         function = self._stack.pop()
         if not isinstance(function, _Allowed) or not callable(function.value):
-            raise UnpicklingError(f"Trying to call reduce for unrecognized function {reprlib.repr(function)}")
+            raise UnpicklingError(f"Trying to call reduce for unrecognized function {shown(function)}")
         if not isinstance(args, tuple):
             raise UnpicklingError(f"the arguments of {function.name} must be a tuple, got {type(args).__name__}")
         self._stack.append(self._call(function, function.value, args))
@@ -180,7 +179,7 @@ class SafeUnpickler:
         args = self._pop()
         cls = self._stack.pop()
         if not isinstance(cls, _Allowed) or not isinstance(args, tuple) or not callable(cls.value):
-            raise UnpicklingError(f"Can only create new objects of allowed classes, but got {reprlib.repr(cls)}")
+            raise UnpicklingError(f"Can only create new objects of allowed classes, but got {shown(cls)}")
         if cls.value in OLD_TENSORS and not args:
             self._stack.append(rushlight.empty(0, dtype=cls.value.dtype))
         elif cls.by_user and isinstance(cls.value, type):
@@ -308,11 +307,11 @@ class SafeUnpickler:
 
 def _is_shallow(values: Any) -> bool:
     """Whether tuples lie in each other no deeper than honest files have them: hashing goes down on the machine's stack."""
-    level, depth = [values], 0
+    level, depth, most = [values], 0, _MOST_KEYS + 4 * len(values)
     while level:
         level = [item for value in level for item in value if type(item) in (tuple, list)]
         depth += 1
-        if depth > _DEEPEST_KEY or len(level) > _MOST_KEYS:
+        if depth > _DEEPEST_KEY or len(level) > most:
             return False
     return True
 
