@@ -96,8 +96,14 @@ def _positive(stride: Ints, padding: Any, dilation: Ints) -> None:
         raise RuntimeError("negative padding is not supported")
 
 
-def _with_bias(y: Any, bias: Any) -> Any:
-    return y if bias is None else narrow(wide(y) + onto(wide(bias), y.shape, 1), y.dtype)
+def _with_bias(y: Any, bias: Any, dtype: Any) -> Any:
+    """The result in `dtype`: rounded once, with the bias in it."""
+    return narrow(y if bias is None else y + onto(wide(bias), y.shape, 1), dtype)
+
+
+def _widened(bias: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    """What to convolve where a bias is added before rounding."""
+    return (x, weight) if bias is None else (wide(x), wide(weight))
 
 
 def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, n: int) -> Any:
@@ -111,7 +117,9 @@ def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilatio
     _sizes_fit(images, kernel, around, dilation)
     if any(k == 0 for k in kernel):
         raise RuntimeError("weight should have at least one element in each kernel dimension")
-    y = _with_bias(prim.conv(images, weight, stride=stride, padding=around, dilation=dilation, groups=groups), bias)
+    images, taps = _widened(bias, images, weight)
+    y = prim.conv(images, taps, stride=stride, padding=around, dilation=dilation, groups=groups)
+    y = _with_bias(y, bias, x.dtype)
     return y if batched else build.squeeze(y, (0,))
 
 
@@ -176,7 +184,8 @@ def _declare_transposed(n: int) -> None:
         batched = len(x.shape) == n + 2
         images = x if batched else build.expand_dims(x, (0,))
         _transpose_sizes(images, weight.shape[2:], stride, padding, extra, dilation)
-        y = _with_bias(transposed(images, weight, stride, padding, extra, dilation, groups), bias)
+        images, taps = _widened(bias, images, weight)
+        y = _with_bias(transposed(images, taps, stride, padding, extra, dilation, groups), bias, x.dtype)
         return y if batched else build.squeeze(y, (0,))
 
     operator(

@@ -183,9 +183,9 @@ def _factor(x: Any, factor: Any) -> Any:
     return x if is_number(factor) and factor == 1 else x * factor
 
 
-def _plus(x: Any, found: Any, beta: Any, alpha: Any) -> Any:
-    """beta * x + alpha * found, in the dtype of `found`; x is not read where beta is 0."""
-    dtype = found.dtype
+def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
+    """beta * x + alpha * found, rounded once to `dtype` (default: that of `found`); x is not read where beta is 0."""
+    dtype = found.dtype if dtype is None else dtype
     if x.dtype is not dtype:
         raise RuntimeError(
             f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}"
@@ -197,7 +197,7 @@ def _plus(x: Any, found: Any, beta: Any, alpha: Any) -> Any:
             f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
         )
     if is_number(alpha) and alpha == 1 and is_number(beta) and beta == 0:
-        return found
+        return narrow(found, dtype)
     total = _factor(wide(found), alpha)
     if not (is_number(beta) and beta == 0):
         total = total + build.broadcast_to(_factor(wide(x), beta), shape)
@@ -211,7 +211,7 @@ ADDED: dict[str, Any] = {"out": "exact", "inplace": True, "inplace_spaces": (), 
 def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat1 @ mat2)."""
     _matrices("addmm_impl_cpu_", a, b, "mat1", "mat2")
-    return _plus(x, prim.dot(a, b), beta, alpha)
+    return _plus(x, prim.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
 
 @operator("addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **{**ADDED, "inplace_spaces": ("torch",)})
@@ -245,7 +245,7 @@ def _crossed(a: Any, b: Any) -> tuple[Any, Any]:
 def baddbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * bmm(batch1, batch2)."""
     _batches("baddbmm", a, b)
-    return _plus(x, prim.dot(a, b), beta, alpha)
+    return _plus(x, prim.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
 
 @operator("addbmm(Tensor input, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
@@ -253,8 +253,8 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (the sum of all products of the batch)."""
     _batches("addbmm", a, b)
     batch, rows, inner = a.shape
-    left = build.reshape(build.transpose(a, (1, 0, 2)), (rows, batch * inner))
-    return _plus(x, prim.dot(left, build.reshape(b, (batch * inner, b.shape[2]))), beta, alpha)
+    left = build.reshape(build.transpose(wide(a), (1, 0, 2)), (rows, batch * inner))
+    return _plus(x, prim.dot(left, build.reshape(wide(b), (batch * inner, b.shape[2]))), beta, alpha, a.dtype)
 
 
 def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:
@@ -286,9 +286,12 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
             f"mat1 and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[weight.dtype.name]}"
         )
     _same_dtype("addmm_impl_cpu_", x, weight)
-    found = prim.dot(build.reshape(x, (numel(x.shape[:-1]), x.shape[-1])), turned(weight))
-    if bias is not None:
-        found = narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
+    rows = build.reshape(x, (numel(x.shape[:-1]), x.shape[-1]))
+    if bias is None:
+        found = prim.dot(rows, turned(weight))
+    else:  # rounded once, with the bias in it
+        sums = prim.dot(wide(rows), turned(wide(weight)))
+        found = narrow(sums + build.broadcast_to(wide(bias), sums.shape), x.dtype)
     return build.reshape(found, (*x.shape[:-1], weight.shape[0]))
 
 

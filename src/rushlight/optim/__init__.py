@@ -7,12 +7,14 @@ from typing import Any
 
 _PLACES = {
     "ASGD": "asgd",
+    "Adafactor": "adafactor",
     "Adadelta": "adadelta",
     "Adagrad": "adagrad",
     "Adam": "adam",
     "AdamW": "adam",
     "Adamax": "adamax",
     "LBFGS": "lbfgs",
+    "Muon": "muon",
     "NAdam": "nadam",
     "Optimizer": "optimizer",
     "RAdam": "radam",
@@ -20,12 +22,13 @@ _PLACES = {
     "Rprop": "rprop",
     "SGD": "sgd",
     "SparseAdam": "sparse_adam",
+    "swap_in_optimizer_params_and_state": "swapping",
 }
-_PAGES = ("lr_scheduler", "optimizer", "swa_utils")
+_PAGES = ("adamw", "lr_scheduler", "optimizer", "swa_utils")
 
 __all__ = [
-    "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD",
-    "SparseAdam", "lr_scheduler",
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils", "swap_in_optimizer_params_and_state",
 ]  # fmt: skip
 
 

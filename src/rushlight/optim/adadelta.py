@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, decayed
-from rushlight.optim.optimizer import number
+from rushlight.optim.optimizer import add_scaled, hyper
 
 __all__ = ["Adadelta"]
 
@@ -52,11 +52,10 @@ class Adadelta(ElementwiseOptimizer):
     def _change(
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
-        rho, eps, lr = group["rho"], group["eps"], number(group["lr"])
+        rho, eps, lr = group["rho"], group["eps"], hyper(group, "lr")
         grad = decayed(param, grad, group, lr)
         square, moved = kept["square_avg"], kept["acc_delta"]
         square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
-        delta = moved.add(eps).sqrt_()
-        delta.div_(square.add(eps).sqrt_()).mul_(grad)
+        delta = moved.add(eps).sqrt().div(square.add(eps).sqrt()).mul(grad)
         moved.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-        param.add_(delta, alpha=-lr)
+        add_scaled(param, delta, -lr)

@@ -6,12 +6,13 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.optimizer import Optimizer, check_implementation, number, run_closure, step_dtype
+from rushlight.optim.elementwise import ElementwiseOptimizer, decayed
+from rushlight.optim.optimizer import add_ratio, hyper, number, step_dtype
 
 __all__ = ["Adagrad"]
 
 
-class Adagrad(Optimizer):
+class Adagrad(ElementwiseOptimizer):
     """Adagrad: steps divided by the root of the sum of all squared gradients so far.
 
     sum += g², p -= clr * g / (sqrt(sum) + `eps`) with clr = `lr` / (1 + (step - 1) * `lr_decay`).
@@ -20,6 +21,8 @@ class Adagrad(Optimizer):
 
     Example: `optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)`
     """
+
+    _takes_sparse = True
 
     def __init__(
         self,
@@ -58,59 +61,37 @@ class Adagrad(Optimizer):
             "differentiable": differentiable,
             "fused": fused,
         }
-        check_implementation("Adagrad", defaults)
         super().__init__(params, defaults)
         for group in self.param_groups:
             for param in group["params"]:
-                self._begin(param)
+                self._begin(param, param, self.state[param], group)
 
-    def _begin(self, param: Any) -> None:
-        start = self.defaults["initial_accumulator_value"]
+    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        start = group["initial_accumulator_value"]
         value = complex(start, start) if param.is_complex() else start
         with rushlight.no_grad():
-            self.state[param]["step"] = rushlight.zeros((), dtype=step_dtype())
-            self.state[param]["sum"] = rushlight.full_like(param, value, memory_format=rushlight.preserve_format)
+            kept["step"] = rushlight.zeros((), dtype=step_dtype())
+            kept["sum"] = rushlight.full_like(param, value, memory_format=rushlight.preserve_format)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+    def share_memory(self) -> None:
+        """Move the sums of squares into memory that other processes share."""
         for group in self.param_groups:
-            for name, default in (("foreach", None), ("maximize", False), ("differentiable", False), ("fused", None)):
-                group.setdefault(name, default)
-        for kept in self.state.values():
-            if kept and not isinstance(kept["step"], Tensor):
-                kept["step"] = rushlight.tensor(float(kept["step"]), dtype=step_dtype())
+            for param in group["params"]:
+                self.state[param]["sum"].share_memory_()
 
-    def step(self, closure: Any = None) -> Any:
-        """Change every parameter that has a gradient; returns the value of `closure`."""
-        loss = run_closure(closure)
-        with rushlight.no_grad():
-            for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is None:
-                        continue
-                    if not self.state[param]:
-                        self._begin(param)
-                    _update(param, param.grad, self.state[param], group)
-        return loss
-
-
-def _update(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-    kept["step"] += 1
-    if group["maximize"]:
-        grad = -grad
-    if group["weight_decay"] != 0:
-        if grad.is_sparse:
+    def _change(
+        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+    ) -> None:
+        if grad.is_sparse and group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        grad = grad.add(param, alpha=group["weight_decay"])
-    rate = number(group["lr"]) / (1 + (kept["step"].item() - 1) * group["lr_decay"])
-    total = kept["sum"]
-    if grad.is_sparse:
-        _sparse_update(param, grad.coalesce(), total, rate, group["eps"])
-        return
-    if param.is_complex():
-        param, grad, total = map(rushlight.view_as_real, (param, grad, total))
-    total.addcmul_(grad, grad, value=1)
-    param.addcdiv_(grad, total.sqrt().add_(group["eps"]), value=-rate)
+        lr, total = hyper(group, "lr"), kept["sum"]
+        grad = decayed(param, grad, group, lr)
+        rate = lr / (1 + (step - 1) * group["lr_decay"])
+        if grad.is_sparse:
+            _sparse_update(param, grad.coalesce(), total, rate, group["eps"])
+            return
+        total.addcmul_(grad, grad, value=1)
+        add_ratio(param, grad, total.sqrt() + group["eps"], -rate)
 
 
 def _sparse_update(param: Any, grad: Any, total: Any, rate: float, eps: float) -> None:

@@ -7,14 +7,32 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.multi_tensor import fused_update
-from rushlight.optim.optimizer import Optimizer, check_implementation, number, run_closure, step_dtype
+from rushlight.optim.optimizer import (
+    Optimizer,
+    add_ratio,
+    add_square,
+    check_implementation,
+    check_param,
+    hyper,
+    number,
+    run_closure,
+    scaler_skips,
+    step_dtype,
+)
 
 __all__ = ["Adam", "AdamW"]
 
 
+def _check_tensors(value: Any, lists: Any, name: str) -> None:
+    """Which hyper-parameters may be tensors, and of which size."""
+    if isinstance(value, Tensor):
+        if lists:
+            raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
+        if value.numel() != 1:
+            raise ValueError(f"Tensor {name} must be 1-element")
+
+
 def _check(lr: Any, betas: tuple[Any, Any], eps: float, weight_decay: float) -> None:
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
     if not 0.0 <= number(lr):
         raise ValueError(f"Invalid learning rate: {lr}")
     if not 0.0 <= eps:
@@ -55,12 +73,16 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
+        lists = foreach and not capturable
+        _check_tensors(lr, lists, "lr")
         _check(lr, betas, eps, weight_decay)
-        if isinstance(lr, Tensor) and foreach and not capturable:
-            raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
+        if isinstance(betas[0], Tensor) is not isinstance(betas[1], Tensor):
+            raise ValueError("betas must be either both floats or both Tensors")
+        for i, beta in enumerate(betas):
+            _check_tensors(beta, lists, f"betas[{i}]")
         defaults = {
             "lr": lr,
-            "betas": tuple(number(beta) for beta in betas),
+            "betas": tuple(beta.squeeze() if isinstance(beta, Tensor) else beta for beta in betas),
             "eps": eps,
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
@@ -71,7 +93,7 @@ class Adam(Optimizer):
             "fused": fused,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
-        check_implementation(type(self).__name__, defaults)
+        check_implementation(self, defaults)
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -90,6 +112,8 @@ class Adam(Optimizer):
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
         loss = run_closure(closure)
+        if scaler_skips(self):
+            return loss
         for group in self.param_groups:
             amsgrad = group["amsgrad"]
             rows: list[tuple[Any, ...]] = []
@@ -102,7 +126,10 @@ class Adam(Optimizer):
                     raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
                 kept = state[param]
                 if not kept:
+                    check_param(param, group)
                     _begin(param, kept, amsgrad)
+                elif group["differentiable"]:  # the tensors of the last step belong to its graph
+                    kept.update({name: value.clone() for name, value in kept.items() if name != "step"})
                 if amsgrad:
                     rows.append(
                         (param, grad, kept["exp_avg"], kept["exp_avg_sq"], kept["max_exp_avg_sq"], kept["step"])
@@ -124,45 +151,54 @@ def _begin(param: Any, kept: dict[str, Any], amsgrad: bool) -> None:
 
 
 def _update(name: str, rows: list[Any], group: dict[str, Any]) -> None:
+    if group["differentiable"]:
+        check_param(rows[0][0], group)
+        with rushlight.enable_grad():
+            for row in rows:
+                _update_one(row, group)
+        return
     lr = number(group["lr"])
-    beta1, beta2 = group["betas"]
+    beta1, beta2 = map(number, group["betas"])
     weight_decay = number(group["weight_decay"])
     decoupled = group["decoupled_weight_decay"] and weight_decay != 0
     # What p is multiplied with, and what of p is added to the gradient: one of the two decays does nothing.
-    shrink = 1 - lr * weight_decay if decoupled else 1.0
+    shrink = number(1 - group["lr"] * weight_decay) if decoupled else 1.0
     penalty = 0.0 if decoupled else weight_decay
     sign = -1.0 if group["maximize"] else 1.0
     rest = fused_update(name, rows, (lr, beta1, beta2, group["eps"], shrink, penalty, sign))
     if rest:
         with rushlight.no_grad():
             for i in rest:
-                _update_one(rows[i], lr, beta1, beta2, group["eps"], shrink, penalty, sign)
+                _update_one(rows[i], group)
 
 
-def _update_one(
-    row: Any, lr: float, beta1: float, beta2: float, eps: float, shrink: float, penalty: float, sign: float
-) -> None:
-    """One parameter by tensor operations: the definition that the kernel follows."""
+def _update_one(row: Any, group: dict[str, Any]) -> None:
+    """One parameter by tensor operations: the definition that the kernel follows, and what can be differentiated."""
     param, grad, exp_avg, exp_avg_sq, *maximum, step_tensor = row
+    check_param(param, group)
+    lr, weight_decay = hyper(group, "lr"), group["weight_decay"]
+    beta1, beta2 = group["betas"] if group["differentiable"] else map(number, group["betas"])
     step_tensor += 1
-    step = step_tensor.item()
-    if sign < 0:
+    step = step_tensor.clone() if group["differentiable"] else step_tensor.item()
+    if group["maximize"]:
         grad = -grad
-    if shrink != 1:
-        param.mul_(shrink)
-    if penalty != 0:
-        grad = grad.add(param, alpha=penalty)
+    if weight_decay != 0:
+        if group["decoupled_weight_decay"]:
+            param.mul_(1 - lr * weight_decay)
+        else:
+            grad = grad.add(param, alpha=weight_decay)
     if param.is_complex():
         param, grad, exp_avg, exp_avg_sq = map(rushlight.view_as_real, (param, grad, exp_avg, exp_avg_sq))
         maximum = [rushlight.view_as_real(m) for m in maximum]
     exp_avg.lerp_(grad, 1 - beta1)
-    exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    exp_avg_sq.mul_(beta2)
+    add_square(exp_avg_sq, grad, 1 - beta2)
     second = exp_avg_sq
     if maximum:
         second = maximum[0]
         second.copy_(rushlight.maximum(second, exp_avg_sq))
-    denominator = (second.sqrt() / (1 - beta2**step) ** 0.5).add_(eps)
-    param.addcdiv_(exp_avg, denominator, value=-(lr / (1 - beta1**step)))
+    denominator = second.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
+    add_ratio(param, exp_avg, denominator, -(lr / (1 - beta1**step)))
 
 
 class AdamW(Adam):

@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed
-from rushlight.optim.optimizer import number
+from rushlight.optim.optimizer import add_ratio, hyper
 
 __all__ = ["Adamax"]
 
@@ -51,9 +51,9 @@ class Adamax(ElementwiseOptimizer):
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         beta1, beta2 = group["betas"]
-        lr = number(group["lr"])
+        lr = hyper(group, "lr")
         grad = decayed(param, grad, group, lr)
         mean, largest = kept["exp_avg"], kept["exp_inf"]
         mean.lerp_(grad, 1 - beta1)
-        largest.copy_(rushlight.maximum(largest.mul_(beta2), grad.abs().add_(group["eps"])))
-        param.addcdiv_(mean, largest, value=-(lr / (1 - beta1**step)))
+        largest.copy_(rushlight.maximum(largest * beta2, grad.abs() + group["eps"]))
+        add_ratio(param, mean, largest, -(lr / (1 - beta1**step)))

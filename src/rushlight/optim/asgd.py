@@ -55,7 +55,7 @@ class ASGD(ElementwiseOptimizer):
     def _change(
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
-        lr, lambd = number(group["lr"]), group["lambd"]
+        lr, lambd = number(group["lr"]), group["lambd"]  # the rates are kept as numbers
         grad = decayed(param, grad, group, lr)
         eta, mean = kept["eta"].item(), kept["ax"]
         param.mul_(1 - lambd * eta)

@@ -6,7 +6,14 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.optimizer import Optimizer, check_implementation, run_closure, step_dtype
+from rushlight.optim.optimizer import (
+    Optimizer,
+    check_implementation,
+    check_param,
+    run_closure,
+    scaler_skips,
+    step_dtype,
+)
 
 __all__ = ["ElementwiseOptimizer", "check_betas", "check_rate"]
 
@@ -34,9 +41,10 @@ class ElementwiseOptimizer(Optimizer):
     """A subclass names its state tensors (`_state`, made of zeros like the parameter) and defines `_change`."""
 
     _state: tuple[str, ...] = ()
+    _takes_sparse = False
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        check_implementation(type(self).__name__, defaults)
+        check_implementation(self, defaults)
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -56,35 +64,46 @@ class ElementwiseOptimizer(Optimizer):
     def _change(
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
-        """Change `param` and the state `kept` in place; complex ones come as real tensors."""
+        """Change `param` and the state `kept` in place; complex ones come as real tensors.
+
+        Nothing that an operation may have kept for its backward is written into, apart from those: a step can be differentiated.
+        """
         raise NotImplementedError
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
         loss = run_closure(closure)
-        with rushlight.no_grad():
+        if scaler_skips(self):
+            return loss
+        with rushlight.set_grad_enabled(bool(self.defaults.get("differentiable"))):
             for group in self.param_groups:
                 for param in group["params"]:
-                    grad = param.grad
-                    if grad is None:
-                        continue
-                    if grad.is_sparse:
-                        raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
-                    kept = self.state[param]
-                    if not kept:
-                        self._begin(param, grad, kept, group)
-                    kept["step"] += 1
-                    if group["maximize"]:
-                        grad = -grad
-                    tensors = kept
-                    if param.is_complex():
-                        param, grad = rushlight.view_as_real(param), rushlight.view_as_real(grad)
-                        tensors = {k: rushlight.view_as_real(v) if v.is_complex() else v for k, v in kept.items()}
-                    self._change(param, grad, tensors, group, kept["step"].item())
+                    if param.grad is not None:
+                        self._step_one(param, param.grad, group)
         return loss
 
+    def _step_one(self, param: Any, grad: Any, group: dict[str, Any]) -> None:
+        if grad.is_sparse and not self._takes_sparse:
+            raise RuntimeError(f"{type(self).__name__} does not support sparse gradients")
+        kept = self.state[param]
+        if not kept:
+            self._begin(param, grad, kept, group)
+        check_param(param, group)
+        if group.get("differentiable"):  # the tensors of the last step belong to its graph
+            for name, value in kept.items():
+                if name != "step" and isinstance(value, Tensor):
+                    kept[name] = value.clone()
+        kept["step"] += 1
+        if group["maximize"]:
+            grad = -grad
+        tensors = kept
+        if param.is_complex():
+            param, grad = rushlight.view_as_real(param), rushlight.view_as_real(grad)
+            tensors = {k: rushlight.view_as_real(v) if v.is_complex() else v for k, v in kept.items()}
+        self._change(param, grad, tensors, group, kept["step"].item())
 
-def decayed(param: Any, grad: Any, group: dict[str, Any], lr: float) -> Any:
+
+def decayed(param: Any, grad: Any, group: dict[str, Any], lr: Any) -> Any:
     """Weight decay in one of its two forms: the parameter shrinks, or the gradient grows. Returns the gradient."""
     weight_decay = group["weight_decay"]
     if weight_decay == 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed
-from rushlight.optim.optimizer import number, step_dtype
+from rushlight.optim.optimizer import add_ratio, hyper, step_dtype
 
 __all__ = ["NAdam"]
 
@@ -61,7 +61,7 @@ class NAdam(ElementwiseOptimizer):
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         beta1, beta2 = group["betas"]
-        lr, decay = number(group["lr"]), group["momentum_decay"]
+        lr, decay = hyper(group, "lr"), group["momentum_decay"]
         grad = decayed(param, grad, group, lr)
         mu = beta1 * (1.0 - 0.5 * 0.96 ** (step * decay))
         mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * decay))
@@ -70,6 +70,6 @@ class NAdam(ElementwiseOptimizer):
         mean, square = kept["exp_avg"], kept["exp_avg_sq"]
         mean.lerp_(grad, 1 - beta1)
         square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        denominator = square.div(1 - beta2**step).sqrt().add_(group["eps"])
-        param.addcdiv_(grad, denominator, value=-lr * (1.0 - mu) / (1.0 - product))
-        param.addcdiv_(mean, denominator, value=-lr * mu_next / (1.0 - product * mu_next))
+        denominator = square.div(1 - beta2**step).sqrt() + group["eps"]
+        add_ratio(param, grad, denominator, -lr * (1.0 - mu) / (1.0 - product))
+        add_ratio(param, mean, denominator, -lr * mu_next / (1.0 - product * mu_next))

@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
@@ -71,6 +71,10 @@ class Optimizer:
     `param_groups` is a list of dicts that may be changed at any time (`group["lr"] = 0.1`); `state` maps each parameter to a
     dict of what the optimizer remembers about it.
     """
+
+    # What hooks around steps are: the first kind may return new (args, kwargs).
+    OptimizerPreHook: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
+    OptimizerPostHook: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 
     _optimizer_step_pre_hooks: OrderedDict[int, Callable[..., Any]]
     _optimizer_step_post_hooks: OrderedDict[int, Callable[..., Any]]
@@ -238,7 +242,8 @@ class Optimizer:
         ids = [id(param) for param in param_group["params"]]
         if len(ids) != len(set(ids)):
             warnings.warn(
-                "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error",
+                "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
+                "see github.com/pytorch/pytorch/issues/40967 for more information",
                 stacklevel=4,
             )
         taken: set[int] = set()
@@ -354,12 +359,81 @@ def step_dtype() -> Any:
     return rushlight.float64 if wide else rushlight.float32
 
 
-def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
-    """`foreach`, `fused` and `capturable` choose among PyTorch's implementations; here one kernel serves for all."""
+def check_implementation(optimizer: Any, options: dict[str, Any]) -> None:
+    """Which of the ways to step that `foreach`, `fused` and `differentiable` ask for exclude each other; one kernel serves for all others.
+
+    A `fused` optimizer takes the scale of a `GradScaler` itself.
+    """
     if options.get("fused"):
         if options.get("differentiable"):
             raise RuntimeError("`fused` does not support `differentiable`")
         if options.get("foreach"):
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if options.get("differentiable"):
-        raise NotImplementedError(f"{optimizer}: differentiable=True is not supported yet")
+        optimizer._step_supports_amp_scaling = True
+
+
+_CAPTURING_DEVICES = ("cuda", "xpu", "hpu", "privateuseone", "xla")
+
+
+def check_param(param: Any, group: dict[str, Any]) -> None:
+    """Refuse what a parameter's group asks for and its device or dtype has not."""
+    if group.get("capturable") and not group.get("fused") and param.device.type not in _CAPTURING_DEVICES:
+        raise AssertionError(f"If capturable=True, params and state_steps must be on supported devices: {list(_CAPTURING_DEVICES)}.")
+    if group.get("fused") and not param.is_floating_point():
+        raise RuntimeError(
+            "`fused=True` requires all the params to be floating point Tensors of supported devices: "
+            f"['cpu'] but {param.dtype} and {param.device.type}"
+        )
+    if group.get("differentiable") and group.get("foreach"):
+        raise AssertionError("_foreach ops don't support autograd")
+
+
+def scaler_skips(optimizer: Any) -> bool:
+    """Whether a `GradScaler` found gradients that are not finite; else those of a fused optimizer are unscaled, where it asked for that."""
+    scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
+    if scale is None and found is None:
+        return False
+    if not getattr(optimizer, "_step_supports_amp_scaling", False):
+        raise AssertionError("Expected grad_scale and found_inf to be None")
+    if found is not None and found.item():
+        return True
+    if scale is not None:
+        with rushlight.no_grad():
+            for group in optimizer.param_groups:
+                for param in group["params"]:
+                    if param.grad is not None:
+                        param.grad.div_(scale)
+    return False
+
+
+# ***** arithmetic with hyper-parameters, which a differentiable step may have to differentiate too *****
+
+
+def hyper(group: dict[str, Any], name: str) -> Any:
+    """A hyper-parameter as a number; as the tensor that it is, if a differentiable step is to be differentiated by it."""
+    value = group[name]
+    return value if isinstance(value, Tensor) and value.requires_grad and group.get("differentiable") else number(value)
+
+
+def add_scaled(target: Any, value: Any, factor: Any) -> None:
+    """target += factor * value, in place."""
+    if isinstance(factor, Tensor):
+        target.add_(value * factor)
+    else:
+        target.add_(value, alpha=factor)
+
+
+def add_ratio(target: Any, over: Any, under: Any, factor: Any) -> None:
+    """target += factor * over / under, in place."""
+    if isinstance(factor, Tensor):
+        target.addcdiv_(over * factor, under)
+    else:
+        target.addcdiv_(over, under, value=factor)
+
+
+def add_square(target: Any, value: Any, factor: Any) -> None:
+    """target += factor * value * value, in place."""
+    if isinstance(factor, Tensor):
+        target.add_(value * value * factor)
+    else:
+        target.addcmul_(value, value, value=factor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed
-from rushlight.optim.optimizer import number
+from rushlight.optim.optimizer import hyper
 
 __all__ = ["RAdam"]
 
@@ -52,7 +52,7 @@ class RAdam(ElementwiseOptimizer):
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         beta1, beta2 = group["betas"]
-        lr = number(group["lr"])
+        lr = hyper(group, "lr")
         grad = decayed(param, grad, group, lr)
         mean, square = kept["exp_avg"], kept["exp_avg_sq"]
         mean.lerp_(grad, 1 - beta1)
@@ -63,5 +63,5 @@ class RAdam(ElementwiseOptimizer):
         update = (mean / (1 - beta1**step)) * lr
         if length > 5.0:
             trust = ((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) ** 0.5
-            update = update * (correction**0.5 / square.sqrt().add_(group["eps"])) * trust
+            update = update * (correction**0.5 / (square.sqrt() + group["eps"])) * trust
         param.add_(update, alpha=-1.0)

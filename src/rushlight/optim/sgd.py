@@ -7,7 +7,16 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.multi_tensor import fused_update
-from rushlight.optim.optimizer import Optimizer, check_implementation, number, run_closure
+from rushlight.optim.optimizer import (
+    Optimizer,
+    add_scaled,
+    check_implementation,
+    check_param,
+    hyper,
+    number,
+    run_closure,
+    scaler_skips,
+)
 
 __all__ = ["SGD"]
 
@@ -58,7 +67,7 @@ class SGD(Optimizer):
         }
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        check_implementation("SGD", defaults)
+        check_implementation(self, defaults)
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -72,6 +81,8 @@ class SGD(Optimizer):
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
         loss = run_closure(closure)
+        if scaler_skips(self):
+            return loss
         for group in self.param_groups:
             momentum = group["momentum"]
             started: list[tuple[Any, ...]] = []
@@ -91,8 +102,10 @@ class SGD(Optimizer):
                 if buffer is None:
                     buffer = state[param]["momentum_buffer"] = _empty_buffer(param)
                     fresh.append((param, grad, buffer))
-                else:
-                    started.append((param, grad, buffer))
+                    continue
+                if group["differentiable"]:  # the tensor of the last step belongs to its graph
+                    buffer = state[param]["momentum_buffer"] = buffer.clone()
+                started.append((param, grad, buffer))
             if fresh:
                 # The first gradient becomes the buffer as it is, without dampening.
                 _update("sgd_momentum", fresh, group, keep=0.0, share=1.0)
@@ -126,20 +139,34 @@ def _empty_buffer(param: Any) -> Any:
 
 def _update(name: str, rows: list[Any], group: dict[str, Any], keep: float, share: float) -> None:
     """buffer = keep * buffer + share * gradient, and the step along it."""
+    if group["differentiable"]:
+        with rushlight.enable_grad():
+            for row in rows:
+                _update_one(row, group, keep, share)
+        return
     lr, weight_decay, momentum = number(group["lr"]), number(group["weight_decay"]), group["momentum"]
     sign = -1.0 if group["maximize"] else 1.0
     nesterov = group["nesterov"]
     rest = fused_update(name, rows, (-lr, weight_decay, sign, momentum, share, keep, 1.0 if nesterov else 0.0))
-    if not rest:
-        return
-    with rushlight.no_grad():
-        for i in rest:
-            param, grad, *buffers = rows[i]
-            g = -grad if group["maximize"] else grad
-            if weight_decay != 0:
-                g = g.add(param, alpha=weight_decay)
-            if buffers:
-                buffer = buffers[0]
-                buffer.mul_(keep).add_(g, alpha=share)
-                g = g.add(buffer, alpha=momentum) if nesterov else buffer
-            param.add_(g, alpha=-lr)
+    if rest:
+        with rushlight.no_grad():
+            for i in rest:
+                _update_one(rows[i], group, keep, share)
+
+
+def _update_one(row: Any, group: dict[str, Any], keep: float, share: float) -> None:
+    """One parameter by tensor operations: the definition that the kernel follows, and what can be differentiated."""
+    param, grad, *buffers = row
+    if group["fused"]:
+        check_param(param, group)
+    g = -grad if group["maximize"] else grad
+    weight_decay = hyper(group, "weight_decay")
+    if isinstance(weight_decay, Tensor):
+        g = g + param * weight_decay
+    elif weight_decay != 0:
+        g = g.add(param, alpha=weight_decay)
+    if buffers:
+        buffer = buffers[0]
+        buffer.mul_(keep).add_(g, alpha=share)
+        g = g.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+    add_scaled(param, g, -hyper(group, "lr"))

@@ -1,0 +1,112 @@
+"""`Adafactor`: second moments of matrices kept as their rows' and columns' means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight import Tensor
+from rushlight.optim.elementwise import ElementwiseOptimizer
+from rushlight.optim.optimizer import number, step_dtype
+
+__all__ = ["Adafactor"]
+
+
+class Adafactor(ElementwiseOptimizer):
+    """Adafactor (Shazeer and Stern, 2018): Adam's scaling in little memory, with steps relative to the size of the parameters.
+
+    For a gradient g of two dims or more, r and c are running averages of the means of g² over the last dim and over the one before
+    it, and v = r c / mean(r); for others v is the running average of g² itself. At step t old values keep a share of 1 - t^`beta2_decay`.
+    u = g / sqrt(v) is scaled down to a root mean square of at most `d`, and p -= a * u with a = max(eps2, rms(p)) * min(`lr`, 1/sqrt(t)).
+    `eps` = (eps1, eps2); eps1 (default: the dtype's epsilon) keeps v from zero. `weight_decay` shrinks p by lr * weight_decay first.
+
+    Raises `ValueError` for values out of range, and in `step` `RuntimeError` for complex parameters and sparse gradients.
+
+    >>> import rushlight as torch
+    >>> weight = torch.ones(2, 3, requires_grad=True)
+    >>> optimizer = torch.optim.Adafactor([weight], lr=0.5)
+    >>> weight.square().sum().backward()
+    >>> optimizer.step()
+    >>> weight.detach()[0]
+    tensor([0.5000, 0.5000, 0.5000])
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        checked = (
+            ("Learning rate", number(lr) >= 0.0, ">= 0", lr),
+            ("beta2_decay", beta2_decay <= 0.0, "<= 0", beta2_decay),
+            ("epsilon1", eps[0] is None or eps[0] >= 0.0, ">= 0", eps[0]),
+            ("epsilon2", eps[1] >= 0.0, ">= 0", eps[1]),
+            ("Clipping threshold d", d >= 1.0, ">= 1", d),
+            ("weight_decay", weight_decay >= 0.0, ">= 0", weight_decay),
+        )
+        for name, good, wanted, value in checked:
+            if not good:
+                raise ValueError(f"{name} should be {wanted} but is: {value}")
+        defaults = {
+            "lr": lr,
+            "beta2_decay": beta2_decay,
+            "eps": eps,
+            "d": d,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _step_one(self, param: Any, grad: Any, group: dict[str, Any]) -> None:
+        if param.is_complex():
+            raise RuntimeError("Adafactor does not support complex parameters")
+        super()._step_one(param, grad, group)
+
+    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        kept["step"] = rushlight.zeros((), dtype=step_dtype())
+        if grad.dim() > 1:
+            *lead, rows, columns = grad.shape
+            kept["row_var"] = grad.new_zeros((*lead, rows, 1))
+            kept["col_var"] = grad.new_zeros((*lead, 1, columns))
+        else:
+            kept["variance"] = rushlight.zeros_like(grad, memory_format=rushlight.preserve_format)
+
+    def _change(
+        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+    ) -> None:
+        lr = number(group["lr"])
+        least, smallest_scale = group["eps"]
+        least = rushlight.finfo(param.dtype).eps if least is None else least
+        share = step ** group["beta2_decay"]
+        rate = max(smallest_scale, _mean_root(param)) * min(lr, 1 / step**0.5)
+        if group["weight_decay"] != 0:
+            param.mul_(1 - lr * group["weight_decay"])
+        if grad.dim() > 1:
+            rows, columns = kept["row_var"], kept["col_var"]
+            rows.lerp_(_mean_square(grad, -1), share)
+            columns.lerp_(_mean_square(grad, -2), share)
+            variance = (rows @ columns).div_(rows.mean(dim=-2, keepdim=True).clamp_(min=least))
+        else:
+            kept["variance"].lerp_(grad * grad, share)
+            variance = kept["variance"]
+        update = variance.clamp(min=least * least).rsqrt_().mul_(grad)
+        param.add_(update, alpha=-rate / max(1.0, _mean_root(update) / group["d"]))
+
+
+def _mean_root(x: Any) -> float:
+    """The root of the mean square of all elements."""
+    return float(x.norm(2).item()) / x.numel() ** 0.5
+
+
+def _mean_square(x: Any, dim: int) -> Any:
+    return rushlight.norm(x, dim=dim, keepdim=True).square_().div_(x.size(dim))

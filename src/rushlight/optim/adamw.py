@@ -1,0 +1,7 @@
+"""`AdamW` under the name of its module in PyTorch; it is a form of `Adam`."""
+
+from __future__ import annotations
+
+from rushlight.optim.adam import AdamW
+
+__all__ = ["AdamW"]
