@@ -92,6 +92,8 @@ def _write(obj: Any, out: Any, name: str, pickle_module: Any, protocol: int, wit
         else:
             archive.record(f"data/{key}", memory.bytes_of(storage.cpu()))
     archive.record("version", b"3\n")
+    if not with_order:  # PyTorch writes it last in this case
+        archive.record("byteorder", sys.byteorder.encode())
     archive.record(".data/serialization_id", _identity(archive))
     archive.close()
 

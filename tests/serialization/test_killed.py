@@ -1,0 +1,87 @@
+"""A program that is killed while it saves leaves the old file or the new one.  RUSHLIGHT_KILLS=1000 tries a thousand moments."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import rushlight as torch
+
+KILLS = int(os.environ.get("RUSHLIGHT_KILLS", "6"))
+
+# Forks a child for every try, which saves over and over; says how many bytes of what it wrote are there when it is killed.
+_SAVER = """
+import os, sys, time
+import rushlight as torch
+
+torch.ones(4) + 1
+kind, path = sys.argv[1:]
+state = {"a": torch.zeros(300_000), "b": torch.zeros(3, 100_000), "n": torch.zeros(5)}
+step = 0
+
+def save():
+    if kind == "shards":
+        from rushlight.serialization.sharded import save_sharded
+        save_sharded(state, path, max_shard_size=(10**9, 10**6)[step % 3 > 0])
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=kind == "zip")
+
+save()
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        while True:
+            step += 1
+            for x in state.values():
+                x.fill_(step)
+            save()
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
+
+
+def state_of(kind: str, path: Path) -> dict[str, torch.Tensor]:
+    if kind == "shards":
+        from rushlight.serialization.sharded import load_sharded
+
+        return load_sharded(path)
+    return torch.load(path)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy", "shards"])
+def test_killed_at_any_moment(kind: str, tmp_path: Path) -> None:
+    if kind == "shards":
+        pytest.importorskip("safetensors", reason="needs the extra 'safetensors'")
+    path, rng, seen = tmp_path / "checkpoint", random.Random(3), set()
+    saver = subprocess.Popen(
+        [sys.executable, "-c", _SAVER, kind, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert saver.stdin is not None and saver.stdout is not None
+    try:
+        for _ in range(KILLS):
+            saver.stdin.write("go\n")
+            saver.stdin.flush()
+            child = int(saver.stdout.readline())
+            time.sleep(rng.random() * 0.06)
+            os.kill(child, signal.SIGKILL)
+            assert saver.stdout.readline() == "dead\n"
+            state = state_of(kind, path)
+            numbers = {value for x in state.values() for value in (x.min().item(), x.max().item())}
+            assert len(numbers) == 1 and set(state) == {"a", "b", "n"}
+            seen |= numbers
+            for left in tmp_path.glob(".*.tmp"):
+                left.unlink()
+    finally:
+        saver.stdin.close()
+        saver.wait(30)
+        saver.stdout.close()
+    assert KILLS < 50 or len(seen) > 3, "the saver never got far enough"
