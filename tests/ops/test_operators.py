@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.harness import Arr, Bound, bind, gradients, run_graph
+from tests.ops.harness import CPU, Arr, Bound, bind, gradients, run_graph
 
 import rushlight._ops.families
 import rushlight._ops.samples_arrays
 import rushlight._ops.samples_numbers  # noqa: F401
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._engine.lower import differentiate_graph, trace_operator
+from rushlight._engine.lower import TENSOR, differentiate_graph, trace_operator
+from rushlight._ops.dtypes import REFUSED
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._prims.record import not_differentiable
-from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64
+from rushlight._types.dtype import BY_NAME, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64
+from rushlight._types.spec import Spec
 
 # Copies and casts of the engine itself: they are tested with it.
 ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "to_dtype", "copy", "fill", "zero"}
@@ -195,3 +197,21 @@ def test_hand_written_gradient_agrees_with_the_derived(key: str, i: int) -> None
         if key in ("floor_divide", "gaussian_nll_loss", "index_fill", "hardtanh"):
             continue
         np.testing.assert_allclose(mine.array, outs[place], rtol=1e-9, atol=1e-9)
+
+
+DTYPES_OF_KIND = {"b": "bool", "u": "uint8", "i": "int64", "h": "float16", "c": "complex64"}
+
+
+@pytest.mark.parametrize(("key", "kind"), [(key, kind) for key, kinds in REFUSED.items() for kind in kinds])
+def test_dtypes_that_pytorch_refuses_are_refused(key: str, kind: str) -> None:
+    op, dtype = OPERATORS[key], BY_NAME[DTYPES_OF_KIND[kind]]
+    bound = bound_call(op, samples_of(op)[0])
+    specs = [Spec.of(dtype if s.dtype.is_floating_point else s.dtype, s.device, s.shape) for s in bound.specs]
+    with pytest.raises(NotImplementedError, match=rf"\"{op.public}\" not implemented for"):
+        trace_operator(op, tuple(bound.template), specs)
+
+
+def test_what_no_primitive_takes_is_refused_in_the_operators_name() -> None:
+    spec = Spec.of(BY_NAME["complex64"], CPU, (3,))
+    with pytest.raises(NotImplementedError, match="\"atan2\" not implemented for 'ComplexFloat'"):
+        trace_operator(OPERATORS["atan2"], (TENSOR, TENSOR), [spec, spec])

@@ -10,9 +10,17 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
+__all__ = ["DTypeError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class DTypeError(TypeError):
+    """A primitive does not compute with a dtype: `dtype`."""
+
+    def __init__(self, text: str, dtype: Any) -> None:
+        super().__init__(text)
+        self.dtype = dtype
 
 
 class MissingFeatureError(NotImplementedError):

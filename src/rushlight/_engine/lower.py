@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.errors import DTypeError
 from rushlight._graph.core import Graph, GraphBuilder, Value
+from rushlight._ops.dtypes import REFUSED, not_implemented, refuse_dtype
 from rushlight._ops.table import Operator
 from rushlight._prims import build, not_differentiable, prim
 from rushlight._transforms.vjp import vjp
@@ -171,11 +173,18 @@ def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec],
     results stands after them.
     """
     call = _Call(op, template, specs)
+    kinds = REFUSED.get(op.name)
+    if kinds is not None and specs:
+        refuse_dtype(op.public, kinds, call.promoted if op.promote == "same" and call.promoted is not None else specs[0].dtype)
     builder = GraphBuilder()
     tensors, scalars = _inputs(builder, template, specs)
     with builder:
         positional, keywords = call.arguments(tensors, scalars)
-        returned = op.body(*positional, **keywords)
+        try:
+            returned = op.body(*positional, **keywords)
+        except DTypeError as error:
+            given = next((s.dtype for s in specs if s.dtype is error.dtype), specs[0].dtype if specs else error.dtype)
+            raise not_implemented(op.public, given) from error
         values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         count = len(values) if op.schema.returns_list else len(op.schema.results)
         results = [call.rounded(v) for v in values[:count]]

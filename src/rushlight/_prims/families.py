@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.errors import NotDifferentiableError
+from rushlight._base.errors import DTypeError, NotDifferentiableError
 from rushlight._prims import build
 from rushlight._prims.build import HALF
 from rushlight._prims.record import PRIMITIVES, Aval, Primitive, Rule, not_differentiable
@@ -33,9 +33,9 @@ def require(name: str, x: Any, kinds: str, half: bool = False) -> None:
     if x.dtype in _STORED and (x.dtype.kind not in kinds or not half):
         raise NotImplementedError(f"\"{name}\" not implemented for '{x.dtype.scalar}'")
     if x.dtype.kind not in kinds:
-        raise TypeError(f"prim.{name} takes {'/'.join(_KINDS[k] for k in kinds)} values, got {x.dtype.name}")
+        raise DTypeError(f"prim.{name} takes {'/'.join(_KINDS[k] for k in kinds)} values, got {x.dtype.name}", x.dtype)
     if x.dtype.wide is not x.dtype and not half:
-        raise TypeError(f"prim.{name} does not compute in {x.dtype.name}: convert to {x.dtype.wide.name} before and back after")
+        raise DTypeError(f"prim.{name} does not compute in {x.dtype.name}: convert to {x.dtype.wide.name} before and back after", x.dtype)
 
 
 def require_equal(name: str, *xs: Any) -> None:

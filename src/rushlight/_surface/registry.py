@@ -8,6 +8,7 @@ A composite is plain Python over tensors; everything with a body over primitives
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from rushlight._engine.call import (
     make_unary,
 )
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
 
 __all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
@@ -102,14 +104,16 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 def composite(
     name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = (),
-    apart: bool = False,
+    apart: bool = False, refuses: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
 
-    `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.
+    `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`: kinds of dtype that the
+    first argument may not have, as in `_ops.dtypes`.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = _refusing(function, name, refuses) if refuses else function
         public = _overridable(casts(policy_of(name, spaces))(function), name, apart) if overridable else function
         for each in (name, *aliases):
             for space in spaces:
@@ -119,6 +123,19 @@ def composite(
         return public
 
     return register
+
+
+def _refusing(function: Callable[..., Any], name: str, kinds: str) -> Callable[..., Any]:
+    """Refuse a first argument of these kinds of dtype."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        if isinstance(first, Tensor):
+            refuse_dtype(name, kinds, first._spec.dtype)
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callable[..., Any]:

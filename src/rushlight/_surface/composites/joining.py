@@ -162,7 +162,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 
 
 
-@composite("bucketize")
+@composite("bucketize", refuses="b")
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)

@@ -79,14 +79,14 @@ def norm(
     return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype))  # type: ignore[no-any-return]
 
 
-@composite("vecdot", spaces=LINALG)
+@composite("vecdot", spaces=LINALG, refuses="bui")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
     left = T["conj"](x) if x._spec.dtype.is_complex else x
     return into(out, (left * y).sum(dim))  # type: ignore[no-any-return, operator]
 
 
-@composite("cross", spaces=LINALG)
+@composite("cross", spaces=LINALG, refuses="b")
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The cross products of vectors of length 3 along dim."""
     if input._spec.ndim != other._spec.ndim:

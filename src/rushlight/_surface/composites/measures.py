@@ -85,7 +85,7 @@ Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
 # ***** distances *****
 
 
-@composite("cdist")
+@composite("cdist", refuses="hc")
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:
@@ -102,7 +102,7 @@ def cdist(
     return function_of("linalg_vector_norm")(gap, float(p), (-1,))  # type: ignore[no-any-return]
 
 
-@composite("pdist", spaces=("torch", "nn.functional"))
+@composite("pdist", spaces=("torch", "nn.functional"), refuses="hc")
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows."""
     if input._spec.ndim != 2:
@@ -128,7 +128,7 @@ def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
     return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)  # type: ignore[no-any-return]
 
 
-@composite("cross", method=True, apart=True)
+@composite("cross", method=True, apart=True, refuses="b")
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = None) -> Tensor:
     """The cross product along dim (the first of size 3 if not given)."""
     if input._spec.ndim != other._spec.ndim:
@@ -305,13 +305,13 @@ def real_part(x: Tensor) -> Any:
     return T["real"](x) if x._spec.dtype.is_complex else x
 
 
-@composite("trapezoid", aliases=("trapz",))
+@composite("trapezoid", aliases=("trapz",), refuses="b")
 def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
     return _areas(y, x, dx, dim).sum(dim)  # type: ignore[no-any-return]
 
 
-@composite("cumulative_trapezoid")
+@composite("cumulative_trapezoid", refuses="b")
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running integral of y along dim by trapezoids."""
     return _areas(y, x, dx, dim).cumsum(dim)  # type: ignore[no-any-return]
@@ -363,7 +363,7 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     return T["zeros"](size, dtype=dtype).scatter_add(0, input.to(INT64), values)  # type: ignore[attr-defined, no-any-return]
 
 
-@composite("histc", method=True)
+@composite("histc", method=True, refuses="bui")
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
     """How many elements fall into each of `bins` equal ranges of [min, max] (of the elements' range if both are 0)."""
     if bins <= 0:
@@ -387,7 +387,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 # ***** sets *****
 
 
-@composite("isin")
+@composite("isin", refuses="bc")
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
 ) -> Tensor:
@@ -484,7 +484,7 @@ def unique(
     )
 
 
-@composite("unique_consecutive", method=True)
+@composite("unique_consecutive", method=True, refuses="c")
 @forms(
     "(input: Tensor, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
     "(input: Tensor, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",

@@ -210,7 +210,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None
 # ***** slopes of sampled functions *****
 
 
-@composite("gradient")
+@composite("gradient", refuses="bu")
 def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Slopes along dims by central differences, one-sided at the ends (of order 1 or 2)."""
     ndim = input._spec.ndim
@@ -270,7 +270,7 @@ def _second_order(y0: Any, y1: Any, y2: Any, a: Any, b: Any) -> Any:
 # ***** histograms, places of a known number *****
 
 
-@composite("histogram", method=True)
+@composite("histogram", method=True, refuses="bui")
 @forms(
     "(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False, out: tuple[Tensor, Tensor] | None = None) -> return_types.histogram",
 )

@@ -32,7 +32,7 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
     return window if win_length == n_fft else function_of("pad")(window, (left, n_fft - win_length - left))
 
 
-@composite("stft", method=True)
+@composite("stft", method=True, refuses="bui")
 def stft(
     input: Tensor,
     n_fft: int,
