@@ -51,6 +51,7 @@ def _output_sizes(pooled: Any, kernel: Any, steps: Any, pads: Any, wanted: Any) 
     return [int(size) for size in sizes]
 
 
+@casts(SINGLE)
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,

@@ -1,0 +1,53 @@
+"""A hundred steps of every optimizer give PyTorch's parameters; see `steps.py`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.optim import steps
+
+import rushlight
+
+EXPECTED: dict[str, list[float]] = json.loads(steps.FILE.read_text())
+
+
+def run(t: Any, case: str, dtype: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.concatenate([np.array(row) for row in steps.run(t, case, dtype)])
+
+
+def difference(found: Any, expected: Any) -> float:
+    """The greatest error relative to the parameters."""
+    return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
+
+
+def test_every_case_is_stored() -> None:
+    assert list(EXPECTED) == steps.CASES
+
+
+@pytest.mark.parametrize("case", steps.CASES)
+def test_stored(case: str) -> None:
+    assert difference(run(rushlight, case, "float64"), np.array(EXPECTED[case])) < 1e-6
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("case", [c for c in steps.CASES if not any(w in c for w in ("differentiable", "maximize", "loop", "SparseAdam: b"))])
+def test_float32_as_pytorch(case: str) -> None:
+    real = pytest.importorskip("torch")
+    assert difference(run(rushlight, case, "float32"), run(real, case, "float32")) < 1e-6
+
+
+# Complex parameters are pairs of real ones; these optimizers take them.
+COMPLEX = [f"{name}: " for name in ("SGD", "Adam", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD", "LBFGS")]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("case", COMPLEX)
+def test_complex_as_pytorch(case: str) -> None:
+    real = pytest.importorskip("torch")
+    assert difference(run(rushlight, case, "complex128"), run(real, case, "complex128")) < 1e-6
