@@ -21,10 +21,16 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")
+# What stands for "see the wider field", and from which numbers on it does.
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
+_FROM16, _FROM32 = _MAX16, _MAX32
 _UTF8_NAMES, _SUM_BEHIND = 0x800, 0x8
 _CHUNK = 1 << 20
 _DATE_1980 = 0x21  # the first day that the format can express: equal contents give equal files
+
+
+def _narrow(n: int) -> int:
+    return n if n < _FROM32 else _MAX32
 
 
 class ArchiveWriter:
@@ -53,7 +59,7 @@ class ArchiveWriter:
             # The checksum of a large record comes behind it, so that every chunk is looked at while it is in the caches.
             flags, start, full = self._header(name, size, None)
             crc = self._chunks(memoryview(data))
-            sizes = struct.pack("<2Q" if size >= _MAX32 else "<2L", size, size)
+            sizes = struct.pack("<2Q" if size >= _FROM32 else "<2L", size, size)
             self._write(b"PK\x07\x08" + struct.pack("<L", crc) + sizes)
         self._records.append((full, crc, size, start, flags))
 
@@ -78,7 +84,7 @@ class ArchiveWriter:
     def _header(self, name: str, size: int, crc: int | None) -> tuple[int, int, bytes]:
         """Write what comes before the data; with `crc` None, the checksum will come behind them."""
         full, start = f"{self._name}/{name}".encode(), self._at
-        wide = size >= _MAX32
+        wide = size >= _FROM32
         extra = struct.pack("<2H2Q", 1, 16, size, size) if wide else b""
         # Filler in front of the data, in an extra field of its own ("FB"), puts the data on the boundary.
         bare = start + _LOCAL.size + len(full) + len(extra) + 4
@@ -102,21 +108,21 @@ class ArchiveWriter:
         """Write the directory."""
         start = self._at
         for name, crc, size, offset, flags in self._records:
-            wide = [n for n in (size, size, offset) if n >= _MAX32]
+            wide = [n for n in (size, size, offset) if n >= _FROM32]
             extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
             version = 45 if wide else 20
-            short = min(size, _MAX32)
+            short = _narrow(size)
             fields = (b"PK\x01\x02", version, version, flags, 0, 0, _DATE_1980, crc, short, short)
-            self._write(_CENTRAL.pack(*fields, len(name), len(extra), 0, 0, 0, 0, min(offset, _MAX32)))
+            self._write(_CENTRAL.pack(*fields, len(name), len(extra), 0, 0, 0, 0, _narrow(offset)))
             self._write(name + extra)
         end, count = self._at, len(self._records)
-        if count >= _MAX16 or start >= _MAX32 or end - start >= _MAX32:
+        if count >= _FROM16 or start >= _FROM32 or end - start >= _FROM32:
             self._write(_END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, end - start, start))
             self._write(_LOCATOR64.pack(b"PK\x06\x07", 0, end, 1))
-        short_count = min(count, _MAX16)
+        short_count = count if count < _FROM16 else _MAX16
         self._write(
             _END.pack(
-                b"PK\x05\x06", 0, 0, short_count, short_count, min(end - start, _MAX32), min(start, _MAX32), 0
+                b"PK\x05\x06", 0, 0, short_count, short_count, _narrow(end - start), _narrow(start), 0
             )
         )
 

@@ -22,10 +22,14 @@ class StorageType:
     torch.float16
     """
 
-    __slots__ = ("_dtype",)
+    __slots__ = ("_dtype", "_name")
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._dtype: DType = TYPED_STORAGES[name].dtype
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StorageType, (self._name,)
 
     @property
     def dtype(self) -> DType:

@@ -16,7 +16,7 @@ from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStora
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
 from rushlight.serialization.locations import check_module_version_greater_or_equal, location_tag
-from rushlight.serialization.names import torch_global
+from rushlight.serialization.names import STORAGE_TYPES, torch_global
 from rushlight.serialization.options import STATE
 from rushlight.serialization.replacing import replacing
 from rushlight.utils.hooks import warn_if_has_hooks
@@ -107,6 +107,9 @@ def _identity(archive: ArchiveWriter) -> bytes:
 class _OurObjects:
     """What a pickler has to know to write tensors as calls of PyTorch's functions.  It goes before a class of picklers."""
 
+    # What stands for a type of storages; other modules' picklers cannot write a class under PyTorch's name.
+    kinds: Any = STORAGE_TYPES
+
     def __init__(self, out: Any, protocol: int) -> None:
         super().__init__(out, protocol=protocol)  # type: ignore[call-arg]
         self.storages: dict[str, UntypedStorage] = {}
@@ -119,7 +122,7 @@ class _OurObjects:
             return None
         untyped = obj.untyped()
         dtype = obj.dtype if isinstance(obj, TypedStorage) else rushlight.uint8
-        kind = TYPED_STORAGES[obj.pickle_storage_type()] if isinstance(obj, TypedStorage) else UntypedStorage
+        kind = self.kinds[obj.pickle_storage_type()] if isinstance(obj, TypedStorage) else UntypedStorage
         key = self.key_of(untyped, dtype)
         return ("storage", kind, key, location_tag(untyped), untyped.nbytes() // dtype.itemsize)
 
@@ -174,6 +177,8 @@ _PythonPickler: Any = pickle._Pickler  # type: ignore[attr-defined]
 
 class _Pickler(_OurObjects, _PythonPickler):  # type: ignore[misc]
     """Writes our objects under the names that PyTorch has for them."""
+
+    kinds = TYPED_STORAGES
 
     def reducer_override(self, obj: Any) -> Any:
         """Dtypes are written as globals: a text means one of this name."""
