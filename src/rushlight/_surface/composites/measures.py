@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._engine import convert, dynamic
 from rushlight._engine.call import write_out
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64
@@ -344,7 +345,8 @@ def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
 @composite("bincount", method=True)
 def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each whole number occurs, or the sum of its weights."""
-    if input._spec.ndim != 1 or input._spec.dtype.kind not in "iu":
+    refuse_dtype("bincount", "bfc", input._spec.dtype)
+    if input._spec.ndim != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
@@ -561,7 +563,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Indices into the flattened shape as one tensor of indices for each dim."""
     if indices._spec.dtype.kind not in "iu":
-        raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
     sizes = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
     if any(s < 0 for s in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")

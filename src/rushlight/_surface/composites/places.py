@@ -73,7 +73,7 @@ def _fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
 Tensor.fill_diagonal_ = _fill_diagonal_  # type: ignore[attr-defined]
 
 
-@composite("index_reduce", method=True)
+@composite("index_reduce", method=True, refuses="bc")
 def index_reduce(
     input: Tensor,
     dim: int,
