@@ -1,6 +1,7 @@
 """The examples run, learn, and give PyTorch's numbers: the first losses against those of real PyTorch 2.13.
 
-`python tests/test_examples.py` (with torch installed) writes tests/data/example_losses.json anew.
+`python tests/test_examples.py` (with torch installed) writes tests/data/example_losses.json anew.  `RUSHLIGHT_TEST_FULL=1`
+adds whole runs of all examples, each of which checks what it has learnt (two minutes).
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ RUNS = {
     "gpt_chars_licence": ["gpt_chars.py", "--steps", "20", "--sample", "8", "--lr", "1e-3", "--text", str(ROOT / "LICENSE")],
     "digits_cnn": ["digits_cnn.py", "--steps", "20"],
 }
+# Examples whose `train(steps, seed)` returns losses: how many steps are compared, in this process.
+TRAINS = {
+    "resnet_digits": 3, "lstm_tagging": 3, "seq2seq_transformer": 3, "vae_digits": 5, "dcgan_digits": 3, "policy_gradient": 2,
+    "gnn_karate": 10, "lora_finetuning": 3, "maml_sines": 5, "data_pipeline": 5,
+}  # fmt: skip
 PRINTS = {"hello": ["hello.py"], "custom_function": ["custom_function.py", "--steps", "101"]}
 NUMBER = re.compile(r"-?\d+\.\d+")
 
@@ -77,6 +83,38 @@ def test_prints_what_pytorch_prints(name: str, stored: dict, tmp_path: Path) -> 
     assert [float(x) for x in mine] == pytest.approx([float(x) for x in torchs], rel=1e-3, abs=2e-4)
 
 
+def compare(ours: list[float], theirs: list[float]) -> None:
+    for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert mine == pytest.approx(other, rel=1e-4), f"loss {step}: {mine} here, {other} in PyTorch"
+
+
+@pytest.mark.parametrize("name", TRAINS)
+def test_training_begins_as_pytorchs(name: str, stored: dict) -> None:
+    from tests.curves.plain import losses
+
+    compare(losses(EXAMPLES / f"{name}.py", TRAINS[name]), stored["trains"][name])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", TRAINS)
+def test_stored_losses_are_what_pytorch_gives(name: str, stored: dict) -> None:
+    from tests.curves.plain import losses
+
+    compare(stored["trains"][name], losses(EXAMPLES / f"{name}.py", TRAINS[name], package="torch"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("RUSHLIGHT_TEST_FULL") != "1", reason="two minutes: RUSHLIGHT_TEST_FULL=1 asks for it")
+@pytest.mark.parametrize("name", TRAINS)
+def test_what_was_to_be_learnt_is_learnt(name: str, tmp_path: Path) -> None:
+    run(["-m", "rushlight"], [f"{name}.py"], tmp_path)  # an example that has not learnt ends with an error
+
+
+def test_every_example_is_tested() -> None:
+    tested = {words[0] for words in [*RUNS.values(), *PRINTS.values()]} | {f"{name}.py" for name in TRAINS}
+    assert tested == {path.name for path in EXAMPLES.glob("*.py")}
+
+
 @pytest.mark.slow
 def test_digits_are_read(tmp_path: Path) -> None:
     text = run(["-m", "rushlight"], ["digits_cnn.py", "--out", str(tmp_path)], tmp_path)
@@ -117,12 +155,20 @@ def test_pytorch_reads_our_checkpoint(name: str, tmp_path: Path) -> None:
 def _store() -> None:
     import tempfile
 
+    sys.path.insert(0, str(ROOT))
+    from tests.curves.plain import losses
+
     out: dict = {"torch": "2.13.0", "topics_sha256": topics_digest()}
     for name, words in RUNS.items():
         with tempfile.TemporaryDirectory() as folder:
             out[name] = losses_of([], words, Path(folder))
     out["prints"] = {name: run([], words, ROOT) for name, words in PRINTS.items()}
-    STORED.write_text(json.dumps(out, indent=1) + "\n")
+    out["trains"] = {
+        name: [float(f"{loss:.8g}") for loss in losses(EXAMPLES / f"{name}.py", steps, package="torch")]
+        for name, steps in TRAINS.items()
+    }
+    rows = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in out.items())
+    STORED.write_text(f"{{\n{rows}\n}}\n")
 
 
 if __name__ == "__main__":
