@@ -8,9 +8,10 @@ process has its parent's mappings of both.  When the last tensor over a block is
 from __future__ import annotations
 
 import os
+import struct
 import sys
 import tempfile
-import weakref
+from functools import cache
 from typing import Any, Protocol
 
 from rushlight._base.lazy import LazyModule
@@ -43,19 +44,26 @@ class Shared(Protocol):
 class SharedBlock:
     """A mapping of shared memory, and the descriptor of its file; `SharedBlock(nbytes, handle)` maps one that another process made."""
 
-    __slots__ = ("__weakref__", "_close", "address", "handle", "nbytes", "window")
+    __slots__ = ("__weakref__", "address", "handle", "mapped", "nbytes")
 
     def __init__(self, nbytes: int, handle: int | None = None) -> None:
+        self.mapped = 0
         self.handle = _anonymous(nbytes) if handle is None else handle
-        self._close = weakref.finalize(self, os.close, self.handle)
         self._map(self.handle, nbytes)
+        self.nbytes = nbytes
 
     def _map(self, handle: int, nbytes: int) -> None:
-        self.nbytes = nbytes
         if os.fstat(handle).st_size < nbytes:  # reading beyond its end would kill the process
             raise RuntimeError(f"unable to map {nbytes} bytes of shared memory: the file has {os.fstat(handle).st_size}")
-        self.window = mmap.mmap(handle, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.window))
+        self.address = _system().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, handle, 0)
+        if self.address == _FAILED:
+            raise RuntimeError(f"unable to map {nbytes} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
+        self.mapped = nbytes
+
+    def __del__(self) -> None:
+        if self.mapped:
+            _system().munmap(self.address, self.mapped)
+        self.close_handle()
 
     @property
     def shared_block(self) -> SharedBlock:
@@ -63,8 +71,22 @@ class SharedBlock:
 
     def close_handle(self) -> None:
         """Let the descriptor go: the memory stays mapped here, and can no longer be handed to others."""
-        self._close()
-        self.handle = -1
+        handle, self.handle = self.handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+_FAILED = (1 << (8 * struct.calcsize("P"))) - 1
+
+
+@cache
+def _system() -> Any:
+    """The system's own functions: a mapping of Python's `mmap` module keeps a second descriptor open."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return library
 
 
 class NamedBlock(SharedBlock):
@@ -76,7 +98,7 @@ class NamedBlock(SharedBlock):
     def __init__(self, nbytes: int, name: str | None = None) -> None:
         flags = os.O_RDWR if name else os.O_RDWR | os.O_CREAT | os.O_EXCL
         self.name = name or f"/rushlight_{os.getpid()}_{os.urandom(8).hex()}"
-        self.handle = -1
+        self.handle, self.mapped = -1, 0
         handle = posixshmem.shm_open(self.name, flags, mode=0o600)
         try:
             if name is None:

@@ -308,7 +308,7 @@ class _BaseDataLoaderIter:
 
     def _warn_of_length(self, said: int) -> None:
         text = (
-            f"Length of IterableDataset {self._dataset} was reported to be {said} (when accessing len(dataloader)), "
+            f"Length of IterableDataset {self._dataset} was reported to be {said}(when accessing len(dataloader)), "
             f"but {self._num_yielded} samples have been fetched. "
         )
         if self._num_workers > 0:

@@ -123,7 +123,8 @@ class Sender:
     def _put(self, raw: memoryview) -> tuple[int, int]:
         """Copy bytes to shared memory; the main process becomes their user."""
         chunk, at = self.arena.take(raw.nbytes)
-        chunk.block.window[at : at + raw.nbytes] = raw
+        room = MEMORY.from_owner(chunk.block.address + at, raw.nbytes, None)
+        memoryview(room).cast("B")[:] = raw.cast("B")
         return chunk.number, at
 
     def _write(self, data: bytes, handles: list[int]) -> None:

@@ -185,9 +185,10 @@ class _Fetching:
     def fetch(self, index: Any) -> Any:
         """The batch; what went wrong; or the end of the stream."""
         if self.problem is not None:
-            problem, self.problem = self.problem, None
-            self.ended = self.fetcher is None
-            return problem
+            if self.setup.kind == 1:
+                self.fetcher, self.problem, problem = _Nothing(), None, self.problem
+                return problem
+            return self.problem
         try:
             return self.fetcher.fetch(index)
         except Exception as error:
@@ -198,7 +199,19 @@ class _Fetching:
 
     def state(self) -> dict[str, Any]:
         """What it takes to go on from here in another process."""
-        return {"fetcher": self.fetcher.state() if self.fetcher is not None else {}, "random": _get_random(), "ended": self.ended}
+        return {"fetcher": {} if self.fetcher is None else self.fetcher.state(), "random": _get_random(), "ended": self.ended}
+
+
+class _Nothing:
+    """The fetcher of a stream that could not be opened: after the error there is nothing."""
+
+    def fetch(self, index: Any) -> Any:
+        """StopIteration."""
+        raise StopIteration
+
+    def state(self) -> dict[str, Any]:
+        """None of its own."""
+        return {}
 
 
 def _get_random() -> dict[str, Any]:
