@@ -27,10 +27,10 @@ _FILES = {
     ),
     "flatten": ("Flatten", "Unflatten"),
     "linear": ("Bilinear", "Identity", "LazyLinear", "Linear"),
-    "linear_cross_entropy": ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions"),
+    "linear_cross_entropy_options": ("LinearCrossEntropyOptions",),
     "loss": (
         "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
-        "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
+        "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "LinearCrossEntropyLoss", "MSELoss", "MarginRankingLoss",
         "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "NLLLoss2d", "PoissonNLLLoss", "SmoothL1Loss",
         "SoftMarginLoss",
         "TripletMarginLoss", "TripletMarginWithDistanceLoss",
@@ -62,7 +62,7 @@ __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FILES:
+    if name in _FILES or name in ("lazy", "utils"):
         return import_module(f"{__name__}.{name}")
     if name not in _PLACES:
         raise AttributeError(f"rushlight.nn has no {name!r} yet")

@@ -113,6 +113,18 @@ class Convertible:
         """Move every parameter and buffer to a GPU."""
         return self._apply(lambda t: t.cuda(device))
 
+    def xpu(self, device: Any = None) -> Self:
+        """Move every parameter and buffer to an Intel GPU."""
+        return self._apply(lambda t: t.xpu(device))
+
+    def ipu(self, device: Any = None) -> Self:
+        """Move every parameter and buffer to an IPU."""
+        return self._apply(lambda t: t.ipu(device))
+
+    def mtia(self, device: Any = None) -> Self:
+        """Move every parameter and buffer to an MTIA device."""
+        return self._apply(lambda t: t.mtia(device))
+
     def share_memory(self) -> Self:
         """Move every parameter and buffer into memory that other processes see."""
         return self._apply(lambda t: t.share_memory_())

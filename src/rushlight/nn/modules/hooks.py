@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HookedCall",
-    "WrappedHook",
+    "_WrappedHook",
     "register_module_backward_hook",
     "register_module_buffer_registration_hook",
     "register_module_forward_hook",
@@ -117,8 +117,11 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHan
     return _register(global_backward_hooks, hook)
 
 
-class WrappedHook:
+class _WrappedHook:
     """A hook, optionally bound to a module that it holds weakly (so a module and its hook are no cycle)."""
+
+    # Where PyTorch has it: modules that were saved whole name it.
+    __module__ = "rushlight.nn.modules.module"
 
     def __init__(self, hook: Callable[..., Any], module: Module | None = None) -> None:
         self.hook = hook
@@ -365,7 +368,7 @@ class HookedCall:
         grad_fn = var.grad_fn
         if grad_fn is not None:
             for hook in hooks:
-                grad_fn.register_hook(WrappedHook(hook, self))  # type: ignore[arg-type]
+                grad_fn.register_hook(_WrappedHook(hook, self))  # type: ignore[arg-type]
             _warn_partial_hook(args, result, grad_fn)
 
 

@@ -12,6 +12,7 @@ from rushlight.nn.modules import hooks as _hooks
 from rushlight.nn.modules.conversion import Convertible
 from rushlight.nn.modules.hooks import (
     HookedCall,
+    _WrappedHook,
     register_module_backward_hook,
     register_module_buffer_registration_hook,
     register_module_forward_hook,
@@ -21,7 +22,7 @@ from rushlight.nn.modules.hooks import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
-from rushlight.nn.modules.state import StateDict, _IncompatibleKeys
+from rushlight.nn.modules.state import _EXTRA_STATE_KEY_SUFFIX, StateDict, _IncompatibleKeys
 from rushlight.nn.parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Module",
+    "_EXTRA_STATE_KEY_SUFFIX",
     "_IncompatibleKeys",
+    "_WrappedHook",
+    "_addindent",
     "register_module_backward_hook",
     "register_module_buffer_registration_hook",
     "register_module_forward_hook",
@@ -279,6 +283,16 @@ class Module(HookedCall, StateDict, Convertible):
             if name not in self.__dict__:
                 self.__dict__[name] = make()
 
+    def _replicate_for_data_parallel(self) -> Self:
+        """A shallow copy whose parameters are to be filled in by whoever makes replicas."""
+        made = self.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._parameters = {}
+        made._buffers = self._buffers.copy()
+        made._modules = self._modules.copy()
+        made._is_replica = True
+        return made
+
     # ***** the tree *****
 
     def get_submodule(self, target: str) -> Module:
@@ -465,7 +479,7 @@ class Module(HookedCall, StateDict, Convertible):
     def __repr__(self) -> str:
         extra = self.extra_repr()
         extra_lines = extra.split("\n") if extra else []
-        child_lines = [f"({name}): {_indented(repr(module))}" for name, module in self._modules.items()]
+        child_lines = [f"({name}): {_addindent(repr(module), 2)}" for name, module in self._modules.items()]
         lines = extra_lines + child_lines
         if not lines:
             body = ""
@@ -500,7 +514,7 @@ def _offered(table: OrderedDict[int, Any], module: Module, name: str, value: Any
     return value
 
 
-def _indented(text: str) -> str:
-    """Indent all lines but the first by two spaces; blank lines become empty."""
-    first, *rest = text.split("\n")
-    return "\n".join([first, *("  " + line if line.strip() else "" for line in rest)])
+def _addindent(s_: str, numSpaces: int) -> str:
+    """Indent all lines but the first by so many spaces; blank lines become empty."""
+    first, *rest = s_.split("\n")
+    return "\n".join([first, *(" " * numSpaces + line if line.strip() else "" for line in rest)])

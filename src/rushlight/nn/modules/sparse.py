@@ -173,6 +173,9 @@ class EmbeddingBag(Module):
     def reset_parameters(self) -> None:
         """Draw new initial values from the standard normal distribution."""
         init.normal_(self.weight)
+        self._fill_padding_idx_with_zero()
+
+    def _fill_padding_idx_with_zero(self) -> None:
         if self.padding_idx is not None:
             with rushlight.no_grad():
                 self.weight[self.padding_idx].fill_(0)

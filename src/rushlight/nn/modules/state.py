@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.nn.modules.hooks import WrappedHook
+from rushlight.nn.modules.hooks import _WrappedHook
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.utils.hooks import RemovableHandle
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StateDict"]
 
-EXTRA_STATE_KEY_SUFFIX = "_extra_state"
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -75,7 +75,7 @@ class StateDict:
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], with_module: bool = False
     ) -> RemovableHandle:
-        wrapped = WrappedHook(hook, self if with_module else None)  # type: ignore[arg-type]
+        wrapped = _WrappedHook(hook, self if with_module else None)  # type: ignore[arg-type]
         return self._register_state_hook(self._load_state_dict_pre_hooks, wrapped)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -146,7 +146,7 @@ class StateDict:
             if buf is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = buf if keep_vars else buf.detach()
         if type(self).get_extra_state is not StateDict.get_extra_state:
-            destination[prefix + EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     # ***** in *****
 
@@ -205,7 +205,7 @@ class StateDict:
                 self._load_one(name, param, key, state_dict[key], assign, error_msgs)
             elif strict:
                 missing_keys.append(key)
-        extra_key = prefix + EXTRA_STATE_KEY_SUFFIX
+        extra_key = prefix + _EXTRA_STATE_KEY_SUFFIX
         if type(self).set_extra_state is not StateDict.set_extra_state:
             if extra_key in state_dict:
                 self.set_extra_state(state_dict[extra_key])

@@ -41,11 +41,16 @@ def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = N
     return rushlight.triu(rushlight.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
 
 
-def _is_causal(mask: Any, hint: bool | None, input: Any, batch_first: bool) -> bool:
+def _get_seq_len(src: Any, batch_first: bool) -> int:
+    """The length of the sequences in (L, E), (L, N, E) or, batch first, (N, L, E)."""
+    return int(src.size(0 if src.dim() == 2 or not batch_first else 1))
+
+
+def _detect_is_causal_mask(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Whether the mask is the causal one: as the caller says, or found by looking."""
-    if hint is not None or mask is None:
-        return hint is True
-    size = input.size(0) if input.dim() == 2 else input.size(1 if batch_first else 0)
+    if is_causal is not None or mask is None:
+        return is_causal is True
+    size = mask.size(-2) if size is None else size
     wanted = _generate_square_subsequent_mask(size, mask.device, mask.dtype)
     return mask.size() == wanted.size() and bool((mask == wanted).all())
 
@@ -228,7 +233,7 @@ class TransformerEncoder(Module):
         other = None if mask is None else mask.dtype
         padding = canonical_mask(src_key_padding_mask, "src_key_padding_mask", other, "mask", src.dtype)
         mask = canonical_mask(mask, "mask", None, "", src.dtype, check_other=False)
-        causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
+        causal = _detect_is_causal_mask(mask, is_causal, _get_seq_len(src, self.layers[0].self_attn.batch_first))
         output = src
         for layer in self.layers:
             output = layer(output, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
@@ -291,7 +296,7 @@ class TransformerDecoder(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """Decode `tgt` with all layers."""
-        causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
+        causal = _detect_is_causal_mask(tgt_mask, tgt_is_causal, _get_seq_len(tgt, self.layers[0].self_attn.batch_first))
         output = tgt
         for layer in self.layers:
             output = layer(

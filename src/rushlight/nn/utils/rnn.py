@@ -42,7 +42,7 @@ def pad_sequence(
     for sequence in sequences:
         if sequence.dim() == 0 or sequence.shape[1:] != trailing:
             raise RuntimeError(
-                f"pad_sequence: the sequences must have equal sizes in all dimensions but the first, found {tuple(trailing)} and "
+                f"pad_sequence: all sizes of the sequences but the first must match the sizes {tuple(trailing)}, found "
                 f"{tuple(sequence.shape[1:])}"
             )
     longest = max(sequence.shape[0] for sequence in sequences)
