@@ -130,13 +130,14 @@ class NotImplementedNode(Node):
     """Stands for a derivative that does not exist; says so when backward arrives."""
 
     __slots__ = ("text",)
+    namespace = "torch::autograd::"
 
     def __init__(self, edges: Sequence[Any], text: str) -> None:
         self._start(edges)
         self.text = text
 
     def name(self) -> str:
-        return "NotImplemented"
+        return self.namespace + "NotImplemented"
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         raise NotImplementedError(self.text)
@@ -163,17 +164,20 @@ def operator_recipe(
     wrt: Sequence[int],
     differentiable: Sequence[bool],
     overwritten: Sequence[int] = (),
+    inplace: bool = False,
 ) -> Recipe:
     """How to differentiate this call; see `Recipe`."""
     specs = [t._spec for t in tensors]
     found = differentiate(op, template, specs, wrt, differentiable, overwritten)
-    return Recipe(node_name(op, template, specs), found, wrt, differentiable, specs[0].device)
+    recipe = Recipe(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
+    recipe.origin = (op, template, specs)
+    return recipe
 
 
-def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec]) -> str:
+def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec], inplace: bool = False) -> str:
     """The name of the backward node of this call."""
     if isinstance(op.node, str):
-        return op.node
+        return op.node_name({}, inplace)
     rest = iter(specs)
     given: dict[str, Any] = {}
     for argument, item in zip(op.schema.arguments, template, strict=True):
@@ -183,7 +187,7 @@ def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec]) -> s
             given[argument.name] = next(rest) if item.kind == "tensor" else item
         else:
             given[argument.name] = item.value if isinstance(item, Literal) else item
-    return op.node_name(given)
+    return op.node_name(given, inplace)
 
 
 def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
@@ -511,7 +515,7 @@ class InplaceCaller:
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
         recipe = None
         if wrt and (target.dtype.is_floating_point or target.dtype.is_complex):
-            recipe = operator_recipe(op, template, tensors, wrt, [True])
+            recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
         forward = recipe.forward if recipe else graph
         run = inplace_runner(forward, specs, target)
         return fitting(op, inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags), len(specs), target.dtype)

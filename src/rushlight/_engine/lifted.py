@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._engine.autograd.api import filled
 from rushlight._engine.autograd.engine import _run as run_plain
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, Node, OpNode, split_edge
@@ -238,14 +239,7 @@ def grad_of_transformed(
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
     cts = [o * 0 + 1 if s is None else s for o, s in zip(outs, seeds, strict=True)]
     found = pull(outs, ins, [c.detach() if s is None else c for c, s in zip(cts, seeds, strict=True)], create_graph)
-    for k, (grad, x) in enumerate(zip(found, ins, strict=True)):
-        if grad is None and materialize:
-            found[k] = x.detach() * 0
-        elif grad is None and not allow_unused:
-            raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
-            )
-    return tuple(found)
+    return filled([x.detach() * 0 if g is None and materialize else g for g, x in zip(found, ins, strict=True)], ins, allow_unused, False)
 
 
 TRANSFORMS.update(grad=grad_of_transformed, run=run_node, hosted=hosted_lifted, pull=pull)

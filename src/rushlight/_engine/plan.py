@@ -11,7 +11,8 @@ from typing import Any
 from rushlight._base.errors import user_code, user_frame
 from rushlight._base.lazy import require
 from rushlight._base.log import enabled, log
-from rushlight._engine.autograd.node import Node, Packed, next_sequence, node_class
+from rushlight._engine.autograd.edges import argument_places, saved_names
+from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
 from rushlight._engine.lower import Backward, differentiate_graph
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.tensor import AutogradMeta, Tensor, alias, edge_of, make
@@ -25,7 +26,10 @@ from rushlight._types.spec import Spec
 __all__ = ["Recipe", "executable", "graph_caller", "make_plan", "number_words", "operand_strides"]
 
 _new = Tensor.__new__
-NOT_SAVED = "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd."
+NOT_SAVED = (
+    "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work "
+    "around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+)
 
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
@@ -93,7 +97,10 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int,
 class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
-    __slots__ = ("_fast", "_in_order", "_mask", "_plans", "_residual", "cls", "forward", "graph", "n_results", "out_specs", "outputs", "sources", "wrt")
+    __slots__ = (
+        "_fast", "_in_order", "_mask", "_places", "_plans", "_residual", "cls", "forward", "graph", "n_results", "origin", "out_specs", "outputs",
+        "sources", "wrt",
+    )  # fmt: skip
 
     def __init__(self, name: str, found: Backward, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
         self.cls = node_class(name)
@@ -103,8 +110,21 @@ class Recipe:
         self.graph = found.graph
         self._plans = graph_caller(found.graph, name)
         self._residual: Any = None
+        self._places: Any = None
+        self.origin: Any = None  # (operator, template, specs) of the call, where there is one
         self._fast: dict[Any, Any] = {}
         self._in_order = self.outputs == list(range(len(self.outputs)))
+
+    def places(self) -> Any:
+        """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
+        if self._places is None and self.origin is not None:
+            op, template, specs = self.origin
+            self._places = argument_places(op, template, specs, self.wrt)
+        return self._places
+
+    def saved_names(self) -> list[Any]:
+        """What users call the saved values; None for those without a name."""
+        return [None] * len(self.sources) if self.origin is None else saved_names(self.origin[0], self.origin[1], self.sources)
 
     def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
         """Gradients for the edges, from saved values and the results' gradients."""
@@ -452,8 +472,7 @@ def _watch(node: Node) -> None:
         remember(node)
         node.more().place = user_frame()
     if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
-        pack, unpack = STATE.saved_hooks[-1]
         for i, item in enumerate(node.saved):  # type: ignore[attr-defined]
             if isinstance(item, Tensor):
-                node.saved[i] = Packed(pack(item), unpack)  # type: ignore[attr-defined]
+                node.saved[i] = packed(item, *STATE.saved_hooks[-1])  # type: ignore[attr-defined]
                 node.versions[i] = None  # type: ignore[attr-defined]

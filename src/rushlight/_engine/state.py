@@ -48,6 +48,8 @@ class _State(threading.local):
         self.anomaly_check_nan = True
         self.task: Any = None  # the backward call that is running
         self.current_node: Any = None
+        self.threaded_backward = True
+        self.grads_like_leaves = True  # a leaf's gradient has its layout
         self.observers: tuple[Any, ...] = ()  # who is told of calls
         # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many regions are open.
         self.casts: dict[str, bool] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._ops.bodies import (
@@ -147,7 +148,8 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
 
 
 @operator("div(Tensor input, Tensor other, *, str? rounding_mode=None) -> Tensor", promote="same", numbers=BOTH, inplace=True,
-          inplace_spaces=(), out=True, tags=("numbers",), aliases=("divide",))  # fmt: skip
+          inplace_spaces=(), out=True, tags=("numbers",), aliases=("divide",),
+          node=lambda input, other, rounding_mode: "DivBackward0" if rounding_mode is None else "DivBackward2")  # fmt: skip
 def div(x: Any, y: Any, *, rounding_mode: str | None) -> Any:
     """input / other, always a float; or rounded toward 0 ("trunc") or downward ("floor"), then of the operands' dtype."""
     return _divide(x, y, rounding_mode)
@@ -378,6 +380,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 
 @operator(
     "copysign(Tensor input, Tensor other) -> Tensor",
+    node=lambda input, other: f"CopysignBackward{int(not hasattr(other, 'shape'))}",
     promote="float",
     numbers=("other",),
     inplace=True,
@@ -469,7 +472,12 @@ def _x_times(x: Any, y: Any, log: Any) -> Any:
     return build.select(isnan(y), math.nan, build.select(build.eq(x, 0.0), 0.0, x * log(y)))
 
 
-@operator("xlogy(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=("torch",), out=True,
+def _by_numbers(stem: str) -> Callable[..., str]:
+    """The node's name by which of two operands is a number."""
+    return lambda input, other: f"{stem}Backward{1 if not hasattr(input, 'shape') else 2 if not hasattr(other, 'shape') else 0}"
+
+
+@operator("xlogy(Tensor input, Tensor other) -> Tensor", node=_by_numbers("Xlogy"), promote="float", numbers=BOTH, inplace=True, inplace_spaces=("torch",), out=True,
           aliases=("special.xlogy",))  # fmt: skip
 def xlogy(x: Any, y: Any) -> Any:
     """input * log(other), 0 where input is 0 (unless other is NaN)."""
@@ -485,8 +493,8 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     return build.select(dead, 0.0, _x_times(ct, y, prim.log)), ct * x / y
 
 
-@operator("xlog1py(Tensor input, Tensor other) -> Tensor", name="special_xlog1py", promote="float", numbers=BOTH, out=True,
-          spaces=("special",), method=False, node="SpecialXlog1PyBackward0")  # fmt: skip
+@operator("xlog1py(Tensor input, Tensor other) -> Tensor", name="special_xlog1py", node=_by_numbers("SpecialXlog1Py"), promote="float", numbers=BOTH, out=True,
+          spaces=("special",), method=False)  # fmt: skip
 def xlog1py(x: Any, y: Any) -> Any:
     """input * log1p(other), 0 where input is 0 (unless other is NaN)."""
     refuse(y, "xlog1py_cpu", "c")

@@ -17,7 +17,7 @@ from rushlight._ops.bodies import (
     refuse,
     wide,
 )  # fmt: skip
-from rushlight._ops.table import operator
+from rushlight._ops.table import default_node_name, operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
@@ -170,7 +170,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 @operator("masked_fill(Tensor input, Tensor mask, Tensor value) -> Tensor", numbers=("value",), like="operands", inplace=True,
-          inplace_spaces=(), tags=("fits",))  # fmt: skip
+          inplace_spaces=(), tags=("fits",),
+          node=lambda input, mask, value: f"MaskedFillBackward{int(hasattr(value, 'shape'))}")  # fmt: skip
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """out[i] = value if mask[i] else input[i]; the mask broadcasts to the input."""
     if mask.dtype is not BOOL:
@@ -246,8 +247,9 @@ def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], A
         refuse(x, name, "c", joined=True)
         return logic(*pair(x, bound))
 
+    stem = default_node_name(name)[:-1]
     declared = operator(f"{name}(Tensor input, Tensor {argument}) -> Tensor", promote="same", numbers=(argument,), inplace=True, out=True,
-                        doc=doc)(body)  # fmt: skip
+                        doc=doc, node=lambda **given: f"{stem}{int(hasattr(given[argument], 'shape'))}")(body)  # fmt: skip
 
     def rule(ct: Any, out: Any, x: Any, bound: Any) -> Any:
         weak = is_weak(bound)

@@ -249,7 +249,8 @@ def _scattered(x: Any, places: Any, source: Any, dim: int, reduce: str) -> Any:
 
 
 @operator("scatter(Tensor input, int dim, Tensor index, Tensor? src=None, *, Scalar? value=None, str? reduce=None) -> Tensor", numbers=("src",),
-          out="exact", inplace=True, inplace_spaces=(), tags=("alone",))  # fmt: skip
+          out="exact", inplace=True, inplace_spaces=(), tags=("alone",),
+          node=lambda src, **_: f"ScatterBackward{int(not hasattr(src, 'shape'))}")  # fmt: skip
 def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
     """`input` with src[i][j] written to [index[i][j]][j] for dim 0, and so on; `reduce` adds or multiplies instead."""
     if reduce not in _REDUCTIONS:
@@ -476,6 +477,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     tags=("fits",),
     inplace=True,
     inplace_spaces=(),
+    node=lambda value, **_: f"IndexFillBackward{int(hasattr(value, 'shape'))}",
 )
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     """out[..., index[i], ...] = value: `input` with places along dim filled."""

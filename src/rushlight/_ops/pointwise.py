@@ -161,6 +161,7 @@ _unary("frac", "x - trunc(x).", lambda x: x - prim.trunc(x), "same", "buic")
     inplace=True,
     out="exact",
     aliases=("special.round",),
+    node=lambda input, decimals: f"RoundBackward{int(decimals != 0)}",
 )
 def round_(x: Any, *, decimals: int) -> Any:
     """rint(x * 10^decimals) / 10^decimals, halves to the even number; negative `decimals` round to tens, hundreds, ..."""

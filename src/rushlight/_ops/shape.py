@@ -326,10 +326,11 @@ def _wrapped(x: Any, dim: int, before: int, after: int) -> Any:
 _MODES = {"reflect": _reflected, "replicate": _replicated, "circular": _wrapped}
 
 
-def _pad_node(mode: str = "constant", **_: Any) -> str:
+def _pad_node(mode: str = "constant", pad: Any = (), **_: Any) -> str:
+    dims = len(pad) // 2
     return {
-        "reflect": "ReflectionPad2DBackward0",
-        "replicate": "ReplicationPad2DBackward0",
+        "reflect": f"ReflectionPad{dims}DBackward0",
+        "replicate": f"ReplicationPad{dims}DBackward0",
         "circular": "CopySlices",
     }.get(mode, "ConstantPadNdBackward0")
 

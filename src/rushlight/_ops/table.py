@@ -104,9 +104,10 @@ class Operator:
         self.gradient_rule = rule
         return rule
 
-    def node_name(self, arguments: dict[str, Any]) -> str:
+    def node_name(self, arguments: dict[str, Any], inplace: bool = False) -> str:
         """The backward node's name for a call with these arguments (by name, tensors as specs, numbers as anything)."""
-        return self.node if isinstance(self.node, str) else self.node(**arguments)
+        name = self.node if isinstance(self.node, str) else self.node(**arguments)
+        return name[:-1] + "1" if inplace and self.name in _OTHER_IN_PLACE else name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the body: this is how one operator's body uses another's (values in, values out)."""
@@ -120,6 +121,8 @@ _OPTIONS = frozenset((
     "aliases", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
     "samples", "spaces", "static", "tags",
 ))  # fmt: skip
+# Operators whose in-place form PyTorch differentiates by another formula, from its result: the node bears another number.
+_OTHER_IN_PLACE = frozenset(("acosh", "asinh", "atanh", "celu", "conj_physical", "elu", "leaky_relu", "selu", "threshold"))
 _PROMOTIONS = (None, "same", "float", "opmath")
 _DERIVED: dict[str, Callable[[Operator], Any]] = {
     "schema": lambda op: parse_schema(op.signature),
@@ -132,7 +135,7 @@ _DERIVED: dict[str, Callable[[Operator], Any]] = {
 
 def default_node_name(name: str) -> str:
     """`log_softmax` -> `LogSoftmaxBackward0`."""
-    return "".join(part.capitalize() for part in name.strip("_").split("_")) + "Backward0"
+    return "".join(part.title() for part in name.strip("_").split("_")) + "Backward0"
 
 
 def operator(schema: str, **options: Any) -> Callable[[Callable[..., Any]], Operator]:

@@ -8,17 +8,24 @@ from typing import Any
 from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
-from rushlight._engine.autograd.gradcheck import gradcheck, gradgradcheck
 from rushlight._engine.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from rushlight._engine.tensor import Tensor as Variable
+from rushlight.autograd.grad_mode import enforce_grad_layout_policy, set_multithreading_enabled
+from rushlight.autograd.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
-    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad",
-    "set_detect_anomaly", "set_grad_enabled",
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "enforce_grad_layout_policy", "grad", "gradcheck", "gradgradcheck",
+    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
+
+_PAGES = ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler", "profiler_legacy", "profiler_util", "variable")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler", "variable"):
-        return import_module(f"rushlight.autograd.{name}")
+    if name in _PAGES:
+        try:
+            return import_module(f"rushlight.autograd.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"rushlight.autograd.{name}":
+                raise
     raise AttributeError(f"rushlight.autograd has no {name!r} yet")

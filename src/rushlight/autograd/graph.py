@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,18 +11,29 @@ from rushlight._engine.convert import detach
 from rushlight._engine.state import SAVED_HOOKS, STATE
 from rushlight._engine.tensor import Tensor, edge_of
 
-__all__ = ["GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version", "register_multi_grad_hook", "save_on_cpu",
-           "saved_tensors_hooks"]  # fmt: skip
+__all__ = [
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "region_activation_memory_budget", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks", "set_override_stale_capture_stream",
+    "set_warn_on_accumulate_grad_stream_mismatch",
+]  # fmt: skip
 
 _FORBIDDEN: list[str] = []
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The node and output number through which the gradient of `tensor` passes."""
+    """The node and output number through which the gradient of `tensor` passes; RuntimeError for a tensor that wants none.
+
+    >>> import rushlight as torch
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> edge = torch.autograd.graph.get_gradient_edge(x.exp())
+    >>> edge.node.name(), edge.output_nr
+    ('ExpBackward0', 0)
+    """
     edge = edge_of(tensor)
     if edge is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    return GradientEdge(*split_edge(edge))
+    # The node of a leaf does not keep the leaf alive: the edge does.
+    return GradientEdge(*split_edge(edge), tensor if tensor._node is None else None)
 
 
 def increment_version(tensor: Any) -> None:
@@ -32,13 +43,28 @@ def increment_version(tensor: Any) -> None:
             each._storage.version += 1
 
 
+# ***** saved tensors *****
+
+
 class saved_tensors_hooks:
-    """Inside, `pack_hook(tensor)` decides what is kept for backward, and `unpack_hook(kept)` gives the tensor back."""
+    """Inside, `pack_hook(tensor)` decides what is kept for backward, and `unpack_hook(kept)` gives the tensor back.
+
+    Of nested hooks the innermost apply.  `pack_hook` runs without gradients and may not change its argument (RuntimeError); what `unpack_hook`
+    returns must be a tensor (TypeError).
+
+        >>> import rushlight as torch
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> with torch.autograd.graph.saved_tensors_hooks(lambda t: t.tolist(), torch.tensor):
+        ...     y = x * x
+        >>> y.sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+    """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         if _FORBIDDEN:
             raise RuntimeError(_FORBIDDEN[-1])
         STATE.saved_hooks.append((self._pack, self.unpack_hook))
@@ -62,7 +88,9 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Any:
-    """Inside, `saved_tensors_hooks` raises RuntimeError with this message."""
+    """Inside, `saved_tensors_hooks` raises RuntimeError with this message; RuntimeError at once where hooks are in force."""
+    if STATE.saved_hooks:
+        raise RuntimeError(error_message)
     _FORBIDDEN.append(error_message)
     try:
         yield
@@ -70,30 +98,112 @@ def disable_saved_tensors_hooks(error_message: str) -> Any:
         _FORBIDDEN.pop()
 
 
-class _Handles:
+class _Copies(saved_tensors_hooks):
+    """Saved tensors as copies, so that the originals may change."""
+
+    open = False
+
+    def __init__(self) -> None:
+        self.held: dict[Any, Tensor] = {}
+        super().__init__(self._copy, self._copied)
+
+    def clear(self) -> None:
+        """Forget the copies: backward through what was recorded raises from now on."""
+        self.held.clear()
+
+    def _copy(self, tensor: Tensor) -> Any:
+        storage = tensor._storage
+        key = (id(storage), storage.version if storage is not None else 0, tensor._ptr, tensor._spec)
+        if key not in self.held:
+            self.held[key] = detach(tensor).clone()
+        return key, storage  # the storage is kept, so that its identity stays its own
+
+    def _copied(self, packed: Any) -> Tensor:
+        if packed[0] not in self.held:
+            raise AssertionError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was originally recorded."
+            )
+        return self.held[packed[0]]
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[Any]:
+    """Inside, tensors that were saved for backward may be changed in place: backward, which must run inside too, sees what was saved.
+
+    Every saved tensor is copied once when it is saved.  AssertionError for a backward outside; RuntimeError for a context in a context.
+
+        >>> import rushlight as torch
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        ...     a = x.clone()
+        ...     y = a ** 2
+        ...     _ = a.zero_()
+        ...     y.sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+    """
+    if _Copies.open:
+        raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    copies = _Copies()
+    _Copies.open = True
+    try:
+        with copies:
+            yield copies
+    finally:
+        _Copies.open = False
+        copies.clear()
+
+
+def region_activation_memory_budget(budget: float) -> Any:
+    """How much of its activations a compiled region keeps: RuntimeError, since nothing is compiled here; ValueError outside of [0, 1]."""
+    if not 0 <= budget <= 1:
+        raise ValueError(f"torch.autograd.graph.region_activation_memory_budget: must be in [0, 1], got {budget}")
+    raise RuntimeError(
+        "torch.autograd.graph.region_activation_memory_budget can only be used inside a torch.compile region; it has no effect in eager mode."
+    )
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """A setting for the capture of CUDA graphs, of which there are none: accepted, without effect."""
+
+
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """A setting for streams of accelerators, of which there are none: accepted, without effect."""
+
+
+# ***** hooks over several gradients *****
+
+
+class _MultiHandle:
     """Takes several hooks away at once."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
-        self.handles = handles
+        self.handles = tuple(handles)
 
     def remove(self) -> None:
         """Take the hooks away."""
         for handle in self.handles:
             handle.remove()
 
-    def __enter__(self) -> _Handles:
+    def __enter__(self) -> _MultiHandle:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
 
-def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _Handles:
-    """`fn(grads)` once all gradients that a backward computes are there (`mode="all"`; None for the others), or `fn(grad)` at the first (`"any"`)."""
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _MultiHandle:
+    """`fn(grads)` once all gradients that a backward computes are there (`mode="all"`; None for the others), or `fn(grad)` at the first (`"any"`).
+
+    ValueError for another mode, AssertionError for a tensor that wants no gradient.
+    """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     given = list(tensors)
-    nodes = [get_gradient_edge(t).node for t in given]
+    edges = [edge_of(t) for t in given]
+    if any(e is None for e in edges):
+        raise AssertionError("Expected gradient function to be set")
+    nodes = [split_edge(e)[0] for e in edges]
     key = object()
 
     def watch(number: int) -> Callable[[Tensor], None]:
@@ -109,4 +219,4 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
 
         return hook
 
-    return _Handles([t.register_hook(watch(i)) for i, t in enumerate(given)])  # type: ignore[attr-defined]
+    return _MultiHandle([t.register_hook(watch(i)) for i, t in enumerate(given)])  # type: ignore[attr-defined]

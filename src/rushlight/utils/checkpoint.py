@@ -6,22 +6,39 @@
 >>> checkpoint(lambda v: (v * v).exp(), x, use_reentrant=False).sum().backward()
 >>> x.grad
 tensor([5.4366, 5.4366])
+
+Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost" (2016).
 """
 
 from __future__ import annotations
 
+import enum
 import warnings
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import rushlight
+from rushlight._base.pytree import tree_flatten, tree_map
+from rushlight._engine.autograd.node import Node
+from rushlight._engine.inplace import last_change
+from rushlight._engine.state import STATE
+from rushlight._engine.watch import Observer, observe, unobserve
 from rushlight.autograd.function import Function
 from rushlight.autograd.graph import saved_tensors_hooks
+from rushlight.overrides import TorchFunctionMode
 
-__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn", "set_checkpoint_early_stop"]
+__all__ = [
+    "SAC_IGNORED_OPS", "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "DefaultDeviceType", "GraphExecGroup",
+    "SelectiveCheckpointContext", "check_backward_validity", "checkpoint", "checkpoint_sequential", "create_selective_checkpoint_contexts",
+    "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop", "set_device_states",
+]  # fmt: skip
 
-_EARLY_STOP = [True]
+# What `set_checkpoint_early_stop` and `set_checkpoint_debug_enabled` say inside; None: each checkpoint says for itself.
+_EARLY_STOP: list[bool | None] = [None]
+_DEBUG: list[bool | None] = [None]
+TIP = "\nWith `debug=True` (or inside of `set_checkpoint_debug_enabled(True)`) this message also lists the operators of both computations."
 
 
 class CheckpointError(RuntimeError):
@@ -38,14 +55,26 @@ def noop_context_fn() -> tuple[Any, Any]:
 
 
 @contextmanager
-def set_checkpoint_early_stop(enable: bool) -> Any:
-    """Inside, whether computing again ends as soon as all that was asked for is there."""
-    before = _EARLY_STOP[0]
-    _EARLY_STOP[0] = enable
+def _setting(cell: list[bool | None], value: bool | None) -> Any:
+    before = cell[0]
+    cell[0] = value
     try:
         yield
     finally:
-        _EARLY_STOP[0] = before
+        cell[0] = before
+
+
+def set_checkpoint_early_stop(enable: bool) -> Any:
+    """Inside, whether computing again ends as soon as all that was asked for is there, whatever the checkpoints say."""
+    return _setting(_EARLY_STOP, enable)
+
+
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
+    """Inside, whether errors list the operators of both computations; None leaves it to each checkpoint's `debug`."""
+    return _setting(_DEBUG, enabled)
+
+
+# ***** what surrounds the second computation *****
 
 
 @contextmanager
@@ -62,6 +91,58 @@ def _random_state(state: Any) -> Any:
         rushlight.set_rng_state(before)
 
 
+def _casting() -> Any:
+    """A function that makes a context with the automatic casts that are on at present."""
+    enabled, dtype = rushlight.is_autocast_enabled("cpu"), rushlight.get_autocast_dtype("cpu")
+    keeps = rushlight.is_autocast_cache_enabled()
+    if not enabled:
+        return lambda: rushlight.autocast("cpu", enabled=False) if rushlight.is_autocast_enabled("cpu") else nullcontext()
+    return lambda: rushlight.autocast("cpu", dtype=dtype, cache_enabled=keeps)
+
+
+class DefaultDeviceType:
+    """The type of accelerator whose random states a checkpoint keeps too.  There are none: the name is kept, and nothing else."""
+
+    _name = "cuda"
+
+    @staticmethod
+    def set_device_type(device: str = "cuda") -> None:
+        """Name another type."""
+        DefaultDeviceType._name = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        """The type that was named."""
+        return DefaultDeviceType._name
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
+    """(the accelerators on which the arguments lie, their random states): nothing, as all tensors are on the CPU."""
+    return [], []
+
+
+def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_type: str | None = None) -> None:
+    """Give accelerators their random states back; RuntimeError for any, since there are none."""
+    if list(devices):
+        raise RuntimeError(f"set_device_states: rushlight has no accelerators, but found states for {list(devices)}")
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tensors of a tuple outside of the graph, as leaves that want gradients where the originals do; RuntimeError for anything but a tuple."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, rushlight.Tensor) else x for x in inputs)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn where no tensor wants a gradient."""
+    if not any(isinstance(x, rushlight.Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", UserWarning, stacklevel=3)
+
+
+# ***** the checkpoint *****
+
+
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
@@ -75,14 +156,19 @@ def checkpoint(
 ) -> Any:
     """`function(*args, **kwargs)`, of which only the arguments are kept for backward.
 
-    `use_reentrant=True` runs a backward inside of the backward, and sees only tensors among the positional arguments; with False each
-    tensor that backward asks for is computed again when it is asked for.  CheckpointError where the second time differs.
+    - `use_reentrant=True` runs a backward inside of the backward, and sees only tensors among the positional arguments; with False each
+      tensor that backward asks for is computed again when it is asked for.
+    - `context_fn()` gives two contexts, for the first and the second computation; see `create_selective_checkpoint_contexts`.
+    - `determinism_check="none"` lets the second computation give other shapes and dtypes; `debug` lists the operators of both in errors.
+    - `early_stop`: the second computation ends as soon as all that backward needs is there.
+    - `preserve_rng_state`: random numbers are the same the second time.  Automatic casts always are.
+
+    CheckpointError where the second computation differs; ValueError for options that do not go together.
     """
-    if determinism_check not in ("default", "none"):
-        raise ValueError(f"determinism_check must be 'default' or 'none', got '{determinism_check}'")
     if use_reentrant is None:
         warnings.warn(
-            "checkpoint: pass use_reentrant explicitly; without it the reentrant form is used, as in PyTorch. use_reentrant=False is recommended.",
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; without it the reentrant form is used, as in PyTorch. "
+            "use_reentrant=False is recommended.",
             UserWarning,
             stacklevel=2,
         )
@@ -92,38 +178,70 @@ def checkpoint(
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
         if context_fn is not noop_context_fn or debug:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
-        return _Reentrant.apply(function, preserve_rng_state, *args)
-    state = rushlight.get_rng_state() if preserve_rng_state else None
+        return CheckpointFunction.apply(function, preserve_rng_state, *args)
+    if determinism_check not in ("default", "none"):
+        raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
     first, second = context_fn()
-    again = _Again(function, args, kwargs, state, second, determinism_check == "default", early_stop)
     if not rushlight.is_grad_enabled():
         return function(*args, **kwargs)
-    with saved_tensors_hooks(again.pack, again.unpack), first:
+    again = _Again(function, args, kwargs, second, determinism_check == "default")
+    again.state = rushlight.get_rng_state() if preserve_rng_state else None
+    again.early_stop = early_stop if _EARLY_STOP[0] is None else _EARLY_STOP[0]
+    again.names = _Names() if (debug if _DEBUG[0] is None else _DEBUG[0]) else None
+    with saved_tensors_hooks(again.pack, again.unpack), _watched(again.names), first:
         return function(*args, **kwargs)
+
+
+class _Names(Observer):
+    """The operators that a computation called, for messages."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def enter(self, kind: str, name: str, given: Any, subject: Any) -> Any:
+        if kind == "operator":
+            values = ", ".join(f"{type(v).__name__}{list(v.shape)}" if isinstance(v, rushlight.Tensor) else repr(v) for _, v in given())
+            self.names.append(f"{name}({values})")
+
+    def leave(self, mark: Any, made: Any) -> None:
+        """Nothing: a call is noted when it begins."""
+
+
+@contextmanager
+def _watched(names: _Names | None) -> Any:
+    if names is None:
+        yield
+        return
+    observe(names)
+    try:
+        yield
+    finally:
+        unobserve(names)
 
 
 class _Again:
     """One checkpointed call: numbers stand for its saved tensors until backward asks for them."""
 
-    def __init__(
-        self, function: Any, args: Any, kwargs: Any, state: Any, context: Any, check: bool, early_stop: bool
-    ) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.state, self.context, self.check, self.early_stop = state, context, check, early_stop
-        self.shown: list[tuple[Any, Any]] = []
+    state: Any
+    early_stop: bool
+    names: _Names | None
+
+    def __init__(self, function: Any, args: Any, kwargs: Any, context: Any, check: bool) -> None:
+        self.function, self.args, self.kwargs, self.context, self.check = function, args, kwargs, context, check
+        self.casting = _casting()
+        self.shown: list[tuple[Any, Any, Any]] = []
         self.values: dict[int, Any] = {}
+        self.owner: Any = None  # the backward (or group of them) for which `values` were computed
 
     def pack(self, tensor: Any) -> int:
-        self.shown.append((tensor.shape, tensor.dtype))
+        self.shown.append((tensor.shape, tensor.dtype, tensor.device))
         return len(self.shown) - 1
 
     def unpack(self, number: int) -> Any:
-        if number not in self.values:
+        owner = GraphExecGroup._get_current_group() or STATE.task
+        if number not in self.values or self.owner is None or self.owner() is not owner:
             self._compute()
-        if number not in self.values:
-            raise CheckpointError(
-                f"the checkpointed function saved {len(self.shown)} tensors at first and fewer when it was computed again"
-            )
+            self.owner = (lambda: None) if owner is None else weakref.ref(owner)
         return self.values.pop(number)
 
     def _compute(self) -> None:
@@ -132,49 +250,107 @@ class _Again:
         def pack(tensor: Any) -> int:
             if len(found) >= len(self.shown):
                 raise CheckpointError(
-                    f"the checkpointed function saved {len(self.shown)} tensors at first and more when it was computed again"
+                    "torch.utils.checkpoint: trying to save more tensors during recomputation than during the original forward pass "
+                    f"({len(self.shown)})." + self._details(names)
                 )
-            self._check(len(found), tensor)
             found.append(tensor.detach())
-            if len(found) == len(self.shown) and self.early_stop and _EARLY_STOP[0]:
+            if len(found) == len(self.shown) and self.early_stop:
                 raise _Done
             return len(found) - 1
 
+        names = None if self.names is None else _Names()
         try:
-            with rushlight.enable_grad(), _random_state(self.state), self.context:
+            with rushlight.enable_grad(), _random_state(self.state), self.casting(), _watched(names), self.context:
                 with saved_tensors_hooks(pack, lambda number: found[number]):
                     self.function(*self.args, **self.kwargs)
         except _Done:
             pass
-        self.values.update(enumerate(found))
-
-    def _check(self, number: int, tensor: Any) -> None:
-        shape, dtype = self.shown[number]
-        if self.check and (tensor.shape != shape or tensor.dtype is not dtype):
+        if len(found) != len(self.shown):
             raise CheckpointError(
-                f"the checkpointed function saved {dtype} {list(shape)} at first and {tensor.dtype} {list(tensor.shape)} when it was "
-                "computed again"
+                "torch.utils.checkpoint: A different number of tensors was saved during the original forward and recomputation.\n"
+                f"Number of tensors saved during forward: {len(self.shown)}\nNumber of tensors saved during recomputation: {len(found)}."
+                + self._details(names)
+            )
+        self._compare(found, names)
+        self.values = dict(enumerate(found))
+
+    def _compare(self, found: list[Any], names: Any) -> None:
+        words = ("shape", "dtype", "device")
+        wrong = []
+        for place, (held, tensor) in enumerate(zip(self.shown, found, strict=True)):
+            now = (tensor.shape, tensor.dtype, tensor.device)
+            if self.check and now != held:
+                pair = [str(dict(zip(words, each, strict=True))) for each in (held, now)]
+                wrong.append(f"tensor at position {place}:\nsaved metadata: {pair[0]}\nrecomputed metadata: {pair[1]}\n")
+        if wrong:
+            raise CheckpointError(
+                "torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during the forward pass.\n"
+                + "".join(wrong)
+                + self._details(names)
             )
 
+    def _details(self, names: _Names | None) -> str:
+        if self.names is None or names is None:
+            return TIP
+        lists = ["\n".join(f"  {name}" for name in each.names) for each in (self.names, names)]
+        return f"\nOperators during the original forward:\n{lists[0]}\nOperators during recomputation:\n{lists[1]}"
 
-class _Reentrant(Function):
+
+class GraphExecGroup:
+    """Several backward calls that belong together: what one of them computed again, the next ones use.
+
+    RuntimeError for a group inside of a group.
+
+        >>> import rushlight as torch
+        >>> from rushlight.utils.checkpoint import GraphExecGroup, checkpoint
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> a, b = checkpoint(lambda v: (v.sin(), v.exp()), x, use_reentrant=False)
+        >>> with GraphExecGroup():
+        ...     a.sum().backward(retain_graph=True)
+        ...     b.sum().backward()
+        >>> x.grad
+        tensor([3.2586, 3.2586])
+    """
+
+    _open: list[GraphExecGroup] = []
+
+    def __enter__(self) -> None:
+        if GraphExecGroup._open:
+            raise RuntimeError("GraphExecGroup contexts cannot be nested.")
+        GraphExecGroup._open.append(self)
+
+    def __exit__(self, *exc: object) -> None:
+        GraphExecGroup._open.pop()
+
+    @classmethod
+    def _get_current_group(cls) -> GraphExecGroup | None:
+        return cls._open[-1] if cls._open else None
+
+
+class CheckpointFunction(Function):
     """The older form: backward runs the part again, and a backward of its own through it."""
 
     @staticmethod
-    def forward(ctx: Any, function: Any, preserve: bool, *args: Any) -> Any:
-        ctx.function = function
-        ctx.state = rushlight.get_rng_state() if preserve else None
+    def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
+        check_backward_validity(args)
+        ctx.function, ctx.casting = run_function, _casting()
+        ctx.state = rushlight.get_rng_state() if preserve_rng_state else None
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, rushlight.Tensor)]
         ctx.rest = [None if isinstance(a, rushlight.Tensor) else a for a in args]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
-        return function(*args)
+        return run_function(*args)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        if STATE.task is not None and STATE.task.needed is not None:
+            raise RuntimeError(
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to .backward(). To "
+                "resolve this error, you can either set use_reentrant=False, or call .backward() without passing the `inputs` argument."
+            )
         args = list(ctx.rest)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[place] = tensor.detach().requires_grad_(tensor.requires_grad)
-        with rushlight.enable_grad(), _random_state(ctx.state):
+        with rushlight.enable_grad(), _random_state(ctx.state), ctx.casting():
             outputs = ctx.function(*args)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         pairs = [
@@ -189,13 +365,27 @@ class _Reentrant(Function):
 
 
 def checkpoint_sequential(
-    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """Modules one after another, in `segments` parts of which all but the last are checkpointed."""
-    modules: Sequence[Any] = (
-        list(functions.children()) if isinstance(functions, rushlight.nn.Sequential) else list(functions)
-    )
-    size = max(1, len(modules) // segments)
+    """Modules one after another, in `segments` parts of which all but the last are checkpointed.
+
+    `preserve_rng_state` (True by default) is the only further option; ValueError for others.
+    """
+    if use_reentrant is None:
+        warnings.warn(
+            "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly; without it the reentrant form is "
+            "used, as in PyTorch. use_reentrant=False is recommended.",
+            UserWarning,
+            stacklevel=2,
+        )
+        use_reentrant = True
+    keep = kwargs.pop("preserve_rng_state", True)
+    if kwargs:
+        raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
+    modules: Sequence[Any] = list(functions.children()) if isinstance(functions, rushlight.nn.Sequential) else list(functions)
+    size = len(modules) // segments
+    if not size:
+        raise ValueError(f"checkpoint_sequential: {segments} segments were asked for, but there are only {len(modules)} functions")
 
     def part(start: int, stop: int) -> Callable[[Any], Any]:
         def run(x: Any) -> Any:
@@ -205,10 +395,174 @@ def checkpoint_sequential(
 
         return run
 
-    start = 0
-    for _ in range(segments - 1):
-        input = checkpoint(
-            part(start, start + size), input, use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state
-        )
-        start += size
-    return part(start, len(modules))(input)
+    last = size * (segments - 1)
+    for start in range(0, last, size):
+        input = checkpoint(part(start, start + size), input, use_reentrant=use_reentrant, preserve_rng_state=keep)
+    return part(last, len(modules))(input)
+
+
+# ***** a choice of what is computed again *****
+
+
+class CheckpointPolicy(enum.Enum):
+    """What becomes of one operator's result.  "Must" and "prefer" differ for compilers alone; on a CPU nothing needs to be moved there."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+_SAVING = (
+    CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD,
+)  # fmt: skip
+
+
+class SelectiveCheckpointContext:
+    """What a policy is told besides the call: whether this is the second computation, and the first one's result where it is known."""
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+        self.is_recompute, self.op_output = is_recompute, op_output
+
+    def __repr__(self) -> str:
+        return f"SelectiveCheckpointContext(is_recompute={self.is_recompute})"
+
+
+def _key(function: Any) -> Any:
+    """What makes two forms of an operator (`torch.mm`, `Tensor.mm`) the same."""
+    return getattr(function, "operator", function)
+
+
+# Calls that no policy is asked about: they compute nothing that could be kept.
+SAC_IGNORED_OPS: set[Any] = {getattr(rushlight.Tensor, name) for name in ("detach", "detach_", "size", "stride", "dim", "numel", "is_contiguous")}
+
+
+class _Ended(Node):
+    """Where the graph of the second computation ends: nothing is ever sent back through it."""
+
+    def __init__(self) -> None:
+        self._start(())
+
+
+class _Kept:
+    """One result that was kept: its tensors, and which of the call's arguments its node saves."""
+
+    def __init__(self, made: Any, places: list[int]) -> None:
+        self.wants = [isinstance(t, rushlight.Tensor) and t.requires_grad for t in tree_flatten(made)[0]]
+        self.made = tree_map(lambda t: t.detach() if isinstance(t, rushlight.Tensor) else t, made)
+        self.versions = [(t._storage, t._version) for t in tree_flatten(self.made)[0] if isinstance(t, rushlight.Tensor)]
+        self.places = places
+
+    def taken(self, name: str, may_change: bool) -> Any:
+        """The result as the second computation goes on with it."""
+        for storage, version in self.versions:
+            if storage is not None and storage.version != version and not may_change:
+                raise RuntimeError(
+                    f"the result of {name} that was kept for a selective checkpoint has been changed in place, last at {last_change(storage)}; pass "
+                    "allow_cache_entry_mutation=True to create_selective_checkpoint_contexts if that is meant"
+                )
+        wants = iter(self.wants)
+
+        def fresh(t: Any) -> Any:
+            want = next(wants)
+            if not isinstance(t, rushlight.Tensor):
+                return t
+            made = t.detach()
+            if want:
+                made._node, made._rg = _Ended(), True
+            return made
+
+        return tree_map(fresh, self.made)
+
+
+class _Choosing(TorchFunctionMode):
+    """Asks the policy about every call: the first time (`second` is False) results are kept, the second time they are used."""
+
+    def __init__(self, policy: Callable[..., Any], kept: dict[Any, list[_Kept]], second: bool, may_change: bool) -> None:
+        self.policy, self.kept, self.second, self.may_change = policy, kept, second, may_change
+        self.taken: dict[Any, int] = {}
+
+    def __enter__(self) -> Any:
+        self.taken.clear()
+        return super().__enter__()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        inner = name.startswith("__") and _key(func) is func  # an attribute's value and the like
+        if inner or func in SAC_IGNORED_OPS or not STATE.saved_hooks:
+            return func(*args, **kwargs)
+        chosen = self.policy(SelectiveCheckpointContext(is_recompute=self.second), func, *args, **kwargs)
+        if isinstance(chosen, bool):
+            chosen = CheckpointPolicy.MUST_SAVE if chosen else CheckpointPolicy.PREFER_RECOMPUTE
+        if not isinstance(chosen, CheckpointPolicy):
+            raise TypeError(f"a policy must return a CheckpointPolicy or a bool, but for {name} found {type(chosen).__name__}")
+        if chosen not in _SAVING:
+            return func(*args, **kwargs)
+        return self._take(func, name, args, kwargs) if self.second else self._keep(func, args, kwargs)
+
+    def _keep(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run the call; what its node saves of the arguments is computed again, all else is kept."""
+        pack, unpack = STATE.saved_hooks[-1]
+        given = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, rushlight.Tensor)]
+        places: list[int] = []
+
+        def pack_one(tensor: Any) -> Any:
+            for place, t in enumerate(given):
+                if t._storage is tensor._storage and t._spec is tensor._spec and t._ptr == tensor._ptr:
+                    places.append(place)
+                    return True, pack(tensor)
+            return False, tensor.detach()
+
+        with saved_tensors_hooks(pack_one, lambda held: unpack(held[1]) if held[0] else held[1]):
+            made = func(*args, **kwargs)
+        self.kept.setdefault(_key(func), []).append(_Kept(made, places))
+        return made
+
+    def _take(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        key = _key(func)
+        number = self.taken.get(key, 0)
+        held = self.kept.get(key, ())
+        if number >= len(held):
+            raise RuntimeError(f"{name} was called more often when a selective checkpoint was computed again than it was kept the first time ({number})")
+        self.taken[key] = number + 1
+        pack = STATE.saved_hooks[-1][0]
+        given = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, rushlight.Tensor)]
+        for place in held[number].places:
+            pack(given[place])
+        return held[number].taken(name, self.may_change)
+
+
+def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> tuple[Any, Any]:
+    """Contexts for `checkpoint(..., context_fn=...)` under which the results of some calls are kept and all others computed again.
+
+    `policy_fn_or_list` is a list of functions (`torch.mm`, for all of its forms) whose results are kept, or a function
+    `policy(ctx, op, *args, **kwargs)` that returns a `CheckpointPolicy` for each call of a public function.  TypeError for anything else;
+    RuntimeError where a result that was kept is changed in place, unless `allow_cache_entry_mutation`.
+
+        >>> import functools
+        >>> import rushlight as torch
+        >>> from rushlight.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+        >>> keep_products = functools.partial(create_selective_checkpoint_contexts, [torch.mm])
+        >>> w = torch.eye(2, requires_grad=True)
+        >>> checkpoint(lambda w: torch.mm(w, w).exp(), w, use_reentrant=False, context_fn=keep_products).sum().backward()
+        >>> w.grad
+        tensor([[7.4366, 3.7183],
+                [3.7183, 7.4366]])
+    """
+    policy = policy_fn_or_list
+    if isinstance(policy_fn_or_list, (list, tuple, set)):
+        for item in policy_fn_or_list:
+            if not callable(item):
+                raise ValueError(f"create_selective_checkpoint_contexts expects functions in its list, but found {item!r} of type {type(item).__name__}")
+        keys = {_key(f) for f in policy_fn_or_list}
+
+        def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            return CheckpointPolicy.MUST_SAVE if _key(op) in keys else CheckpointPolicy.PREFER_RECOMPUTE
+
+    elif not callable(policy_fn_or_list):
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    kept: dict[Any, list[_Kept]] = {}
+    return _Choosing(policy, kept, False, allow_cache_entry_mutation), _Choosing(policy, kept, True, allow_cache_entry_mutation)

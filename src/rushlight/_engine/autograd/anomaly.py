@@ -73,9 +73,9 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
     hooks = node.extra.post_hooks if node.extra is not None else None
     if hooks is not None:
         for hook in list(hooks.values()):
-            replaced = hook(tuple(found), given)
+            replaced = hook(tuple(node.shown(found)), given)
             if replaced is not None:
-                found = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+                found = node.hidden(replaced if isinstance(replaced, (tuple, list)) else (replaced,))
     return found
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.autograd.engine import OPS, run_backward
-from rushlight._engine.autograd.node import GradientEdge
+from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode, split_edge
 from rushlight._engine.state import GRAD, STATE, TRANSFORMS
-from rushlight._engine.tensor import Tensor, edge_of, plain_classes
+from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
 
-__all__ = ["backward", "grad"]
+__all__ = ["backward", "filled", "grad"]
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
@@ -21,6 +22,7 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
     """The gradients to start from: those given, checked, or one for scalars."""
     found: list[Tensor] = []
     for out, gradient in zip(outputs, given):
+        out = _behind(out) if isinstance(out, GradientEdge) else out
         if gradient is None:
             if out._spec.numel != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -44,8 +46,23 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
     return found
 
 
-def _check_roots(outputs: Sequence[Tensor]) -> None:
+def _behind(edge: GradientEdge) -> Tensor:
+    """A tensor without data that stands for the one behind an edge: its shape and dtype are those of the gradient."""
+    node, number = split_edge(edge)
+    if isinstance(node, AccumulateGrad):
+        if node.variable is None:
+            raise RuntimeError("the leaf behind this GradientEdge is gone")
+        return node.variable
+    specs = node.info.out_specs if isinstance(node, OpNode) else getattr(node, "_specs", None)
+    if specs is None:
+        raise NotImplementedError(f"rushlight does not know the shape behind an edge of {node.name()} yet: pass its tensor")
+    return make(None, specs[number], 0)
+
+
+def _check_roots(outputs: Sequence[Any]) -> None:
     for i, out in enumerate(outputs):
+        if isinstance(out, GradientEdge):
+            continue
         if not isinstance(out, Tensor):
             raise TypeError(f"expected a tensor to differentiate, got {type(out).__name__}")
         if edge_of(out) is None:
@@ -74,6 +91,7 @@ def backward(
                 "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`."
             )
         grad_tensors = grad_variables
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
     outputs = _tensors(tensors)
     wanted = None if inputs is None else _tensors(inputs)
     if wanted is not None and not wanted:
@@ -84,6 +102,14 @@ def backward(
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     keep = create_graph if retain_graph is None else retain_graph
     gradients = _start(outputs, given, create_graph)
+    if create_graph:
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a memory "
+            "leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use this function, make sure to reset the "
+            ".grad fields of your parameters to None after use to break the cycle and avoid the leak.",
+            UserWarning,
+            stacklevel=3,
+        )
     run_backward(outputs, gradients, keep, create_graph, wanted, accumulate=True)
 
 
@@ -109,7 +135,27 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
-    """d(outputs)/d(inputs) times `grad_outputs`, as a tuple; nothing is added to `.grad`."""
+    """d(outputs)/d(inputs) times `grad_outputs`, as a tuple; nothing is added to `.grad`.
+
+    - `outputs`, `inputs`: tensors, or edges from `graph.get_gradient_edge`.
+    - `grad_outputs`: one gradient for each output, needed unless it is a scalar.
+    - `create_graph`: the result can be differentiated again; `retain_graph` (then the default): so can `outputs`.
+    - `allow_unused`: None for inputs that the outputs do not depend on, else RuntimeError; with `materialize_grads` zeros.
+    - `is_grads_batched`: `grad_outputs` have a further first dim, and so have the results.
+
+        >>> import rushlight as torch
+        >>> x = torch.tensor(2.0, requires_grad=True)
+        >>> (first,) = torch.autograd.grad(x ** 3, x, create_graph=True)
+        >>> torch.autograd.grad(first, x)
+        (tensor(12.),)
+    """
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the graph, please use "
+            "torch.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
     if is_grads_batched:
         return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
     if materialize_grads and allow_unused is False:
@@ -117,6 +163,8 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     outs, wanted = _tensors(outputs), _tensors(inputs)
+    if not wanted:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     if "grad" in TRANSFORMS and any(type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))):
         found = TRANSFORMS["grad"](outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads)
         if found is not None:
@@ -130,13 +178,19 @@ def grad(
         raise RuntimeError(f"got {len(outs)} tensors and {len(given)} gradients")
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward(outs, _start(outs, given, create_graph), keep, create_graph, wanted, accumulate=False)
+    return filled(found, wanted, allow_unused, materialize_grads)
+
+
+def filled(found: Sequence[Any], wanted: Sequence[Any], allow_unused: bool | None, materialize: bool) -> tuple[Any, ...]:
+    """The gradients, with zeros or None for inputs that were not reached, or RuntimeError."""
     result: list[Any] = []
-    for tensor, gradient in zip(wanted, found, strict=True):
-        if gradient is None and materialize_grads:
-            gradient = OPS["zeros_like"](tensor)
+    for k, (tensor, gradient) in enumerate(zip(wanted, found, strict=True)):
+        if gradient is None and materialize:
+            gradient = OPS["zeros_like"](_behind(tensor) if isinstance(tensor, GradientEdge) else tensor)
         elif gradient is None and not allow_unused:
             raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
+                f"The differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired "
+                "behavior."
             )
         result.append(gradient)
     return tuple(result)
@@ -152,7 +206,17 @@ def _batched(
     retain_graph: bool | None,
 ) -> tuple[Any, ...]:
     """`grad` for each entry along the first dim of `grad_outputs`, stacked along a new first dim."""
+    outs = _tensors(outputs)
     seeds = _tensors(grad_outputs)
+    for i, (seed, out) in enumerate(zip(seeds, outs)):
+        if seed is None:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        if seed._spec.shape[1:] != out._spec.shape:
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes of the remaining "
+                "dimensions are expected to match the shape of corresponding output, but a mismatch was detected: "
+                f"grad_output[{i}] has a shape of {seed.shape[1:]!r} and output[{i}] has a shape of {out.shape!r}."
+            )
     sizes = {g._spec.shape[0] for g in seeds if isinstance(g, Tensor) and g._spec.ndim}
     if len(sizes) != 1:
         raise RuntimeError(
@@ -163,15 +227,7 @@ def _batched(
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
     from rushlight._engine.lifted import pull_rows
 
-    outs, ins = _tensors(outputs), _tensors(inputs)
+    ins = _tensors(inputs)
     _check_roots(outs)
     keep = create_graph if retain_graph is None else retain_graph
-    found = pull_rows(outs, ins, seeds, create_graph, keep)
-    for k, (gradient, tensor) in enumerate(zip(found, ins, strict=True)):
-        if gradient is None and materialize_grads:
-            found[k] = OPS["zeros_like"](tensor)
-        elif gradient is None and not allow_unused:
-            raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."
-            )
-    return tuple(found)
+    return filled(pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads)

@@ -72,7 +72,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
     if (
         sys.getrefcount(grad) <= _LIMITS[0]
         and sys.getrefcount(grad._storage) <= _LIMITS[1]
-        and grad._spec is spec
+        and (grad._spec is spec or not STATE.grads_like_leaves)
         and grad._node is None
     ):
         return grad
@@ -83,6 +83,8 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
         return grad.clone()
     if grad._spec.shape != spec.shape:
         grad = OPS["expand"](grad, spec.shape)
+    if not STATE.grads_like_leaves:
+        return OPS["clone"](grad)  # type: ignore[no-any-return]
     return OPS["clone_like"](grad, spec) if spec.numel else OPS["clone_like"](alias(grad), spec)
 
 
@@ -169,8 +171,13 @@ def queue_callback(callback: Any) -> None:
     STATE.task.after.append(callback)
 
 
+def root_edge(root: Any) -> Any:
+    """Where backward starts for a tensor or a `GradientEdge`."""
+    return (root[0], root[1]) if isinstance(root, GradientEdge) else edge_of(root)
+
+
 def run_backward(
-    tensors: Sequence[Tensor],
+    tensors: Sequence[Any],
     grads: Sequence[Tensor],
     keep_graph: bool,
     create_graph: bool,
@@ -183,7 +190,7 @@ def run_backward(
         task.run = TRANSFORMS["run"]
     if STATE.word & OBSERVED:
         task.run = observed_node(task.run)
-    roots = [edge_of(t) for t in tensors]
+    roots = [root_edge(t) for t in tensors]
     nodes = [e[0] if type(e) is tuple else e for e in roots]
     task.count(nodes)
     if inputs is not None:

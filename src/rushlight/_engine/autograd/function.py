@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight._base.errors import user_frame
 from rushlight._engine.autograd.engine import OPS
-from rushlight._engine.autograd.node import Node, Packed
+from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
 from rushlight._engine.inplace import bump, check_writable, last_change, rebase
 from rushlight._engine.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of
@@ -26,6 +26,7 @@ class FunctionNode(Node):
         "_dirty",
         "_materialize",
         "_non_differentiable",
+        "_places",
         "_released",
         "_saved",
         "_specs",
@@ -44,6 +45,7 @@ class FunctionNode(Node):
         self._non_differentiable: tuple[Any, ...] = ()
         self._materialize, self._released = True, False
         self._to_save: tuple[Any, ...] = ()
+        self._places: list[int | None] = []
         self._saved: list[Any] = []
         self._specs: list[Spec | None] = []
         self._wanted: list[int] = []
@@ -51,6 +53,9 @@ class FunctionNode(Node):
     @property
     def n_outputs(self) -> int:  # type: ignore[override]
         return len(self._specs)
+
+    def places(self) -> Sequence[int | None] | None:
+        return self._places
 
     # ***** what forward may call *****
 
@@ -82,11 +87,7 @@ class FunctionNode(Node):
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         if self._released:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved "
-                "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
-                "backward through the graph a second time or if you need to access saved tensors after calling backward."
-            )
+            raise RuntimeError(RELEASED)
         if not self._saved and self._to_save:
             return self._to_save
         return tuple([self._restore(entry) for entry in self._saved])
@@ -100,8 +101,8 @@ class FunctionNode(Node):
             return None
         tensor, version, number = entry
         if type(tensor) is Packed:
-            return tensor.unpack_hook(tensor.held)
-        if tensor._storage is not None and tensor._storage.version != version:
+            tensor = tensor.unpack(self)
+        elif tensor._storage is not None and tensor._storage.version != version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[torch.{tensor.dtype.name} {list(tensor.shape)}], saved by {self.name()}, is at version {tensor._storage.version}; expected "
@@ -127,8 +128,7 @@ class FunctionNode(Node):
             held: Any = item if number is None else alias(item)
             version = item._storage.version if item._storage is not None else 0
             if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
-                pack, unpack = STATE.saved_hooks[-1]
-                held = Packed(pack(item), unpack)
+                held = packed(item if number is None else held, *STATE.saved_hooks[-1])
             kept.append((held, version, number))
         self._saved, self._to_save = kept, ()
 
@@ -291,6 +291,8 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
         node._wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg]
         node._input_specs = [args[i]._spec for i in node._wanted]
         node.edges = [edge_of(args[i]) for i in node._wanted]
+        tensors = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        node._places = [node._wanted.index(i) if i in node._wanted else None for i in tensors]
         if STATE.word & ANOMALY:
             from rushlight._engine.autograd.anomaly import remember
 

@@ -8,27 +8,39 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._base.errors import describe_code
+from rushlight._engine.autograd.edges import saved_names
 from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor, make, make_accumulator, meta_of
+from rushlight._engine.tensor import Tensor, edge_of, make, make_accumulator, meta_of
 
-__all__ = ["AccumulateGrad", "GradientEdge", "Node", "OpNode", "next_sequence", "node_class", "split_edge"]
+__all__ = ["AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "next_sequence", "node_class", "packed", "split_edge"]
+
+RELEASED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate "
+    "values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph "
+    "a second time or if you need to access saved tensors after calling backward."
+)
 
 next_sequence = count().__next__
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 
-GradientEdge = namedtuple("GradientEdge", ("node", "output_nr"))
+class GradientEdge(NamedTuple):
+    """Where a gradient passes: a node and the number of one of its outputs; `ownership_token` keeps alive what the node does not."""
+
+    node: Any
+    output_nr: int
+    ownership_token: Any = None
 
 
 def split_edge(edge: Any) -> tuple[Any, int]:
     """(node, output number) of an edge."""
-    return edge if isinstance(edge, tuple) else (edge, 0)
+    return (edge[0], edge[1]) if isinstance(edge, tuple) else (edge, 0)
 
 
 class Extra:
@@ -80,9 +92,29 @@ class Node:
         """The node's name, such as `MulBackward0`."""
         return self.namespace + type(self).__name__
 
+    def places(self) -> Sequence[int | None] | None:
+        """For each input that could have a gradient the number of its edge, or None; None where the edges are all there is."""
+        return None
+
+    def shown(self, values: Sequence[Any]) -> list[Any]:
+        """Values of the edges as users see them: with None for inputs that have no gradient."""
+        places = self.places()
+        return list(values) if places is None or not values else [None if p is None else values[p] for p in places]
+
+    def hidden(self, values: Sequence[Any]) -> list[Any]:
+        """The values of the edges among those that users see."""
+        places = self.places()
+        if places is None or len(values) != len(places):
+            return list(values)
+        found: list[Any] = [None] * len(self.edges)
+        for place, value in zip(places, values, strict=True):
+            if place is not None:
+                found[place] = value
+        return found
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        return tuple(split_edge(e) for e in self.edges)
+        return tuple([(None, 0) if e is None else split_edge(e) for e in self.shown(self.edges)])
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -92,7 +124,7 @@ class Node:
         return self.seq
 
     def __call__(self, *grads: Any) -> Any:
-        found = list(self.apply(list(grads)))
+        found = self.shown(self.apply(list(grads)))
         return found[0] if len(found) == 1 else tuple(found)
 
     def _input_metadata_error(self) -> str:
@@ -138,6 +170,27 @@ class OpNode(Node):
     def n_outputs(self) -> int:  # type: ignore[override]
         return int(self.info.n_results)
 
+    def places(self) -> Sequence[int | None] | None:
+        return self.info.places()  # type: ignore[no-any-return]
+
+    def __dir__(self) -> list[str]:
+        names = [n for n in self.info.saved_names() if n is not None]
+        return [*super().__dir__(), *(f"_saved_{n}" for n in names), *(f"_raw_saved_{n}" for n in names)]
+
+    def __getattr__(self, name: str) -> Any:
+        """`_saved_self`, `_saved_result`, ...: what was kept for backward; `_raw_saved_self`, ...: a handle to put hooks on it."""
+        word, _, rest = name.partition("saved_")
+        names = self.info.saved_names() if word in ("_", "_raw_") and rest else []
+        if rest not in names:
+            if word == "_" and self.info.origin is not None and rest in saved_names(*self.info.origin[:2]):
+                return None
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if word == "_raw_":
+            return SavedTensor(self, names.index(rest))
+        if self.saved is None:
+            raise RuntimeError(RELEASED)
+        return self._unpack(self.saved)[names.index(rest)]
+
     def release(self) -> None:
         if self.saved:  # a node that saved nothing may run again
             self.saved = None
@@ -145,11 +198,7 @@ class OpNode(Node):
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         saved = self.saved
         if saved is None:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-                "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True "
-                "if you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
-            )
+            raise RuntimeError(RELEASED)
         if saved:
             saved = self._unpack(saved)
         return self.info.backward(saved, grads)
@@ -159,7 +208,10 @@ class OpNode(Node):
         linked = STATE.word & GRAD
         for item, version, source in zip(saved, self.versions, self.info.sources, strict=True):
             if version is None:  # a Python number, or packed by a hook
-                items.append(item.unpack(self) if type(item) is Packed else item)
+                if type(item) is Packed:
+                    item = item.unpack(self)
+                    item = self._linked(item, source) if linked and source[0] != "input" else item
+                items.append(item)
                 continue
             if item._storage is not None and item._storage.version != version:
                 self._changed(item, version)
@@ -191,28 +243,89 @@ class OpNode(Node):
 
 
 class Packed:
-    """A saved tensor as the user's pack hook left it."""
+    """A saved tensor as the user's pack hook left it, and where its gradient goes."""
 
-    __slots__ = ("held", "unpack_hook")
+    __slots__ = ("edge", "held", "spec", "unpack_hook")
 
-    def __init__(self, held: Any, unpack_hook: Any) -> None:
-        self.held, self.unpack_hook = held, unpack_hook
+    def __init__(self, held: Any, unpack_hook: Any, spec: Any, edge: Any) -> None:
+        self.held, self.unpack_hook, self.spec, self.edge = held, unpack_hook, spec, edge
 
-    def unpack(self, node: OpNode) -> Any:
-        """Give it back through the user's hook."""
+    def unpack(self, node: Node) -> Any:
+        """Give it back through the user's hook, as part of the graph where that is being differentiated."""
         found = self.unpack_hook(self.held)
         if not isinstance(found, Tensor):
             raise TypeError(
                 f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}"
             )
-        return found
+        if found._spec is not self.spec and type(found) is Tensor:
+            found = self._as_saved(found)
+        if self.edge is None or not STATE.word & GRAD or type(found) is not Tensor:
+            return found
+        after, number = split_edge(self.edge)
+        linked = make(found._storage, found._spec, found._ptr)
+        linked._rg = True
+        if isinstance(after, AccumulateGrad):
+            meta_of(linked).accumulator = after
+        else:
+            linked._node = after
+            if number:
+                meta_of(linked).output_nr = number
+        return linked
+
+
+    def _as_saved(self, found: Tensor) -> Tensor:
+        """What a hook gave back, with the dtype and strides that were saved, for which backward is made; RuntimeError for another shape."""
+        from rushlight._engine.autograd.engine import OPS
+
+        if found._spec.shape != self.spec.shape:
+            raise RuntimeError(
+                f"saved tensor unpack_hook returned a tensor of shape {list(found.shape)}, but the one that was saved has shape {list(self.spec.shape)}"
+            )
+        if found._spec.dtype is not self.spec.dtype:
+            found = OPS["to_dtype"](found, self.spec.dtype)
+        return found if found._spec is self.spec else OPS["clone_like"](found, self.spec)  # type: ignore[no-any-return]
+
+
+def packed(tensor: Tensor, pack: Any, unpack: Any) -> Packed:
+    """The tensor through the user's hook, which may not change it."""
+    storage = tensor._storage
+    before, word = storage.version if storage is not None else 0, STATE.word
+    STATE.word = word & ~GRAD
+    try:
+        held = pack(tensor)
+    finally:
+        STATE.word = word
+    if storage is not None and storage.version != before:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be modified by in-place "
+            "operations as this can lead to unexpected side-effects."
+        )
+    return Packed(held, unpack, tensor._spec, edge_of(tensor))
+
+
+class SavedTensor:
+    """One value that a node keeps; `register_hooks` packs it."""
+
+    def __init__(self, node: OpNode, number: int) -> None:
+        self.node, self.number = node, number
+
+    def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
+        """Keep what `pack_hook(tensor)` returns; `unpack_hook` gives the tensor back.  RuntimeError where hooks were there before."""
+        node, number = self.node, self.number
+        if node.saved is None:
+            raise RuntimeError(RELEASED)
+        item = node.saved[number]
+        if type(item) is Packed:
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.")
+        node.saved, node.versions = list(node.saved), list(node.versions)
+        node.saved[number], node.versions[number] = packed(item, pack_hook, unpack_hook), None
 
 
 def node_class(name: str) -> type[OpNode]:
     """The class of nodes with this name; users see it as `type(t.grad_fn).__name__`."""
     found = _CLASSES.get(name)
     if found is None:
-        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "namespace": "torch::autograd::" if name == "CopyBackwards" else ""})
+        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "namespace": "torch::autograd::" if name in ("CopyBackwards", "CopySlices") else ""})
     return found
 
 
