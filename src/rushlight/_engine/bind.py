@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,13 @@ from rushlight._types.dtype import BOOL, DType
 __all__ = ["bind", "flatten"]
 
 _ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
+# Methods whose first argument has a name of its own.
+_METHOD_ALIASES = {("split", "split_size"): "split_size_or_sections"}
+# What could once be written as numbers between the tensors: `x.addcmul_(0.5, a, b)`.
+_OLDER = {
+    **dict.fromkeys(("add", "sub"), ("alpha",)), **dict.fromkeys(("addcmul", "addcdiv"), ("value",)),
+    **dict.fromkeys(("addmm", "addmv", "addr", "addbmm", "baddbmm"), ("beta", "alpha")),
+}  # fmt: skip
 _WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype"}
 
 
@@ -24,15 +32,15 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
     """One value per declared argument, in order.  Raises TypeError with PyTorch's meaning for what does not fit."""
     schema = op.schema
     arguments = schema.arguments
-    if len(args) > schema.positional:
-        args = _gather(schema, name, args)
-    values: list[Any] = list(args)
     left = dict(kwargs)
+    if len(args) > schema.positional:
+        args = _older(op, name, args, left) or _gather(schema, name, args)
+    values: list[Any] = list(args)
     for argument in arguments[len(values) :]:
         if argument.name in left:
             values.append(left.pop(argument.name))
             continue
-        other = next((k for k in left if _ALIASES.get(k) == argument.name), None)
+        other = next((k for k in left if argument.name in (_ALIASES.get(k), _METHOD_ALIASES.get((op.name, k)))), None)
         if other is not None:
             values.append(left.pop(other))
         elif argument.required:
@@ -53,6 +61,26 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
         given = ", ".join(type(v).__name__ for v in args)
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but one of them must be a tensor: {schema.text}")
     return found
+
+
+def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -> Sequence[Any] | None:
+    """The tensors of a call whose factors stand between them, which go to `left`; None where the call is no such form."""
+    names = _OLDER.get(op.name)
+    if names is None:
+        return None
+    numbers = [a for a in args if not isinstance(a, Tensor)]
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    if len(tensors) != op.schema.positional or not 0 < len(numbers) <= len(names) or any(n in left for n in names):
+        return None
+    if name not in _warned:
+        _warned.add(name)
+        given = ", ".join("Tensor" if isinstance(a, Tensor) else "Number" for a in args)
+        warnings.warn(f"This overload of {name} is deprecated: {name}({given}); give {' and '.join(names)} by name", UserWarning, stacklevel=4)
+    left.update(zip(names, numbers, strict=False))
+    return tensors
+
+
+_warned: set[str] = set()
 
 
 def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:

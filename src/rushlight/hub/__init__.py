@@ -12,7 +12,16 @@ FileNotFoundError: [Errno 2] No such file or directory: '/no/such/folder/hubconf
 
 from __future__ import annotations
 
-from rushlight.hub.download import _get_torch_home, download_url_to_file, get_dir, load_state_dict_from_url, set_dir
+from urllib.parse import urlparse
+
+from rushlight.hub.download import (
+    HASH_REGEX,
+    _get_torch_home,
+    download_url_to_file,
+    get_dir,
+    load_state_dict_from_url,
+    set_dir,
+)
 from rushlight.hub.repositories import help, list, load
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]

@@ -20,7 +20,7 @@ from rushlight import serialization
 __all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
 
 CHUNK = 128 * 1024
-_HASH_IN_NAME = re.compile(r"-([a-f0-9]*)\.")
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 _chosen_dir: str | None = None
 
 
@@ -167,7 +167,7 @@ def load_state_dict_from_url(
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         sys.stdout.write(f'Downloading: "{url}" to {path}\n')
-        stated = _HASH_IN_NAME.search(name) if check_hash else None
+        stated = HASH_REGEX.search(name) if check_hash else None
         download_url_to_file(url, path, stated.group(1) if stated else None, progress=progress)
     if _is_wrapped(path):
         path = _unwrapped(path, folder)

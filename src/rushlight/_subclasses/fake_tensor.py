@@ -1,0 +1,18 @@
+"""`torch._subclasses.fake_tensor`: nothing is a fake tensor; making one raises NotImplementedError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.absent import absent_class
+
+__all__ = ["FakeTensor", "FakeTensorMode", "is_fake"]
+
+_WHY = "tensors on the device 'meta' have shapes and no data"
+FakeTensor = absent_class("torch._subclasses.fake_tensor.FakeTensor", _WHY)
+FakeTensorMode = absent_class("torch._subclasses.fake_tensor.FakeTensorMode", _WHY)
+
+
+def is_fake(x: Any) -> bool:
+    """False."""
+    return False
