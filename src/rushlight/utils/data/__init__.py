@@ -17,6 +17,7 @@ _PLACES = {
     "Sampler": "sampler",
     "SequentialSampler": "sampler",
     "StackDataset": "dataset",
+    "StatefulDataLoader": "stateful",
     "Subset": "dataset",
     "SubsetRandomSampler": "sampler",
     "TensorDataset": "dataset",
@@ -27,7 +28,7 @@ _PLACES = {
     "get_worker_info": "_utils.worker",
     "random_split": "dataset",
 }
-_PAGES = ("_utils", "dataloader", "dataset", "distributed", "sampler")
+_PAGES = ("_utils", "dataloader", "dataset", "distributed", "sampler", "stateful")
 
 __all__ = list(_PLACES)
 

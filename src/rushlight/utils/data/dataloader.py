@@ -264,27 +264,27 @@ class _BaseDataLoaderIter:
         self._num_workers = loader.num_workers
         self._timeout = loader.timeout
         self._collate_fn = loader.collate_fn
-        self._shared_seed = self._draw_shared_seed()
+        self._shared_seed: int | None = None
         _warn_of_pinning(loader)
-        self._sampler_iter = self._start_sampler()
-        # The workers are seeded with this. It is drawn without workers as well, so that the numbers that a program draws do
-        # not depend on how many there are.
-        self._base_seed = self._draw_base_seed()
         self._num_yielded = 0
+        self._draw(first=True)
 
-    def _draw_shared_seed(self) -> int | None:
-        return draw_seed(self._loader.generator) if _is_pipe(self._dataset) else None
-
-    def _draw_base_seed(self) -> int:
-        return draw_seed(self._loader.generator)
-
-    def _start_sampler(self) -> Iterator[Any]:
-        return iter(self._index_sampler)
+    def _draw(self, first: bool) -> None:
+        """Begin a pass: what is drawn from the loader's stream of random numbers, in the order in which PyTorch draws it."""
+        generator = self._loader.generator
+        if first:
+            self._shared_seed = draw_seed(generator) if _is_pipe(self._dataset) else None
+            self._sampler_iter = iter(self._index_sampler)
+            # The workers are seeded with this. It is drawn without workers as well, so that the numbers that a program draws do
+            # not depend on how many there are.
+            self._base_seed = draw_seed(generator)
+        else:
+            self._sampler_iter = iter(self._index_sampler)
+            self._shared_seed = draw_seed(generator) if _is_pipe(self._dataset) else None
 
     def _reset(self, loader: DataLoader[Any]) -> None:
-        self._sampler_iter = self._start_sampler()
         self._num_yielded = 0
-        self._shared_seed = self._draw_shared_seed()
+        self._draw(first=False)
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self
@@ -462,14 +462,14 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 self._load[worker] -= 1
                 self._try_put_index()
                 data, state = self._arrived.pop(number)
+                self._yields(number, worker, state)
                 if isinstance(data, ExceptionWrapper):
                     data.reraise()
-                self._yields(number, worker, state)
                 return data
             self._receive()
 
     def _yields(self, number: int, worker: int, state: Any) -> None:
-        """Called with what is yielded next."""
+        """Called for every result, before it is yielded."""
 
     def _next_number(self) -> int | None:
         """The task whose result is to be yielded now; None when it has yet to arrive. StopIteration when all is done."""
@@ -502,7 +502,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 continue  # of a pass that was broken off
             if isinstance(data, StreamEnded):
                 self._active[link.worker] = False
-                self._stream_ended(link.worker, state)
                 if not self._persistent_workers:
                     link.dismiss()
                 self._try_put_index()
@@ -510,9 +509,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._arrived[number] = (data, state)
             if not self._in_order:
                 self._ready.append(number)
-
-    def _stream_ended(self, worker: int, state: Any) -> None:
-        """Called when a worker has no more samples."""
 
     def _doing(self, worker: int) -> str:
         """What a worker was at when it died."""

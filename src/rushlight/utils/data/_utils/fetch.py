@@ -93,7 +93,7 @@ class IterableFetcher:
             self.dataset_iter = iter(self.dataset)
         if "iterator" in state:
             self.dataset_iter.load_state_dict(state["iterator"])  # type: ignore[union-attr]
-        self.samples, self.ended = state["samples"], state["ended"]
+        self.samples, self.ended = state.get("samples", 0), state.get("ended", False)
         if "dataset" not in state and "iterator" not in state:
             for _ in range(self.samples):
                 next(self.dataset_iter, None)  # type: ignore[arg-type]

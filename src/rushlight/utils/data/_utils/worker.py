@@ -16,6 +16,7 @@ from typing import Any
 
 import rushlight
 from rushlight.utils.data import _utils
+from rushlight.utils.data._utils.randomness import get_random, set_random
 
 __all__ = ["ExceptionWrapper", "Setup", "StreamEnded", "WorkerInfo", "get_worker_info", "run"]
 
@@ -177,7 +178,7 @@ class _Fetching:
             self.fetcher = create_fetcher(setup.kind, dataset, setup.auto_collation, setup.collate_fn, setup.drop_last)
             if state is not None:
                 self.fetcher.restore(state["fetcher"])
-                _set_random(state["random"])
+                set_random(state["random"])
                 self.ended = state["ended"]
         except Exception:
             self.problem = ExceptionWrapper(where=self.where)
@@ -199,7 +200,7 @@ class _Fetching:
 
     def state(self) -> dict[str, Any]:
         """What it takes to go on from here in another process."""
-        return {"fetcher": {} if self.fetcher is None else self.fetcher.state(), "random": _get_random(), "ended": self.ended}
+        return {"fetcher": {} if self.fetcher is None else self.fetcher.state(), "random": get_random(), "ended": self.ended}
 
 
 class _Nothing:
@@ -212,20 +213,6 @@ class _Nothing:
     def state(self) -> dict[str, Any]:
         """None of its own."""
         return {}
-
-
-def _get_random() -> dict[str, Any]:
-    import numpy.random
-
-    return {"python": random.getstate(), "torch": rushlight.get_rng_state(), "numpy": numpy.random.get_state()}
-
-
-def _set_random(state: dict[str, Any]) -> None:
-    import numpy.random
-
-    random.setstate(state["python"])
-    rushlight.set_rng_state(state["torch"])
-    numpy.random.set_state(state["numpy"])
 
 
 def _serve(setup: Setup, sender: Any) -> None:
