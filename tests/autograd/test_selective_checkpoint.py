@@ -125,14 +125,18 @@ def test_a_group_computes_once() -> None:
 
 
 def test_errors_show_both_computations() -> None:
-    for change, words in ((lambda v: v.double(), "different metadata"), (lambda v: v, "different number")):
+    def other_dtype(v: Any) -> Any:
+        return v.double().sin().exp().cos()
+
+    def other_number(v: Any) -> Any:
+        return v.sin().exp()
+
+    for second, words in ((other_dtype, "different metadata"), (other_number, "different number")):
         calls: list[int] = []
 
-        def fickle(v: Any, change: Any = change, calls: Any = calls) -> Any:
+        def fickle(v: Any, second: Any = second, calls: Any = calls) -> Any:
             calls.append(1)
-            if len(calls) == 1:
-                return v.sin().exp().cos()
-            return change(v).sin().exp()
+            return v.sin().exp().cos() if len(calls) == 1 else second(v)
 
         x = torch.ones(2, requires_grad=True)
         with set_checkpoint_debug_enabled(True):
