@@ -48,9 +48,10 @@ class ElementwiseOptimizer(Optimizer):
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        options = dict(state.get("defaults") or self.defaults)
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, value in self.defaults.items():
+            for name, value in options.items():
                 group.setdefault(name, value)
         for kept in self.state.values():
             if kept and not isinstance(kept["step"], Tensor):

@@ -12,6 +12,9 @@ from rushlight.optim.optimizer import Optimizer, number
 
 __all__ = ["LBFGS"]
 
+# What is kept from step to step, in the order in which files have it.
+_MEMORY = ("d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "prev_loss")
+
 
 class LBFGS(Optimizer):
     """Limited-memory BFGS: steps along the inverse curvature, as the last `history_size` steps show it.
@@ -72,13 +75,13 @@ class LBFGS(Optimizer):
         grad = self._gradient()
         if _size(grad) <= group["tolerance_grad"]:
             return first
+        kept: dict[str, Any] = {name: state.get(name) for name in _MEMORY}
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             fresh = state["n_iter"] == 1
-            direction = _restart(state, grad) if fresh else _direction(state, grad, group["history_size"])
-            state["d"], state["prev_flat_grad"], state["prev_loss"] = direction, grad, loss
-            length = min(1.0, 1.0 / float(grad.abs().sum())) * lr if fresh else lr
-            state["t"] = length
+            direction = _restart(kept, grad) if fresh else _direction(state, kept, grad, group["history_size"])
+            length = min(1.0, 1.0 / grad.abs().sum()) * lr if fresh else lr
+            kept.update(d=direction, prev_flat_grad=grad, prev_loss=loss, t=length)
             slope = float(grad.dot(direction))
             if slope > -group["tolerance_change"]:
                 break
@@ -86,22 +89,23 @@ class LBFGS(Optimizer):
             if search is not None:
                 start = _Point(0.0, loss, grad, slope)
                 probe = self._probe(closure, direction)
-                found, used = _strong_wolfe(probe, length, _size(direction), start, group["max_eval"] - calls)
+                found, used = _strong_wolfe(probe, float(length), _size(direction), start, group["max_eval"] - calls)
                 loss, grad, length = found.loss, found.grad, found.t
                 self._move(direction, length)
             else:
-                self._move(direction, length)
+                self._move(direction, float(length))
                 if iteration != group["max_iter"]:
                     loss, used = float(closure()), 1
                     grad = self._gradient()
-            state["t"] = length
+            kept["t"] = length
             calls += used
             state["func_evals"] += used
             if iteration == group["max_iter"] or calls >= group["max_eval"] or _size(grad) <= group["tolerance_grad"]:
                 break
-            still = _size(direction) * abs(length) <= group["tolerance_change"]
-            if still or abs(loss - state["prev_loss"]) < group["tolerance_change"]:
+            still = _size(direction) * abs(float(length)) <= group["tolerance_change"]
+            if still or abs(loss - kept["prev_loss"]) < group["tolerance_change"]:
                 break
+        state.update(kept)
         return first
 
     def _gradient(self) -> Any:
@@ -137,34 +141,34 @@ def _size(vector: Any) -> float:
 # ***** the direction *****
 
 
-def _restart(state: dict[str, Any], grad: Any) -> Any:
-    state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
+def _restart(kept: dict[str, Any], grad: Any) -> Any:
+    kept.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
     return grad.neg()
 
 
-def _direction(state: dict[str, Any], grad: Any, history_size: int) -> Any:
+def _direction(state: dict[str, Any], kept: dict[str, Any], grad: Any, history_size: int) -> Any:
     """Take the last step into the history, and multiply the gradient by the inverse curvature (two-loop recursion)."""
-    changes, steps, weights = state["old_dirs"], state["old_stps"], state["ro"]
-    change = grad - state["prev_flat_grad"]
-    step = state["d"] * state["t"]
-    curvature = float(change.dot(step))
-    if curvature > 1e-10:
+    changes, steps, weights = kept["old_dirs"], kept["old_stps"], kept["ro"]
+    change = grad - kept["prev_flat_grad"]
+    step = kept["d"] * kept["t"]
+    curvature = change.dot(step)
+    if float(curvature) > 1e-10:
         if len(changes) == history_size:
             for history in (changes, steps, weights):
                 history.pop(0)
         changes.append(change)
         steps.append(step)
         weights.append(1.0 / curvature)
-        state["H_diag"] = curvature / float(change.dot(change))
+        kept["H_diag"] = curvature / change.dot(change)
     direction = grad.neg()
-    shares = [0.0] * len(changes)
+    shares = state.setdefault("al", [None] * history_size)
     for i in reversed(range(len(changes))):
-        shares[i] = float(steps[i].dot(direction)) * float(weights[i])
+        shares[i] = steps[i].dot(direction) * weights[i]
         direction.add_(changes[i], alpha=-shares[i])
-    direction.mul_(float(state["H_diag"]))
-    for i, share in enumerate(shares):
-        back = float(changes[i].dot(direction)) * float(weights[i])
-        direction.add_(steps[i], alpha=share - back)
+    direction.mul_(kept["H_diag"])
+    for i in range(len(changes)):
+        back = changes[i].dot(direction) * weights[i]
+        direction.add_(steps[i], alpha=shares[i] - back)
     return direction
 
 

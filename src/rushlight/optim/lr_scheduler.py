@@ -780,17 +780,19 @@ class SequentialLR(_Composed):
         # Making the members has stepped each of them once: take that back, then let the first one begin.
         for group in optimizer.param_groups:
             _set_rate(group, group["initial_lr"])
-        self._undo(self)
+        self.recursive_undo()
         first = schedulers[bisect_right(milestones, 0)]
         first._initial_step()
         self._last_lr = first.get_last_lr()
 
-    def _undo(self, scheduler: Any) -> None:
-        if hasattr(scheduler, "_schedulers"):
-            for member in scheduler._schedulers:
-                self._undo(member)
-        elif hasattr(scheduler, "last_epoch"):
-            scheduler.last_epoch -= 1
+    def recursive_undo(self, sched: Any = None) -> None:
+        """Take back one step of every member, or of those of `sched`: members of composed members too."""
+        given = self if sched is None else sched
+        if hasattr(given, "_schedulers"):
+            for member in given._schedulers:
+                self.recursive_undo(member)
+        elif hasattr(given, "last_epoch"):
+            given.last_epoch -= 1
 
     def step(self) -> None:  # type: ignore[override]
         """Set the rates of the next epoch."""
@@ -941,4 +943,5 @@ class ReduceLROnPlateau(LRScheduler):
         self._init_is_better(self.mode, self.threshold, self.threshold_mode)
 
 
-_LRScheduler = LRScheduler
+class _LRScheduler(LRScheduler):
+    """The older name of the base class, for schedules that were written for it."""
