@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -390,6 +391,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         }  # fmt: skip
         self._crew = Crew(context, self._num_workers, lambda **own: Setup(**common, **own, state=self._state_of(own["worker"])))
         self._links = self._crew.links
+        # Not `__del__`: in a circle of garbage, the connections might go first.
+        self._at_end = weakref.finalize(self, self._crew.close)
 
     def _state_of(self, worker: int) -> dict[str, Any] | None:
         """The state that a worker starts from."""
@@ -525,8 +528,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _shutdown_workers(self, at_once: bool = False) -> None:
         crew, self._crew = self._crew, None
         if crew is not None:
+            self._at_end.detach()
             crew.close(at_once)
-
-    def __del__(self) -> None:
-        self._shutdown_workers()
 
