@@ -101,8 +101,8 @@ def test_states_hold_what_pytorchs_hold(name: str) -> None:
 
 
 def test_a_file_that_pytorch_wrote() -> None:
-    """`adam_of_pytorch.pt` holds three steps of Adam, `adam_of_pytorch.json` the parameters after three more."""
-    loaded = rushlight.load(HERE / "adam_of_pytorch.pt")
+    """`adam_of_pytorch.bin` holds three steps of Adam, `adam_of_pytorch.json` the parameters after three more."""
+    loaded = rushlight.load(HERE / "adam_of_pytorch.bin")
     params, optimizer = make(rushlight, "Adam")
     optimizer.load_state_dict(loaded["optimizer"])
     with rushlight.no_grad():
