@@ -85,6 +85,10 @@ _FROM_PAGES = {
     ), "_surface.quantized"),
     **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
                      "sparse_compressed_tensor"), "sparse.construct"),
+    **dict.fromkeys((
+        "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
+        "_check_type", "_check_value", "_check_with", "_shape_as_tensor",
+    ), "_surface.checks"),
     **dict.fromkeys(("smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),
     **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy",
                      "resize_as_sparse_"),
@@ -140,6 +144,8 @@ def __getattr__(name: str) -> Any:
         value = _FUNCTIONS[name]
     elif name in _FROM_PAGES:
         value = getattr(import_module(f"rushlight.{_FROM_PAGES[name]}"), name)
+    elif name.startswith("_foreach_"):
+        value = getattr(import_module("rushlight._surface.foreach"), name)
     elif name in _PAGES:
         try:
             value = import_module(f"rushlight.{name}")

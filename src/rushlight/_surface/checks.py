@@ -1,0 +1,95 @@
+"""Conditions that programs state about their arguments: `torch._check` and its kin raise the error of one's choice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rushlight._engine.creation import tensor
+from rushlight._engine.tensor import Tensor
+from rushlight._types.dtype import BOOL
+
+__all__ = [
+    "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
+    "_check_value", "_check_with", "_shape_as_tensor",
+]  # fmt: skip
+
+_Message = Callable[[], Any] | None
+
+
+def _text(message: _Message) -> str:
+    if message is None:
+        return "Expected cond to be True, but got False. (The caller gave no message of its own.)"
+    if not callable(message):
+        raise TypeError("message must be a callable")
+    return str(message())
+
+
+def _check_with(error_type: type[Exception], cond: Any, message: _Message) -> None:
+    """Raise `error_type` with the text that `message()` gives, unless `cond` is True.  TypeError if `cond` is no bool."""
+    if not isinstance(cond, bool):
+        if isinstance(cond, Tensor):
+            raise TypeError("cond must be a bool, but got a Tensor. For all elements of a tensor there is torch._check_tensor_all().")
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
+    if not cond:
+        raise error_type(_text(message))
+
+
+def _check(cond: Any, message: _Message = None) -> None:
+    """RuntimeError unless `cond` is True.
+
+    >>> torch._check(True, lambda: "sizes must agree")
+    """
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_index(cond: Any, message: _Message = None) -> None:
+    """IndexError unless `cond` is True."""
+    _check_with(IndexError, cond, message)
+
+
+def _check_value(cond: Any, message: _Message = None) -> None:
+    """ValueError unless `cond` is True."""
+    _check_with(ValueError, cond, message)
+
+
+def _check_type(cond: Any, message: _Message = None) -> None:
+    """TypeError unless `cond` is True."""
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: _Message = None) -> None:
+    """NotImplementedError unless `cond` is True."""
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_is_size(i: Any, message: _Message = None, *, max: Any = None) -> None:
+    """RuntimeError unless `i` can be a size: not negative, and not above `max`."""
+    warnings.warn("_check_is_size will go in a future version of PyTorch; use _check(i >= 0)", FutureWarning, stacklevel=2)
+    _check(bool(i >= 0), message)
+    _check(max is None or bool(i <= max), message)
+
+
+def _check_tensor_all_with(error_type: type[Exception], cond: Any, message: _Message = None) -> None:
+    """Raise `error_type` unless all elements of a tensor of bools are True."""
+    if not isinstance(cond, Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype is not BOOL:
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
+    _check_with(error_type, bool(cond.all().item()), message)
+
+
+_check_tensor_all = partial(_check_tensor_all_with, RuntimeError)
+
+
+def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    """RuntimeError unless a tensor of one element is not zero; on the CPU at once."""
+    if not bool(input):
+        raise RuntimeError(assert_msg)
+
+
+def _shape_as_tensor(input: Tensor) -> Tensor:
+    """The sizes as a tensor of int64."""
+    return tensor(list(input.shape))

@@ -1,0 +1,97 @@
+"""`torch._foreach_*`: one operation for each tensor of a list.
+
+A second operand may be a list of tensors or of numbers of the same length, or one number or tensor for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine.tensor import Tensor
+from rushlight._surface.registry import SPACES
+
+__all__ = ["NAMES", "function"]
+
+_UNARY = (
+    "abs", "acos", "asin", "atan", "ceil", "clone", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p",
+    "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
+_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "clamp_max", "clamp_min", "pow", "mm")
+_TERNARY = ("addcmul", "addcdiv", "lerp")
+_NOT_IN_PLACE = ("clone", "mm")
+_FORMS = (*_UNARY, *_BINARY, *_TERNARY)
+NAMES = frozenset((
+    *(f"_foreach_{name}" for name in _FORMS), *(f"_foreach_{name}_" for name in _FORMS if name not in _NOT_IN_PLACE),
+    "_foreach_copy_", "_foreach_zero_", "_foreach_norm", "_foreach_max",
+))  # fmt: skip
+
+
+def _tensors(name: str, given: Any) -> Sequence[Tensor]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(t, Tensor) for t in given):
+        raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(given).__name__}")
+    if not given:
+        raise RuntimeError("Tensor list must have at least one tensor.")
+    return given
+
+
+def _for_each(name: str, value: Any, count: int) -> Sequence[Any]:
+    """One operand for each of `count` tensors."""
+    if isinstance(value, (list, tuple)):
+        if len(value) != count:
+            what = "Tensor lists" if all(isinstance(v, Tensor) for v in value) else "Tensor list and scalar list"
+            raise RuntimeError(f"{what} must have the same number of tensors, got {count} and {len(value)}")
+        return value
+    return [value] * count
+
+
+def _one(name: str) -> Callable[..., Any]:
+    """The operation on one tensor."""
+    in_place, plain = name.endswith("_"), name.rstrip("_")
+    if plain in ("maximum", "minimum", "clamp_max", "clamp_min"):
+        bound = "max" if plain in ("minimum", "clamp_max") else "min"
+        return lambda x, y: (x.clamp_ if in_place else x.clamp)(**{bound: y})
+    return lambda x, *rest, **named: getattr(x, name)(*rest, **named)
+
+
+def _three(one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """addcmul and addcdiv: two lists, and factors that are one number, a list, or the elements of a tensor."""
+    first, second, *rest = args
+    factors = rest[0] if rest else kwargs.get("value", kwargs.get("scalars", kwargs.get("tensor", 1)))
+    if isinstance(factors, Tensor):
+        factors = factors.tolist() if factors.dim() else factors.item()
+    return [one(x, a, b, value=v) for x, a, b, v in zip(xs, first, second, _for_each(name, factors, len(xs)), strict=True)]
+
+
+def function(full: str) -> Callable[..., Any]:
+    """`torch._foreach_...` by its whole name."""
+    name = full.removeprefix("_foreach_")
+    plain, one = name.rstrip("_"), _one(name)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if plain == "pow" and not isinstance(self, (list, tuple)):
+            return tuple(SPACES["torch"]["pow"](self, exponent) for exponent in args[0])
+        xs = _tensors(full, self)
+        if plain in ("addcmul", "addcdiv"):
+            made = _three(one, full, xs, args, kwargs)
+        elif plain == "norm":
+            order = args[0] if args else kwargs.get("ord", 2)
+            made = [SPACES["linalg"]["vector_norm"](x, order, dtype=kwargs.get("dtype")) for x in xs]
+        else:
+            others = [_for_each(full, value, len(xs)) for value in args]
+            named = [kwargs.pop(key) for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1") if key in kwargs]
+            others += [_for_each(full, value, len(xs)) for value in named]
+            made = [one(x, *(other[i] for other in others), **kwargs) for i, x in enumerate(xs)]
+        return self if name.endswith("_") else tuple(made)
+
+    call.__name__ = call.__qualname__ = full
+    call.__module__ = "rushlight"
+    call.__doc__ = f"`{plain}` of each tensor of a list{', in place' if name.endswith('_') else ''}."
+    return call
+
+
+def __getattr__(name: str) -> Any:
+    if name not in NAMES:
+        raise AttributeError(f"rushlight has no {name!r} yet")
+    made = globals()[name] = function(name)
+    return made

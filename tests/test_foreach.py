@@ -1,0 +1,87 @@
+"""`torch._foreach_*` beside the operation on each tensor, and the checks that programs write down."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import rushlight as torch
+
+
+def three() -> list[torch.Tensor]:
+    return [torch.tensor([0.5, 1.5]), torch.tensor([[2.0]]), torch.tensor([0.25, 0.75, 1.25])]
+
+
+def same(found, wanted) -> None:
+    assert type(found) in (tuple, list) and len(found) == len(wanted)
+    for f, w in zip(found, wanted, strict=True):
+        torch.testing.assert_close(f, w, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "exp", "neg", "reciprocal", "sign", "sigmoid", "clone"])
+def test_unary(name: str) -> None:
+    same(getattr(torch, f"_foreach_{name}")(three()), [getattr(x, name)() for x in three()])
+    if name != "clone":
+        xs = three()
+        assert getattr(torch, f"_foreach_{name}_")(xs) is xs
+        same(xs, [getattr(x, name)() for x in three()])
+
+
+def test_binary_and_ternary() -> None:
+    xs = three()
+    same(torch._foreach_add(xs, 2), [x + 2 for x in xs])
+    same(torch._foreach_add(xs, xs, alpha=3), [x + 3 * x for x in xs])
+    same(torch._foreach_mul(xs, [1, 2, 3]), [x * k for x, k in zip(xs, (1, 2, 3), strict=True)])
+    same(torch._foreach_div(xs, torch.tensor(2.0)), [x / 2 for x in xs])
+    same(torch._foreach_pow(2.0, xs), [2.0**x for x in xs])
+    same(torch._foreach_maximum(xs, 1.0), [x.clamp(min=1.0) for x in xs])
+    same(torch._foreach_clamp_max(xs, xs), xs)
+    same(torch._foreach_lerp(xs, xs, 0.5), xs)
+    same(torch._foreach_addcmul(xs, xs, xs, value=0.5), [x + 0.5 * x * x for x in xs])
+    same(torch._foreach_addcdiv(xs, xs, xs, torch.tensor([1.0, 2.0, 3.0])), [x + k * (x / x) for x, k in zip(xs, (1, 2, 3), strict=True)])
+    same(torch._foreach_norm(xs, 1), [x.sum() for x in xs])
+    same(torch._foreach_copy_([torch.zeros_like(x) for x in xs], xs), xs)
+    same(torch._foreach_zero_(xs), [torch.zeros_like(x) for x in xs])
+
+
+def test_wrong_lists() -> None:
+    with pytest.raises(RuntimeError, match="Tensor lists must have the same number of tensors, got 3 and 1"):
+        torch._foreach_add(three(), [torch.ones(1)])
+    with pytest.raises(RuntimeError, match="at least one tensor"):
+        torch._foreach_add([], 1)
+    with pytest.raises(TypeError, match="must be tuple of Tensors, not int"):
+        torch._foreach_sqrt(3)
+    with pytest.raises(AttributeError, match="_foreach_nothing"):
+        torch._foreach_nothing
+
+
+def test_checks() -> None:
+    for check, error in ((torch._check, RuntimeError), (torch._check_index, IndexError), (torch._check_value, ValueError),
+                         (torch._check_type, TypeError), (torch._check_not_implemented, NotImplementedError)):  # fmt: skip
+        assert check(True) is None
+        with pytest.raises(error, match="said so"):
+            check(False, lambda: "said so")
+    with pytest.raises(TypeError, match="cond must be a bool"):
+        torch._check(1)
+    with pytest.raises(TypeError, match="callable"):
+        torch._check(False, "text")
+    torch._check_tensor_all(torch.tensor([True, True]))
+    with pytest.raises(RuntimeError, match="not all"):
+        torch._check_tensor_all(torch.tensor([True, False]), lambda: "not all")
+    with pytest.raises(RuntimeError, match="got zero"):
+        torch._assert_async(torch.tensor(0.0))
+    assert torch._shape_as_tensor(torch.ones(2, 3)).tolist() == [2, 3]
+
+
+def test_factors_between_tensors() -> None:
+    """Calls of older programs: `x.addcmul_(0.5, a, b)`."""
+    x, m = torch.tensor([1.0, 2.0]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(x.add(2, x), 3 * x) and torch.equal(x.clone().add_(-0.5, x), 0.5 * x) and torch.equal(x.sub(2, x), -x)
+        assert torch.equal(x.addcmul(2.0, x, x), x + 2 * x * x) and torch.equal(torch.addcdiv(x, 2.0, x, x), x + 2)
+        assert torch.equal(torch.addmm(2.0, m, 3.0, m, m), 2 * m + 3 * (m @ m)) and torch.equal(m.addmm(2.0, m, m), 2 * m + m @ m)
+    with pytest.raises(TypeError, match="positional arguments"):
+        x.mul(2, x)
+    assert [part.tolist() for part in x.split(split_size=1)] == [[1.0], [2.0]]
