@@ -10,7 +10,9 @@ import pytest
 
 from rushlight._backends.cpu import blas, storage, stubs, threads
 from rushlight._backends.cpu.blas_native import make_gemm
+from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native.types import i32
+from rushlight._kernels.register_tile import register_tile
 
 DTYPES = {
     "f32": "f4",
@@ -228,3 +230,65 @@ def test_numpys_own_threads_are_left_alone():
     a = random("f32", (300, 300))
     product("f32", a, a)
     assert get() == before
+
+
+# ***** our own kernels *****
+
+TILES = [register_tile(kind, width, registers, fma) for kind in ("f32", "f64")
+         for width, registers, fma in ((64, 32, True), (32, 16, True), (16, 16, False), (16, 32, True))
+         if width <= host_target().vector_bytes and (not fma or host_target().fma)]  # fmt: skip
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.rows}x{t.columns}")
+def test_tiles_of_every_width(tile):
+    kernel = stubs.make_kernel_callable(blas.tiled_address(tile, blas.blas()), "tiled")
+    for m, n, k in ((4, 8, 40), (tile.rows, tile.columns, 30), (33, 70, 300), (200, 65, 21)):
+        for la, lb in itertools.product(LAYOUTS, LAYOUTS):
+            a, b = laid_out(tile.kind, (), m, k, la, 1), laid_out(tile.kind, (), k, n, lb, 2)
+            close(product(tile.kind, a, b, kernel=kernel), a @ b)
+    a, b = random(tile.kind, (30, 270), 1), random(tile.kind, (270, 50), 2)
+    for layout in LAYOUTS[:4]:
+        c = laid_out(tile.kind, (), 30, 50, layout, 3)
+        want = 2 * (a @ b) + 3 * c
+        close(product(tile.kind, a, b, kernel=kernel, out=c, alpha=2.0, beta=3.0), want)
+        c[...] = np.nan
+        close(product(tile.kind, a, b, kernel=kernel, out=c), a @ b)
+
+
+def test_own_kernels_have_the_same_bits_for_any_number_of_threads():
+    kernel = blas.gemm_kernel("f32", generated=True)
+    a, b = random("f32", (600, 700), 1), random("f32", (700, 530), 2)
+    before = threads.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            results.append(product("f32", a, b, kernel=kernel).copy())
+    finally:
+        threads.set_num_threads(before)
+    np.testing.assert_allclose(results[0], a.astype(np.float64) @ b, rtol=1e-3, atol=1e-3)
+    assert all((r == results[0]).all() for r in results[1:])
+
+
+def test_own_kernels_serve_where_there_is_no_library():
+    kernel = stubs.make_kernel_callable(blas.tiled_address(blas.host_tile("f64"), blas.Blas(None, None)), "alone")
+    for m, n, k in ((1, 30, 20), (30, 1, 20), (3, 4, 0), (60, 70, 80)):
+        a, b = random("f64", (m, k), 1), random("f64", (k, n), 2)
+        close(product("f64", a, b, kernel=kernel), a @ b)
+
+
+def test_the_choice_of_kernels_is_checked():
+    with blas.GEMM.scoped("fast"), pytest.raises(ValueError, match="must be blas or generated"):
+        blas.gemm_address("f32")
+    with blas.GEMM.scoped("generated"):
+        a = random("f32", (40, 40), 1)
+        close(product("f32", a, a), a @ a)
+
+
+def test_tiles_compile_for_arm():
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(features="+neon", opt=2)
+    text = machine.emit_assembly(llvm.parse_assembly(register_tile("f32", 16, 32, True).text))
+    assert text.count("fmla") >= 24, "the tile must stay in vector registers"

@@ -4,7 +4,8 @@
     >>> ints = gemm_ints("f32", 2, 3, 4)                 # [2, 4] @ [4, 3], all contiguous
     >>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
 
-Where no BLAS is found, the same kernels run on plain loops: slower, equally right.
+float32 and float64 can also go to kernels of our own (`GEMM`), as they do where no BLAS is found; complex numbers and thin products run
+on plain loops there: slower, equally right.
 """
 
 from __future__ import annotations
@@ -19,15 +20,23 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas_native import KINDS, make_gemm
+from rushlight._backends.cpu.gemm_native import make_generated
+from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native.types import i32, i64
 from rushlight._base.knobs import Knob
 from rushlight._base.log import log
+from rushlight._kernels.register_tile import RegisterTile, register_tile
 
-__all__ = ["BLAS_LIBRARY", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
+__all__ = ["BLAS_LIBRARY", "GEMM", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
 
 BLAS_LIBRARY: Knob[str] = Knob(
     "blas_library", env="RUSHLIGHT_BLAS_LIBRARY", kind=str, default="",
     doc="File of the BLAS library; `none` for plain loops; empty to look inside NumPy's wheel, then on the system.",
+)  # fmt: skip
+
+GEMM: Knob[str] = Knob(
+    "gemm", env="RUSHLIGHT_GEMM", kind=str, default="blas",
+    doc="Who computes matrix products of float32 and float64: `blas` (the library), `generated` (our own kernels).",
 )  # fmt: skip
 
 # how a library names its functions, and whether its integers have 64 bits
@@ -132,26 +141,60 @@ def blas() -> Blas:
     return _BLAS[0]
 
 
+TILED = ("f32", "f64")  # what our own kernels are made for
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 
-def gemm_address(kind: str) -> int:
-    """The address of the kernel `i32 (ptr bufs, ptr ints, i64 piece)` for a kind of `KINDS`; bufs are C, A, B."""
-    symbol = f"rl_gemm_{kind}"
+def gemm_address(kind: str, generated: bool | None = None) -> int:
+    """The address of the kernel `i32 (ptr bufs, ptr ints, i64 piece)` for a kind of `KINDS`; bufs are C, A, B.
+
+    `generated` chooses between our own kernel and the library's; None leaves it to `GEMM`, and to what there is.
+    """
+    library = blas() if KINDS[kind][0] else Blas(None, None)
+    if kind in TILED and (_prefers_own(library) if generated is None else generated):
+        return tiled_address(host_tile(kind), library)
     if kind not in _LOADED:
-        library = blas() if KINDS[kind][0] else Blas(None, None)
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
         data = _runtime.compile_native([function])
-        _LOADED[kind] = jit.load(data, [symbol], {**_runtime.runtime().symbols, **library.symbols})
-    return _LOADED[kind][symbol]
+        _LOADED[kind] = jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols})
+    return _LOADED[kind][f"rl_gemm_{kind}"]
 
 
-def gemm_kernel(kind: str) -> Callable[..., Any]:
+def _prefers_own(library: Blas) -> bool:
+    wanted = GEMM.get()
+    if wanted not in ("blas", "generated"):
+        raise ValueError(f"RUSHLIGHT_GEMM must be blas or generated, not {wanted!r}")
+    return wanted == "generated" or library.path is None
+
+
+def tiled_address(tile: RegisterTile, library: Blas) -> int:
+    """The address of the same kernel around a tile of our own; thin products still go to the library where there is one."""
+    kind, text = tile.kind, tile.text
+    key = f"{text} {library.path}"
+    symbol = f"rl_gemm_{kind}"
+    if key not in _LOADED:
+        inner = _LOADED[text] = jit.load(_runtime.compile_text(text), [tile.symbol])
+        imports = {**_runtime.runtime().symbols, **library.symbols, tile.symbol: inner[tile.symbol]}
+        wide = i64 if library.wide else i32
+        function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_generated(kind, tile, block))
+        _LOADED[key] = jit.load(_runtime.compile_native([function]), [symbol], imports)
+    return _LOADED[key][symbol]
+
+
+def host_tile(kind: str) -> RegisterTile:
+    """The tile of products on this machine."""
+    target = host_target()
+    arm = target.arch == "aarch64"
+    return register_tile(kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, arm or (target.fma and target.vector_bytes > 16))
+
+
+def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:
     """The callable `k(ints, a, b)` that allocates C, or `k(ints, c, a, b)` with `allocate=False` in `gemm_ints`."""
-    if kind not in _KERNELS:
-        _KERNELS[kind] = stubs.make_kernel_callable(gemm_address(kind), f"gemm_{kind}")
-    return _KERNELS[kind]
+    key = f"{kind} {GEMM.get() if generated is None else generated}"
+    if key not in _KERNELS:
+        _KERNELS[key] = stubs.make_kernel_callable(gemm_address(kind, generated), f"gemm_{kind}")
+    return _KERNELS[key]
 
 
 _GRAIN = (

@@ -9,6 +9,8 @@ The words of `ints` from 8 on are named below.  Strides count elements.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rushlight._backends.native import (
     Type,
     atomic_cas,
@@ -75,18 +77,23 @@ def enter_blas(step):
     atomic_store(i32, GATE, 0, 0)
 
 
-def make_gemm(kind: str, blas: bool, int_type: Type, gated: bool) -> NativeFunction:
+def make_gemm(
+    kind: str, blas: bool, int_type: Type, gated: bool, generated: Callable[[NativeFunction], NativeFunction] | None = None
+) -> NativeFunction:
     """The kernel for numbers of `kind` (see `KINDS`).
 
     `blas` says whether the symbols rl_cblas_?gemm and rl_cblas_?gemv exist, with `int_type` as their integers; `gated`
-    whether BLAS has threads of its own that must be held back (rl_blas_set_threads).
+    whether BLAS has threads of its own that must be held back (rl_blas_set_threads).  `generated` makes the function that
+    computes a rectangle in place of BLAS; it is given the one that serves what it leaves out.
     """
     letter, real, width = KINDS[kind]
     blas = blas and letter != ""
     simple = _make_simple(kind, real, width)
     block = _make_blas(kind, letter, real, width, int_type, gated) if blas else simple
+    if generated is not None:
+        block = generated(block)
     size = real.itemsize * width
-    threshold = SMALL if blas else 1 << 62
+    threshold = SMALL if blas or generated is not None else 1 << 62
 
     @native("i32(ptr, ptr, i64)", name=f"rl_gemm_{kind}")
     def gemm(bufs, ints, piece):

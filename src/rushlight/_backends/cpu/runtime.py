@@ -62,6 +62,17 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> byte
     return data
 
 
+def compile_text(text: str) -> bytes:
+    """Object code of LLVM text, from the disk cache or compiled now."""
+    cache = default_cache()
+    key = cache.key("text", text)
+    data = cache.get(key)
+    if data is None:
+        data = jit.compile_object(text, "kernel")
+        cache.put(key, data)
+    return data
+
+
 # ***** the runtime *****
 
 
