@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.blas_native import A_COL, A_ROW, ALPHA, B_COL, B_ROW, BETA, C_COL, C_ROW, KINDS, K
 from rushlight._backends.native import (
+    Type,
     atomic_cas,
     atomic_store,
     extern,
@@ -56,16 +57,8 @@ def give_scratch(slot):
     atomic_store(i32, SCRATCH, 4 * slot, 0)
 
 
-def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> NativeFunction:
-    """One rectangle of C by our own kernel: `i32(ints, c, a, b, m, n)`; `other` serves thin products, which packing does not pay for."""
-    _, real, _ = KINDS[kind]
+def _make_pack_a(kind: str, real: Type, mr: int) -> NativeFunction:
     size = real.itemsize
-    mr, nr = tile.rows, tile.columns
-    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-    rows_max = -(-ROWS // mr) * mr
-    columns_max = -(-COLUMNS // nr) * nr
-    a_bytes, b_bytes = size * rows_max * DEPTH, size * columns_max * DEPTH
-    least_m, least_n = 4, 8
 
     @native("void(ptr, ptr, i64, i64, i64, i64, f64)", name=f"pack_a_{kind}")
     def pack_a(out, a, rows, depth, a_row, a_col, alpha):
@@ -91,6 +84,12 @@ def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> Nati
                         store(real, out, k * mr + r, x)
             out = out + size * mr * depth
 
+    return pack_a
+
+
+def _make_pack_b(kind: str, real: Type, nr: int) -> NativeFunction:
+    size = real.itemsize
+
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"pack_b_{kind}")
     def pack_b(out, b, depth, columns, b_row, b_col):
         """Panels [k][nr] of B."""
@@ -112,6 +111,13 @@ def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> Nati
                             x = load(real, part, c * b_col + k * b_row)
                         store(real, out, k * nr + c, x)
             out = out + size * nr * depth
+
+    return pack_b
+
+
+def _make_macro(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
+    size, mr, nr = real.itemsize, tile.rows, tile.columns
+    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{kind}")
     def edge(a, b, c, c_row, c_col, depth, rows, columns, add):
@@ -135,6 +141,19 @@ def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> Nati
                     kernel(a + size * i * depth, b + size * j * depth, to, c_row, depth, add)
                 else:
                     edge(a + size * i * depth, b + size * j * depth, to, c_row, c_col, depth, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
+
+    return macro
+
+
+def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> NativeFunction:
+    """One rectangle of C by our own kernel: `i32(ints, c, a, b, m, n)`; `other` serves thin products, which packing does not pay for."""
+    _, real, _ = KINDS[kind]
+    size = real.itemsize
+    pack_a, pack_b, macro = _make_pack_a(kind, real, tile.rows), _make_pack_b(kind, real, tile.columns), _make_macro(kind, real, tile)
+    rows_max = -(-ROWS // tile.rows) * tile.rows
+    columns_max = -(-COLUMNS // tile.columns) * tile.columns
+    a_bytes, b_bytes = size * rows_max * DEPTH, size * columns_max * DEPTH
+    least_m, least_n = 4, 8
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"scaled_{kind}")
     def scaled(ints, c, rows, columns, c_row, c_col):
