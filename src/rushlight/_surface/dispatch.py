@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight._engine.modes import no_grad
+from rushlight._engine.state import AUTOCAST, STATE
 from rushlight._types.device import CPU, Device, as_device
 
 __all__ = [
@@ -197,8 +198,8 @@ class DispatchKeySet:
 class ExcludeDispatchKeyGuard:
     """A region in which PyTorch's dispatcher passes over some keys.
 
-    Without a dispatcher there is one layer that can be passed over: automatic differentiation, for any `Autograd` key.  The keys of
-    autocast are accepted too: nothing is cast by itself.  NotImplementedError for others.
+    Without a dispatcher there are two layers that can be passed over: automatic differentiation, for any `Autograd` key, and automatic
+    casts on the CPU.  Those of other devices are accepted; NotImplementedError for other keys.
 
     >>> import rushlight as torch
     >>> x = torch.ones(2, requires_grad=True)
@@ -214,12 +215,19 @@ class ExcludeDispatchKeyGuard:
         if others:
             raise NotImplementedError(f"ExcludeDispatchKeyGuard: rushlight has no layer to pass over for {', '.join(others)}")
         self._no_grad = no_grad() if any(k.name.startswith("Autograd") for k in keys._keys) else None
+        self._no_casts = any(k.name == "AutocastCPU" for k in keys._keys)
+        self._casts = 0
 
     def __enter__(self) -> None:
         if self._no_grad is not None:
             self._no_grad.__enter__()
+        if self._no_casts:
+            self._casts = STATE.word & AUTOCAST
+            STATE.word &= ~AUTOCAST
 
     def __exit__(self, *exc: object) -> None:
+        if self._no_casts:
+            STATE.word = STATE.word & ~AUTOCAST | self._casts
         if self._no_grad is not None:
             self._no_grad.__exit__(*exc)
 

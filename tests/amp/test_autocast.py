@@ -1,0 +1,62 @@
+"""Automatic casts: what PyTorch does in the same region (`regions.py`), stored and live, and that nothing is asked where they are off."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.amp import regions
+
+import rushlight as torch
+from rushlight._engine.state import AUTOCAST, STATE
+
+EXPECTED: dict[str, Any] = json.loads(regions.FILE.read_text())
+
+
+def test_every_program_is_stored() -> None:
+    assert list(EXPECTED) == list(regions.PROGRAMS)
+
+
+@pytest.mark.parametrize("name", regions.PROGRAMS)
+def test_as_stored(name: str) -> None:
+    assert regions.run(torch, name) == EXPECTED[name]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", regions.PROGRAMS)
+def test_what_is_stored_is_pytorchs(name: str) -> None:
+    assert regions.run(pytest.importorskip("torch"), name) == EXPECTED[name]
+
+
+def test_nothing_is_left_behind() -> None:
+    before = STATE.word
+    assert not before & AUTOCAST
+    with torch.autocast("cpu"):
+        assert STATE.word & AUTOCAST
+        with torch.no_grad():
+            torch.ones(2, 2) @ torch.ones(2, 2)
+        assert STATE.word & AUTOCAST
+    assert STATE.word == before
+
+
+def test_a_plan_made_outside_serves_outside() -> None:
+    x = torch.ones(3, 3)
+    assert (x @ x).dtype is torch.float32
+    with torch.autocast("cpu"):
+        assert (x @ x).dtype is torch.bfloat16
+    assert (x @ x).dtype is torch.float32
+
+
+def test_one_rounding_of_products_with_a_bias() -> None:
+    """A product with a bias is rounded once: the nearest bfloat16 to the exact sum."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    a, w, b = (torch.tensor(rng.standard_normal(s)).bfloat16() for s in ((5, 16), (7, 16), (7,)))
+    exact = a.double() @ w.double().T + b.double()
+    assert torch.equal(torch.nn.functional.linear(a, w, b), exact.bfloat16())
+    assert torch.equal(torch.addmm(b, a, w.T), exact.bfloat16())
+    images, taps = a.reshape(1, 1, 8, 10), w[0, :9].reshape(1, 1, 3, 3)
+    exact = torch.nn.functional.conv2d(images.double(), taps.double(), b[:1].double())
+    assert torch.equal(torch.nn.functional.conv2d(images, taps, b[:1]), exact.bfloat16())
