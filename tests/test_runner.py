@@ -154,6 +154,158 @@ except ImportError as error:
     run_python(*RUSHLIGHT, str(write(tmp_path, code)), check=True)
 
 
+# ***** who else asks for torch *****
+
+
+def test_metadata_and_versions(run_python, tmp_path: Path) -> None:
+    """Before and after `import torch`; rushlight's own version stays what it is."""
+    code = """
+import importlib.metadata as metadata, importlib.util
+from packaging.version import Version
+
+def ask():
+    assert Version(metadata.version("torch")) >= Version("2.13") and metadata.version("torch").endswith("+rushlight")
+    assert metadata.distribution("torch").metadata["Name"] == "torch" and "torch" in metadata.packages_distributions()
+    assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch.nn") and importlib.util.find_spec("torch.nothing") is None
+
+ask()
+import torch, torch.version, rushlight
+ask()
+assert torch.__version__ == torch.version.__version__ == metadata.version("torch") and Version(torch.__version__).release[:2] == (2, 13)
+assert torch.__version__ >= (2, 0) and torch.torch is torch
+assert torch.version.rushlight == OWN and torch.version.cuda is None and torch.__config__.show().startswith(f"rushlight {OWN}")
+"""
+    import rushlight
+
+    run_python(*RUSHLIGHT, str(write(tmp_path, f"OWN = {str(rushlight.__version__)!r}\n" + code)), check=True)
+    assert run_python("-c", "import rushlight; print(rushlight.__version__, rushlight.version.rushlight)", check=True).stdout.split()[0] != "2.13.0+rushlight"
+
+
+def test_the_metadata_say_the_same_version() -> None:
+    from rushlight._base.alias import FOLDER, LEVEL
+
+    (written,) = Path(FOLDER).glob("*.dist-info")
+    assert written.name == f"torch-{LEVEL}.dist-info"
+    assert f"Version: {LEVEL}" in (written / "METADATA").read_text().splitlines()
+
+
+def test_looking_inside(run_python, tmp_path: Path) -> None:
+    code = """
+import inspect, os, pkgutil, sys
+import torch, torch._C, torch.nn.modules.linear
+assert os.path.basename(torch.__file__) == "__init__.py" and torch.__spec__ is not None and torch.__name__ == "torch"
+assert str(torch.Tensor) == "<class 'torch.Tensor'>" and str(torch.nn.Linear) == "<class 'torch.nn.modules.linear.Linear'>"
+assert str(torch.Size) == "<class 'torch.Size'>" and str(torch.dtype) == "<class 'torch.dtype'>" and str(torch.device) == "<class 'torch.device'>"
+assert "class Identity" in inspect.getsource(torch.nn.Identity) and inspect.getmodule(torch.nn.Linear) is sys.modules["torch.nn.modules.linear"]
+assert inspect.getsource(torch.nn) and inspect.signature(torch.nn.Linear).parameters["bias"].default is True
+names = [found.name for found in pkgutil.iter_modules(torch.__path__, "torch.")]
+assert {"torch.nn", "torch.optim", "torch.utils"} <= set(names)
+walked = [found.name for found in pkgutil.walk_packages(torch.nn.__path__, "torch.nn.")]
+assert "torch.nn.modules.conv" in walked
+assert [name for name, value in vars(torch.optim).items() if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)]
+"""
+    run_python(*RUSHLIGHT, str(write(tmp_path, code)), check=True)
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        import torch, rushlight
+        assert torch is rushlight
+        return torch.tensor(float(index))
+
+def double(queue):
+    import torch, rushlight
+    queue.put((torch is rushlight, str(torch.__version__), (torch.ones(2) * 2).tolist()))
+
+if __name__ == "__main__":
+    code = "import importlib.metadata as m; print(m.version('torch')); import torch.nn.functional as F, torch, rushlight; print(torch is rushlight, F.__name__)"
+    print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    spawn = multiprocessing.get_context("spawn")
+    queue = spawn.Queue()
+    child = spawn.Process(target=double, args=(queue,))
+    child.start()
+    print(queue.get(timeout=60))
+    child.join()
+    print(torch.cat(list(DataLoader(Rows(), 2, num_workers=1, multiprocessing_context="spawn"))).tolist())
+"""
+FOUND = ["['2.13.0+rushlight', 'True', 'torch.nn.functional']", "(True, '2.13.0+rushlight', [2.0, 2.0])", "[0.0, 1.0, 2.0, 3.0]"]
+
+
+def test_children_find_it_too(run_python, tmp_path: Path) -> None:
+    assert run_python(*RUSHLIGHT, str(write(tmp_path, CHILDREN)), check=True).stdout.splitlines() == FOUND
+
+
+def test_install_as_torch(run_python, tmp_path: Path) -> None:
+    """The same inside a process, which may keep it from its children."""
+    code = "import rushlight\nrushlight.install_as_torch()\nrushlight.install_as_torch()\n" + CHILDREN
+    assert run_python(str(write(tmp_path, code)), check=True).stdout.splitlines() == FOUND
+    alone = "import os, rushlight; rushlight.install_as_torch(children=False); import torch; print(torch is rushlight, 'as_torch' in os.environ.get('PYTHONPATH', ''))"
+    assert run_python("-c", alone, check=True).stdout == "True False\n"
+
+
+def test_install_as_torch_is_too_late(run_python, tmp_path: Path) -> None:
+    """Where another torch is imported already, half the program would hold its tensors."""
+    (tmp_path / "torch").mkdir()
+    write(tmp_path / "torch", "", "__init__.py")
+    done = run_python("-c", "import torch, rushlight; rushlight.install_as_torch()", cwd=tmp_path)
+    assert done.returncode == 1 and "RuntimeError: PyTorch is already imported in this process" in done.stderr
+
+
+def test_pytest_with_workers(run_python, tmp_path: Path) -> None:
+    write(tmp_path, "import torch, rushlight\n\ndef test_same():\n    assert torch is rushlight and torch.ones(2).sum() == 2\n", "test_it.py")
+    done = run_python(*RUSHLIGHT, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "test_it.py", cwd=tmp_path)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_modules_of_torch_run(run_python) -> None:
+    assert "rushlight" in run_python(*RUSHLIGHT, "-m", "torch.utils.collect_env", check=True).stdout
+
+
+# ***** compilers that are not there *****
+
+
+def test_compile_is_refused_and_eager_is_eager() -> None:
+    import rushlight as torch
+
+    net = torch.nn.Linear(2, 2)
+    for asked in (lambda: torch.compile(net), lambda: torch.compile(backend="inductor")(net), lambda: torch.jit.script(net),
+                  lambda: torch.jit.trace(net, torch.ones(1, 2)), lambda: torch.fx.symbolic_trace(net), lambda: torch.export.export(net, ()),
+                  lambda: torch.onnx.export(net, ()), lambda: torch.distributed.init_process_group("gloo"), torch.fx.Tracer):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.\w+"):
+            asked()
+    assert torch.compile(net, disable=True) is net
+    compiled = torch.compile(net, backend="eager")
+    assert torch.equal(compiled(torch.ones(1, 2)), net(torch.ones(1, 2))) and list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    assert compiled.in_features == 2 and isinstance(compiled, torch._dynamo.OptimizedModule)
+    with torch.compiler.set_stance("force_eager"):
+        assert torch.compile(net) is net
+    assert not (torch.compiler.is_compiling() or torch.jit.is_scripting() or torch.jit.is_tracing() or torch.distributed.is_available())
+
+
+def test_marks_for_a_compiler_are_marks() -> None:
+    import rushlight as torch
+
+    @torch.jit.script
+    def double(x):
+        return x * 2
+
+    assert isinstance(double, torch.jit.ScriptFunction) and torch.equal(double(torch.ones(2)), 2 * torch.ones(2)) and double.name == "double"
+    with pytest.raises(NotImplementedError, match="graph"):
+        double.graph
+    for mark in (torch.jit.ignore, torch.jit.unused, torch.jit.export, torch.jit.interface, torch.compiler.disable, torch.compiler.allow_in_graph):
+        assert mark(test_marks_for_a_compiler_are_marks) is test_marks_for_a_compiler_are_marks
+    assert torch.jit.isinstance({"a": [1]}, dict[str, list[int]]) and not torch.jit.isinstance((1, "a"), tuple[int, int])
+    assert torch.jit.wait(torch.jit.fork(lambda: 5)) == 5 and not isinstance(double, torch.jit.ScriptModule)
+
+
 # ***** how a program ends *****
 
 

@@ -8,13 +8,14 @@ from importlib import import_module
 
 __all__ = ["main"]
 
-COMMANDS = ("demo", "docs", "info", "stubs")
+COMMANDS = ("demo", "docs", "info", "kernel", "stubs")
 
 USAGE = """\
 usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
        python -m rushlight -m MODULE [ARGUMENTS]   the same for a module
        python -m rushlight -c CODE [ARGUMENTS]     the same for a program given as text
        python -m rushlight demo [--out FOLDER]     train two small models and look at the results
+       python -m rushlight kernel install           a Jupyter kernel whose notebooks' `import torch` finds rushlight
        python -m rushlight info                    versions, CPU, threads, cache, settings
        python -m rushlight stubs [--check]         write the type stubs, or check that they are up to date
        python -m rushlight docs [--out FOLDER]     write a page for every operator

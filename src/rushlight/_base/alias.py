@@ -174,14 +174,17 @@ class _Finder(MetaPathFinder):
         if root == THEIRS:
             if not _is_public(rest):  # PyTorch's private modules; ours of the same name are something else
                 raise ModuleNotFoundError(missing(rest), name=fullname)
-            if rest and importlib.util.find_spec(f"{OURS}.{rest}") is None:
+            real = importlib.util.find_spec(f"{OURS}.{rest}" if rest else OURS)
+            if real is None:
                 return None
-            return ModuleSpec(fullname, _Same(), origin=OURS + fullname[len(THEIRS) :], is_package=True)
-        if root == OURS and _is_public(rest):
-            spec = PathFinder.find_spec(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                spec.loader = _Watched(spec.loader)
+            spec = ModuleSpec(fullname, _Same(), origin=real.origin)
+            spec.submodule_search_locations = real.submodule_search_locations
             return spec
+        if root == OURS and _is_public(rest):
+            found = PathFinder.find_spec(fullname, path, target)
+            if found is not None and found.loader is not None:
+                found.loader = _Watched(found.loader)
+            return found
         return None
 
 
