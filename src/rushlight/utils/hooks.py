@@ -70,6 +70,7 @@ class BackwardHook:
         self.output_tensors_index: list[int] | None = None
         self.n_inputs = -1
         self.input_tensors_index: list[int] | None = None
+        self._input_facts: list[tuple[Any, Any, Any]] = []
 
     def setup_input_hook(self, args: Any) -> Any:
         """Route the tensors in `args` through the input node and return the new arguments."""
@@ -79,6 +80,7 @@ class BackwardHook:
 
         result, self.input_tensors_index = self._route(args, attach)
         self.n_inputs = len(args)
+        self._input_facts = [_facts(args[i]) for i in self.input_tensors_index or ()]
         return result
 
     def setup_output_hook(self, args: Any) -> Any:
@@ -121,6 +123,7 @@ class BackwardHook:
                     "Backward pre hook returned an invalid number of grad_output, "
                     f"got {len(given)}, but expected {len(self.grad_outputs)}"
                 )
+            _require_sizes(hook, self.grad_outputs, given)
             self.grad_outputs = given
         local_grad_outputs = self.grad_outputs
         if self.input_tensors_index is None:
@@ -131,8 +134,8 @@ class BackwardHook:
     def _run_without_input_grads(self) -> None:
         """No input takes a gradient, so the input node never runs: the hooks run at the output instead."""
         warnings.warn(
-            "Full backward hook is firing when gradients are computed with respect to module outputs "
-            "since no inputs require gradients.",
+            "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require gradients. See "
+            "https://docs.pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.register_full_backward_hook for more details.",
             stacklevel=5,
         )
         grad_inputs = (None,) * self.n_inputs
@@ -149,7 +152,9 @@ class BackwardHook:
         if self.grad_outputs is None:
             # The gradient reached the input without passing the output (a double backward does this).
             return None
-        grad_inputs = _spread(self.input_tensors_index, grad_input, self.n_inputs)
+        # Every tensor has a gradient here; that of one that wants none is zero.
+        filled = [_zeros(facts) if grad is None else grad for grad, facts in zip(grad_input, self._input_facts, strict=True)]
+        grad_inputs = _spread(self.input_tensors_index, filled, self.n_inputs)
         for hook in self.user_hooks:
             given = hook(self.module, grad_inputs, self.grad_outputs)
             if given is None:
@@ -159,10 +164,28 @@ class BackwardHook:
                     "Backward hook returned an invalid number of grad_input, "
                     f"got {len(given)}, but expected {len(grad_inputs)}"
                 )
+            _require_sizes(hook, grad_inputs, given)
             grad_inputs = given
         self.grad_outputs = None
         assert self.input_tensors_index is not None
         return tuple(grad_inputs[i] for i in self.input_tensors_index)
+
+
+def _require_sizes(hook: Any, before: Any, after: Any) -> None:
+    for old, new in zip(before, after, strict=True):
+        if isinstance(old, rushlight.Tensor) and isinstance(new, rushlight.Tensor) and old.shape != new.shape:
+            raise RuntimeError(
+                f"hook {getattr(hook, '__name__', hook)!r} has changed the size of value: found {tuple(new.shape)}, expected {tuple(old.shape)}"
+            )
+
+
+def _facts(tensor: Any) -> tuple[Any, Any, Any]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _zeros(facts: tuple[Any, Any, Any]) -> Any:
+    shape, dtype, device = facts
+    return rushlight.zeros(shape, dtype=dtype, device=device)
 
 
 def _spread(places: Iterable[int] | None, values: Sequence[Any], size: int) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: 
         >>> state
         {'bias': 2, 'weight': 1}
     """
-    for key in sorted(state_dict):
+    for key in list(state_dict):
         if key.startswith(prefix):
             state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
     metadata = getattr(state_dict, "_metadata", None)
