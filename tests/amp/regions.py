@@ -49,10 +49,9 @@ def kinds(t: Any) -> list[Any]:
 
 @program
 def products(t: Any) -> Any:
-    found = []
+    found, linear = [], t.nn.functional.linear
     for kind in kinds(t):
         a, v, b = t.ones(2, 2, dtype=kind), t.ones(2, dtype=kind), t.ones(3, 2, 2, dtype=kind)
-        linear = t.nn.functional.linear
         found.append(dtypes(t, [
             lambda a=a: a @ a, lambda a=a: t.mm(a, a), lambda b=b: t.bmm(b, b), lambda a=a: t.addmm(a, a, a), lambda b=b: t.baddbmm(b, b, b),
             lambda a=a, b=b: t.addbmm(a, b, b), lambda a=a: linear(a, a), lambda a=a, v=v: linear(a, a, v), lambda v=v: v @ v, lambda a=a, v=v: a @ v,
@@ -75,9 +74,9 @@ def einsums(t: Any) -> Any:
 
 @program
 def losses(t: Any) -> Any:
-    functional, found = t.nn.functional, []
+    functional, labels, found = t.nn.functional, t.tensor([0, 2]), []
     for kind in kinds(t)[:2]:
-        x, y, labels = t.full((2, 3), 0.5, dtype=kind), t.full((2, 3), 0.25, dtype=kind), t.tensor([0, 2])
+        x, y = t.full((2, 3), 0.5, dtype=kind), t.full((2, 3), 0.25, dtype=kind)
         found.append(dtypes(t, [
             lambda x=x, y=y: functional.mse_loss(x, y), lambda x=x, y=y: functional.l1_loss(x, y), lambda x=x: functional.cross_entropy(x, labels),
             lambda x=x: functional.nll_loss(x, labels), lambda x=x, y=y: functional.binary_cross_entropy(x, y), lambda x=x, y=y: functional.kl_div(x, y),
@@ -130,7 +129,7 @@ def windows(t: Any) -> Any:
     calls: list[Any] = [
         lambda v=v, n=n, m=m: functional.pad(v, (1, 1) * n, mode=m) for n, v in enumerate(half, 1) for m in ("reflect", "replicate", "circular", "constant")
     ]
-    calls += [lambda v=v, n=n: getattr(functional, f"{k}_pool{n}d")(v, 2) for n, v in enumerate(half, 1) for k in ("avg", "max", "adaptive_avg")]
+    calls += [lambda v=v, n=n, k=k: getattr(functional, f"{k}_pool{n}d")(v, 2) for n, v in enumerate(half, 1) for k in ("avg", "max", "adaptive_avg")]
     calls += [
         lambda v=v, n=n: getattr(functional, f"max_unpool{n}d")(*getattr(functional, f"max_pool{n}d")(v, 2, return_indices=True), 2)
         for n, v in enumerate(half, 1)
