@@ -176,3 +176,17 @@ def test_resizing_moves_every_tensor_over_the_storage_and_refuses_foreign_memory
         torch.from_numpy(np.zeros((2, 3), np.float32)).resize_(4, 4)
     with pytest.raises(RuntimeError, match="storage that is not resizable"), pytest.warns(UserWarning):
         torch.cat((torch.ones(4, 6), torch.ones(4, 6)), out=torch.from_numpy(np.zeros((2, 3), np.float32)))
+
+
+def test_binary_cross_entropy_refuses_what_is_no_probability() -> None:
+    target = torch.ones(40)
+    for wrong in (1.5, -0.1, float("nan")):
+        x = torch.full((40,), 0.5)
+        x[33] = wrong
+        for reduction in ("mean", "none"):
+            with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
+                torch.nn.functional.binary_cross_entropy(x, target, reduction=reduction)
+    edge = torch.tensor([0.0, 1.0], requires_grad=True)
+    loss = torch.nn.functional.binary_cross_entropy(edge, torch.tensor([0.0, 1.0]))
+    loss.backward()
+    assert loss.item() == 0 and edge.grad.tolist() == [0, 0]

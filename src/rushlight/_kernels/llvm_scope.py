@@ -17,7 +17,7 @@ from rushlight._types.dtype import DType
 __all__ = ["Lanes", "Page", "Scope", "align_of", "element_type", "vector_name"]
 
 FIRST_SLOT = 8
-ZERO_DIVISION = 3
+CHECKS = {"zero_division": 3, "outside_unit": 5}  # the codes by which the runtime knows the errors
 
 Value = Any  # Val | tuple[Val, Val]
 
@@ -87,7 +87,7 @@ class Page:
             checks = list(body.checks)
             body.checks.clear()
             for check in checks:
-                self.check(depth, check.bad, check.width, ZERO_DIVISION)
+                self.check(depth, check.bad, check.width, CHECKS[check.kind])
         return result
 
     def scalar(self, text: str, type: str, depth: int) -> str:

@@ -86,6 +86,19 @@ _holomorphic("atanh", "Inverse hyperbolic tangent.", lambda t, c, out, x: t / (1
 _real("erf", "Error function.", numbers.wide(numbers.erf), lambda t, c, out, x: t * (prim.exp(-(x * x)) * TWO_OVER_SQRT_PI))
 _real("erfc", "1 - erf(x), without cancellation.", numbers.wide(numbers.erfc),
       lambda t, c, out, x: t * (prim.exp(-(x * x)) * -TWO_OVER_SQRT_PI))  # fmt: skip
+OUTSIDE_UNIT = "all elements of input should be between 0 and 1"
+
+
+def _within_unit(x: Any) -> Any:
+    if not ((x >= 0) & (x <= 1)).all():
+        raise RuntimeError(OUTSIDE_UNIT)
+    return x
+
+
+pointwise(
+    "within_unit", "x, which must lie in [0, 1]; RuntimeError when it does not, or is NaN.", kinds="f", reference=_within_unit,
+    samples=pointwise_samples(("float32", "float64"), low=0.0, high=1.0), rules=[lambda t, c, out, x: t],
+)  # fmt: skip
 _real("erfinv", "Inverse of the error function.", numbers.wide(numbers.erfinv),
       lambda t, c, out, x: t * (prim.exp(prim.erfinv(x) * prim.erfinv(x)) * (1.0 / TWO_OVER_SQRT_PI)), -0.95, 0.95)  # fmt: skip
 _real("lgamma", "log |gamma(x)|.", numbers.wide(numbers.lgamma), lambda t, c, out, x: t * prim.digamma(x), 0.1, 4.0)

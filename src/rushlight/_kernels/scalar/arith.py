@@ -139,6 +139,14 @@ def _fmod_text(like: Val, name: str) -> str:
     return _FMOD.format(vt=vt, name=name, calls=calls, mask=em.vt("i1"), test=test, every=every)
 
 
+def within_unit(x: Val) -> Val:
+    """x; a check is recorded for what lies outside of [0, 1], or is NaN."""
+    em = x.em
+    inside = x.ge(em.const(x.type, 0.0)) & x.le(em.const(x.type, 1.0))
+    em.checks.append(Check("outside_unit", ~inside, em.width))
+    return x
+
+
 # ***** integers *****
 
 
@@ -249,6 +257,7 @@ def shift_right(x: Val, y: Val, signed: bool) -> Val:
 # ***** tables *****
 
 FLOAT_UNARY = {
+    "within_unit": within_unit,
     "neg": lambda x: -x, "abs": lambda x: x.abs(), "sign": float_sign, "signbit": float_signbit, "sqrt": sqrt, "rsqrt": rsqrt,
     "floor": _rounding("llvm.floor"), "ceil": _rounding("llvm.ceil"), "trunc": _rounding("llvm.trunc"),
     "round": round_even,
