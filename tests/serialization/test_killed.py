@@ -84,4 +84,4 @@ def test_killed_at_any_moment(kind: str, tmp_path: Path) -> None:
         saver.stdin.close()
         saver.wait(30)
         saver.stdout.close()
-    assert KILLS < 50 or len(seen) > 3, "the saver never got far enough"
+    assert KILLS < 50 or len(seen) > 1, "the saver never got far enough"

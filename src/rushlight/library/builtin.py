@@ -1,0 +1,121 @@
+"""`torch.ops.aten`: the package's own operators under the names that PyTorch's native ones have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import rushlight
+from rushlight._surface.registry import SPACES, row_named
+from rushlight.library.operators import OpNamespace, OpOverloadPacket
+from rushlight.library.schema import FunctionSchema, parse
+
+__all__ = ["BuiltinNamespace"]
+
+# Prefixes under which operators of other pages are native.
+_PREFIXES = {"linalg_": "linalg", "special_": "special", "fft_": "fft"}
+# What the forms of native operators are called; all forms of an operator are one function here.
+_FORMS = frozenset((
+    "default", "Tensor", "Scalar", "out", "dim", "int", "self", "Tensor_Scalar", "Scalar_Tensor", "Tensor_Tensor", "Tensor_out", "Scalar_out",
+    "dim_IntList", "IntList_out", "dim_max", "dim_min", "correction", "dim_dtype", "start", "start_step", "Tensor_mode", "Scalar_mode", "names",
+    "memory_format", "generator", "dtype", "dtype_layout", "device", "other", "prim_Device", "sizes", "size", "vec", "ScalarOpt_dim",
+    "p", "x", "ScalarSelf", "ScalarOther", "values", "grad_input", "Int", "src", "value", "reduce", "stable", "using_ints", "padding", "first",
+)) - {"names", "first"}  # fmt: skip
+_WORDS = {"dtype": "ScalarType", "device": "Device", "layout": "Layout", "memory_format": "MemoryFormat", "any": "Any"}
+
+
+class BuiltinOverload:
+    """One form of a native operator."""
+
+    def __init__(self, packet: BuiltinPacket, name: str) -> None:
+        self.overloadpacket, self._overloadname = packet, name
+        self.namespace, self._opname = "aten", packet.__name__
+        self.__name__ = self.__qualname__ = f"{packet.__name__}.{name}"
+        self.__module__ = "torch._ops.aten"
+
+    @property
+    def _schema(self) -> FunctionSchema:
+        row = row_named(self._opname.removesuffix("_"))
+        if row is None:
+            raise NotImplementedError(f"rushlight has no schema for aten::{self._opname}: it is a composite of other operators")
+        return _native_schema(row.schema, self._opname, "" if self._overloadname == "default" else self._overloadname)
+
+    def name(self) -> str:
+        """`aten::name`, with the form's name where it has one."""
+        return f"aten::{self._opname}" + (f".{self._overloadname}" if self._overloadname != "default" else "")
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.overloadpacket(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='aten.{self._opname}', overload='{self._overloadname}')>"
+
+    def __str__(self) -> str:
+        return f"aten.{self._opname}.{self._overloadname}"
+
+
+def _native_schema(schema: Any, name: str, overload: str) -> FunctionSchema:
+    parts: list[str] = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.keyword_only and "*" not in parts:
+            parts.append("*")
+        kind = argument.type.replace(argument.base, _WORDS.get(argument.base, argument.base), 1)
+        shown = "self" if place == 0 and argument.name == "input" else argument.name
+        default = "" if argument.required else f"={list(argument.default) if isinstance(argument.default, tuple) else argument.default!r}"
+        parts.append(f"{kind} {shown}{default}")
+    results = "Tensor[]" if schema.returns_list else ", ".join(f"Tensor {r}".strip() for r in schema.results) or "Tensor"
+    results = results if len(schema.results) <= 1 else f"({results})"
+    return parse(f"aten::{name}{'.' + overload if overload else ''}({', '.join(parts)}) -> {results}")
+
+
+class BuiltinPacket(OpOverloadPacket):
+    """A native operator: the function of its name."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__("aten", name)
+        self.function = function
+
+    def overloads(self) -> list[str]:
+        """The names of the forms that were asked for, and of those that were added."""
+        return list(dict.fromkeys(("default", *self.forms)))
+
+    def __getattr__(self, name: str) -> Any:
+        forms = self.__dict__.get("forms", {})
+        if name in _FORMS and name not in forms:
+            forms[name] = BuiltinOverload(self, name)
+        return super().__getattr__(name)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if "self" in kwargs:
+            args, kwargs = (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
+        return self.function(*args, **kwargs)
+
+
+def _function(name: str) -> Callable[..., Any] | None:
+    for prefix, page in _PREFIXES.items():
+        if name.startswith(prefix):
+            return SPACES[page].get(name.removeprefix(prefix))  # type: ignore[no-any-return]
+    for page in ("torch", "nn.functional"):
+        if name in SPACES[page]:
+            return SPACES[page][name]  # type: ignore[no-any-return]
+    found = getattr(rushlight, name, None) if not name.startswith("_") else None
+    if callable(found) and not isinstance(found, (type, ModuleType)):
+        return found  # type: ignore[no-any-return]
+    method = getattr(rushlight.Tensor, name, None)
+    return method if callable(method) and not name.startswith("__") else None
+
+
+class BuiltinNamespace(OpNamespace):
+    """`torch.ops.aten`."""
+
+    def __init__(self) -> None:
+        super().__init__("aten")
+
+    def __getattr__(self, name: str) -> Any:
+        packets = self.__dict__.get("packets", {})
+        if name not in packets and not name.startswith("__"):
+            function = _function(name)
+            if function is not None:
+                packets[name] = BuiltinPacket(name, function)
+        return super().__getattr__(name)

@@ -1,0 +1,36 @@
+"""`torch.ops`: operators by namespace and name; `aten` has the package's own, all others are users'.
+
+>>> import rushlight as torch
+>>> torch.ops.aten.add.Tensor(torch.ones(2), torch.ones(2))
+tensor([2., 2.])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.library.operators import namespace as _namespace
+
+__all__ = ["load_library", "loaded_libraries"]
+
+loaded_libraries: set[str] = set()
+
+
+def load_library(path: Any) -> None:
+    """NotImplementedError: libraries of operators are compiled for PyTorch's own interface, which is not here.
+
+    OSError where there is no such file."""
+    import os
+
+    if not os.path.exists(path):
+        raise OSError(f"Could not load this library: {path}")
+    raise NotImplementedError(
+        f"rushlight loads no libraries of compiled operators ({path}): they are made for PyTorch's own interface. "
+        "Operators in Python are defined with torch.library."
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'torch.ops' has no attribute {name!r}")
+    return _namespace(name)
