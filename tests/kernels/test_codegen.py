@@ -84,6 +84,24 @@ def test_concatenation_is_one_kernel_without_selects():
     check(lambda a, b: prim.cat(a, b, dim=0), normal(400, 300), normal(2, 300))
 
 
+def test_the_parts_of_a_concatenation_are_laid_out_one_by_one(monkeypatch):
+    from rushlight._kernels import nest
+
+    asked, plain = [], nest.even
+
+    def even(*args):
+        asked.append(args)
+        return plain(*args)
+
+    monkeypatch.setattr(nest, "even", even)
+    counts = []
+    for parts in (10, 20):
+        asked.clear()
+        check(lambda *xs: prim.cat(*xs, dim=0), *[normal(3, 4) for _ in range(parts)])
+        counts.append(len(asked))
+    assert 0 < counts[1] <= 2 * counts[0]  # no part looks at the places of the others
+
+
 @pytest.mark.parametrize("flip", [False, True])
 def test_written_in_place(flip):
     x, y = normal(33, 20), normal(33, 20)

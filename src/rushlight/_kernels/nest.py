@@ -225,8 +225,14 @@ class Nest:
         places = list(facts_of(self.stages).places)
         mapping: dict[Var, Ix] = {}
         self.outer = merge(self.outer, places, mapping)
+        reading: dict[Var, list[Ix]] = {}  # a concatenation has as many stages as parts: each looks at its own places alone
+        for ix in places:
+            for var in ix.vars:
+                reading.setdefault(var, []).append(ix)
         for stage in self.stages:
-            stage.loops = merge(stage.loops, places, mapping)
+            own: dict[Var, Ix] = {}
+            stage.loops = merge(stage.loops, list(dict.fromkeys(ix for v in stage.loops for ix in reading.get(v, ()))), own)
+            mapping.update(own)
         self.apply(mapping)
 
     # ***** choosing *****
