@@ -83,7 +83,10 @@ class Observer:
     """
 
     def enter(self, kind: str, name: str, given: Callable[[], list[tuple[str, Any]]], subject: Any) -> Any:
-        """`kind` is "operator", "plan" (one is being made), "node" or "range"; `given()` the arguments with their names; `subject` a node."""
+        """`kind` is "operator", "custom" (of `torch.library`), "function" (of a user's class), "plan" (one is being made), "node" or "range";
+        `given()` the arguments with their names; `subject` the node, the packet of a custom operator, or of an operator (row of the table,
+        template, inputs of its plan), None for one in plain Python.
+        """
         raise NotImplementedError
 
     def leave(self, mark: Any, made: Any) -> None:
@@ -144,7 +147,7 @@ def observed(plan: Callable[..., Any], name: str, op: Any, template: tuple[Any, 
     """The plan of an operator, such that observers are told of its calls."""
 
     def run(*inputs: Any) -> Any:
-        return observed_call("operator", name, plan, inputs, lambda: given_arguments(op, template, inputs), op)
+        return observed_call("operator", name, plan, inputs, lambda: given_arguments(op, template, inputs), (op, template, inputs))
 
     return run
 

@@ -41,9 +41,13 @@ def convolution_flops(x: Shape, w: Shape, out: Shape, transposed: bool = False) 
 
 
 def convolution_backward_flops(grad: Shape, x: Shape, w: Shape, mask: Sequence[bool], transposed: bool = False) -> int:
-    """The gradients of the input and of the weight, where `mask` wants them, are convolutions as large as the forward one."""
-    once = convolution_flops(x, w, grad, transposed)
-    return once * (bool(mask[0]) + bool(mask[1]))
+    """The gradient of the input, and that of the weight, where `mask` wants them.
+
+    The first is as large as the forward convolution.  For the second PyTorch counts every pair of channels, whatever the groups.
+    """
+    places = (x if transposed else grad)[2:]
+    weight = 2 * prod(places) * prod(w[2:]) * x[0] * x[1] * grad[1]
+    return bool(mask[0]) * convolution_flops(x, w, grad, transposed) + bool(mask[1]) * weight
 
 
 def attention_flops(query: Shape, key: Shape, value: Shape) -> int:

@@ -97,6 +97,7 @@ class _Swap:
             if callable(function) and not hasattr(function, "__wrapped__") and not hasattr(function, "operator"):
                 self.put(Tensor, name, _telling(name, function))
         self._functions()
+        self._custom_operators()
         self._loaders()
         self._optimizers()
 
@@ -113,6 +114,22 @@ class _Swap:
 
         if "apply" in vars(Function):
             self.put(Function, "apply", classmethod(apply))
+
+    def _custom_operators(self) -> None:
+        """Operators of `torch.library`."""
+        module: Any = sys.modules.get("rushlight.library.operators")
+        if module is None:
+            return
+        plain = module.OpOverload.run
+
+        def run(self: Any, values: Any) -> Any:
+            if not STATE.word & OBSERVED:
+                return plain(self, values)
+            names = [argument.name for argument in self._schema.arguments]
+            given = lambda: list(zip(names, values, strict=False))
+            return observed_call("custom", self._schema.name, lambda: plain(self, values), (), given, self.overloadpacket)
+
+        self.put(module.OpOverload, "run", run)
 
     def _loaders(self) -> None:
         """`__next__` of the iterators of data loaders."""

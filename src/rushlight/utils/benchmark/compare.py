@@ -143,7 +143,7 @@ class Compare:
     >>> from rushlight.utils.benchmark import Compare, Measurement, TaskSpec
     >>> def measured(words, seconds):
     ...     return Measurement(1, [seconds], TaskSpec("f()", "pass", label="speed", description=words))
-    >>> print(Compare([measured("before", 4e-3), measured("after", 2e-3)]))
+    >>> print(Compare([measured("before", 4e-3), measured("after.", 2e-3)]))
     [----------- speed -----------]
                |  before  |  after.
     1 threads: --------------------
