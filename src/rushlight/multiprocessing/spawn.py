@@ -41,6 +41,8 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 class ProcessException(Exception):
     """A process of `spawn` failed: `error_index` says which, `error_pid` under what number it ran."""
 
+    __slots__ = ("error_index", "error_pid", "msg")
+
     def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
         super().__init__(msg)
         self.msg = msg
@@ -54,9 +56,13 @@ class ProcessException(Exception):
 class ProcessRaisedException(ProcessException):
     """A process of `spawn` raised: the message has its traceback."""
 
+    __slots__ = ()
+
 
 class ProcessExitedException(ProcessException):
     """A process of `spawn` ended by a signal or with an exit code."""
+
+    __slots__ = ("exit_code", "signal_name")
 
     def __init__(self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None) -> None:
         super().__init__(msg, error_index, error_pid)

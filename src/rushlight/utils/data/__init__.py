@@ -6,6 +6,11 @@ from importlib import import_module
 from typing import Any
 
 _PLACES = {
+    **dict.fromkeys(("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"), "datapipes.datapipe"),
+    **dict.fromkeys((
+        "argument_validation", "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic", "runtime_validation",
+        "runtime_validation_disabled",
+    ), "datapipes.decorators"),
     "BatchSampler": "sampler",
     "ChainDataset": "dataset",
     "ConcatDataset": "dataset",
@@ -28,7 +33,9 @@ _PLACES = {
     "get_worker_info": "_utils.worker",
     "random_split": "dataset",
 }
-_PAGES = ("_utils", "dataloader", "dataset", "distributed", "sampler", "stateful")
+_PAGES = ("_utils", "dataloader", "datapipes", "dataset", "distributed", "graph", "graph_settings", "sampler", "stateful")
+# Names with which pipes of one's own begin.
+_STEPPED = ("IterDataPipe", "MapDataPipe", "DFIterDataPipe", "functional_datapipe")
 
 __all__ = list(_PLACES)
 
@@ -36,6 +43,8 @@ __all__ = list(_PLACES)
 def __getattr__(name: str) -> Any:
     if name in _PAGES:
         return import_module(f"{__name__}.{name}")
+    if name in _STEPPED:
+        import_module(f"{__name__}.datapipes")  # all steps, so that pipes have their methods
     if name not in _PLACES:
         raise AttributeError(f"rushlight.utils.data has no {name!r} yet")
     value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

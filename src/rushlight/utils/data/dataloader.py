@@ -48,7 +48,15 @@ def seeded(dataset: Any, seed: int) -> Any:
     return apply_random_seed(dataset, rushlight.Generator().manual_seed(seed))
 
 
-def _is_pipe(dataset: Any) -> bool:
+def apply_sharding(dataset: Any, workers: int, worker: int) -> None:
+    """Tell the pipes that share work which part is this worker's."""
+    from rushlight.utils.data.graph_settings import apply_sharding
+
+    apply_sharding(dataset, workers, worker)
+
+
+def is_pipe(dataset: Any) -> bool:
+    """Whether a dataset is a pipe that yields."""
     pipes = sys.modules.get("rushlight.utils.data.datapipes.datapipe")  # not loaded: there are none
     return pipes is not None and isinstance(dataset, pipes.IterDataPipe)
 
@@ -141,7 +149,7 @@ class DataLoader(Generic[T_co]):
 
     def _check_sampling(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool) -> None:
         if self._dataset_kind == _DatasetKind.Iterable:
-            wrong = () if _is_pipe(self.dataset) else (("shuffle", shuffle or None),)
+            wrong = () if is_pipe(self.dataset) else (("shuffle", shuffle or None),)
             for name, value in (*wrong, ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value is not None:
                     raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")
@@ -274,14 +282,14 @@ class _BaseDataLoaderIter:
         """Begin a pass: what is drawn from the loader's stream of random numbers, in the order in which PyTorch draws it."""
         generator = self._loader.generator
         if first:
-            self._shared_seed = draw_seed(generator) if _is_pipe(self._dataset) else None
+            self._shared_seed = draw_seed(generator) if is_pipe(self._dataset) else None
             self._sampler_iter = iter(self._index_sampler)
             # The workers are seeded with this. It is drawn without workers as well, so that the numbers that a program draws do
             # not depend on how many there are.
             self._base_seed = draw_seed(generator)
         else:
             self._sampler_iter = iter(self._index_sampler)
-            self._shared_seed = draw_seed(generator) if _is_pipe(self._dataset) else None
+            self._shared_seed = draw_seed(generator) if is_pipe(self._dataset) else None
 
     def _reset(self, loader: DataLoader[Any]) -> None:
         self._num_yielded = 0
@@ -375,6 +383,11 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._start_workers()
         self._begin()
         self._prime()
+
+    def _draw(self, first: bool) -> None:
+        super()._draw(first)
+        if first and self._shared_seed is not None:
+            draw_seed(self._loader.generator)  # PyTorch draws it once more, and gives the workers the first one
 
     def _start_workers(self) -> None:
         import numpy.random  # workers seed it; those that are forked find it loaded

@@ -167,11 +167,13 @@ class _Fetching:
 
     def start(self, shared_seed: int | None, state: dict[str, Any] | None = None, first: bool = False) -> None:
         """Make the fetcher, for a new pass through the data."""
-        from rushlight.utils.data.dataloader import create_fetcher, seeded
+        from rushlight.utils.data.dataloader import apply_sharding, create_fetcher, is_pipe, seeded
 
         setup = self.setup
         self.ended = False
         try:
+            if first and is_pipe(setup.dataset):
+                apply_sharding(setup.dataset, setup.workers, setup.worker)
             if first and setup.init_fn is not None:
                 setup.init_fn(setup.worker)
             dataset = seeded(setup.dataset, shared_seed) if shared_seed is not None else setup.dataset
