@@ -7,12 +7,16 @@ OUT    ?= rushlight-demo
 # test processes: each wants a core and about a gigabyte
 JOBS   ?= 2
 
-.PHONY: help demo test lint types pytest test-oracle bench wheel clean
+# other people's packages, without PyTorch
+PACKAGES ?= .venv-packages
+
+.PHONY: help demo test lint types pytest test-oracle test-packages bench wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about three minutes on 2 cores)"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
 	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
+	@echo "make test-packages  the tests of packages that depend on PyTorch, which it installs without PyTorch into $(PACKAGES)"
 	@echo "make lint types   one of the checks alone"
 	@echo "make bench        measure our claims (against PyTorch where it is installed)"
 	@echo "make wheel        build the wheel into dist/"
@@ -36,6 +40,12 @@ $(VENV)/.oracle: $(VENV)/.dev
 	$(PIP) install -e '.[dev,examples,oracle]'
 	@touch $@
 
+$(PACKAGES)/.installed: tests/packages/packages.txt tests/packages/beside.txt pyproject.toml
+	$(PYTHON) -m venv $(PACKAGES)
+	$(PACKAGES)/bin/python -m pip install -q -e '.[dev,notebook,safetensors]' -r tests/packages/beside.txt
+	$(PACKAGES)/bin/python -m pip install -q --no-deps -r tests/packages/packages.txt
+	@touch $@
+
 # ***** what people run *****
 
 demo: $(VENV)/.examples
@@ -56,6 +66,10 @@ pytest: $(VENV)/.dev
 test-oracle: $(VENV)/.oracle lint types
 	RUSHLIGHT_TEST_ORACLE=1 $(BIN)/python -m pytest -q -m oracle -n $(JOBS) --dist worksteal
 
+# Their `import torch` is rushlight: the test run itself is a program under `python -m rushlight`.
+test-packages: $(PACKAGES)/.installed
+	$(PACKAGES)/bin/python -m rushlight -m pytest -q -m packages -W default tests/packages
+
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
 
@@ -63,5 +77,5 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PACKAGES) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,6 +49,17 @@ def manual_seed_all(seed: int) -> None:
     int(seed)
 
 
+def get_rng_state_all() -> list[Any]:
+    """The state of every GPU's generator: none."""
+    return []
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Put the states of all GPUs' generators back; RuntimeError for more states than the none there are."""
+    if len(list(new_states)):
+        raise RuntimeError("torch.cuda.set_rng_state_all needs a CUDA GPU, and rushlight computes on the CPU only")
+
+
 def empty_cache() -> None:
     """Nothing: there is no cache of GPU memory."""
 
@@ -84,8 +95,8 @@ def _needs_gpu(name: str) -> Any:
 
 for _name in (
     "current_device", "current_stream", "default_stream", "get_device_capability", "get_device_name", "get_device_properties",
-    "get_rng_state", "get_rng_state_all", "init", "ipc_collect", "mem_get_info", "memory_stats", "memory_summary",
-    "reset_peak_memory_stats", "set_device", "set_rng_state", "set_rng_state_all", "stream", "synchronize",
+    "get_rng_state", "init", "ipc_collect", "mem_get_info", "memory_stats", "memory_summary",
+    "reset_peak_memory_stats", "set_device", "set_rng_state", "stream", "synchronize",
 ):  # fmt: skip
     globals()[_name] = _needs_gpu(_name)
 # For `isinstance` and annotations there are classes, of which nobody has an object.

@@ -54,8 +54,8 @@ def register_kl(type_p: Any, type_q: Any) -> Callable[[Divergence], Divergence]:
     """Decorator: the function computes the divergence of a `type_p` (or a subclass) from a `type_q` (or a subclass).
 
     Where several registrations fit, the one with the closer classes is taken; if one is closer in p and another in q there is a
-    warning, which a registration of the pair itself resolves.  The classes may be bases that `Distribution` does not know, as those of other packages;
-    `TypeError` for what is no class.
+    warning, which a registration of the pair itself resolves.  The classes may be bases that `Distribution` does not know, as those
+    of other packages; `TypeError` for what is no class.
 
         >>> from rushlight.distributions import Normal
         >>> class Mine(Normal): pass

@@ -21,6 +21,9 @@ from rushlight._engine.tensor import Tensor
 from rushlight.func.batch import vmap
 from rushlight.nn.attention.block_mask import BlockMask, noop_mask, ordered_of
 
+# Queries and keys of a block of a mask, where nothing else is said.
+_DEFAULT_SPARSE_BLOCK_SIZE = 128
+
 __all__ = [
     "AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_masks", "create_block_mask", "create_mask", "flex_attention", "noop_mask",
     "or_masks",
@@ -138,7 +141,7 @@ def create_block_mask(
     Q_LEN: int,
     KV_LEN: int,
     device: Any = None,
-    BLOCK_SIZE: int | tuple[int, int] = 128,
+    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
     _compile: bool = False,
     separate_full_blocks: bool = True,
     compute_dq_write_order: bool = False,

@@ -6,16 +6,13 @@ import itertools
 import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rushlight
 from rushlight import Tensor
 from rushlight.nn.modules.hooks import _WrappedHook
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.utils.hooks import RemovableHandle
-
-if TYPE_CHECKING:
-    from rushlight.nn.modules.module import Module
 
 __all__ = ["StateDict"]
 
@@ -42,7 +39,7 @@ class StateDict:
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
     _non_persistent_buffers_set: set[str]
-    _modules: dict[str, Module | None]
+    _modules: dict[str, Any]  # modules or None; not their class, which programs would have to find to read this
     _state_dict_hooks: OrderedDict[int, Callable[..., Any]]
     _state_dict_pre_hooks: OrderedDict[int, Callable[..., Any]]
     _load_state_dict_pre_hooks: OrderedDict[int, Callable[..., Any]]

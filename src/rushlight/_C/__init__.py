@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from rushlight._base.absent import absent_class
@@ -69,3 +70,9 @@ def _get_privateuse1_backend_name() -> str:
 
 def _log_api_usage_once(event: str) -> None:
     """PyTorch counts here which of its parts are used; nothing is counted."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_nn":
+        return import_module(f"{__name__}._nn")
+    raise AttributeError(f"rushlight has no '_C.{name}' yet")
