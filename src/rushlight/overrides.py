@@ -86,19 +86,32 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[C
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
     """Whether a function given to `__torch_function__` belongs to Tensor (the getter of a property does too)."""
     name = getattr(func, "__name__", "")
-    return name == "__get__" or getattr(Tensor, name, None) is func
+    return name == "__get__" or getattr(Tensor, name, None) is func or _static_name(func) is not None
 
 
 def resolve_name(f: Callable[..., Any]) -> str | None:
-    """The public name of a function, as `torch.Tensor.add`; None for what is not ours."""
+    """The public name of a function, as `torch.add`, of a method (`torch.Tensor.add_`) or of a property's getter (`torch.Tensor.shape.__get__`);
+    None for what is not ours.  What is a function and a method alike here goes by the function's name.
+    """
     name = getattr(f, "__name__", "")
-    if name and getattr(Tensor, name, None) is f:
-        return f"torch.Tensor.{name}"
-    from rushlight._surface import SPACES
-
+    if name in ("__get__", "__set__", "__delete__"):
+        found = _static_name(getattr(f, "__self__", None))
+        return None if found is None else f"torch.Tensor.{found}.{name}"
     for space, names in SPACES.items():
         if name in names and names.get(name) is f:
             return f"torch.{name}" if space == "torch" else f"torch.{space}.{name}"
+    if name and getattr(Tensor, name, None) is f:
+        return f"torch.Tensor.{name}"
+    found = _static_name(f)
+    return None if found is None else f"torch.Tensor.{found}"
+
+
+def _static_name(value: Any) -> str | None:
+    """The name of an attribute of Tensor."""
+    for cls in Tensor.__mro__[:-1]:
+        for name, each in cls.__dict__.items():
+            if each is value and value is not None:
+                return name
     return None
 
 

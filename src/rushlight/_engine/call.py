@@ -248,6 +248,7 @@ def make_unary(caller: Caller) -> Callable[..., Any]:
 
     method.__name__ = method.__qualname__ = caller.name
     method.operator = caller.op  # type: ignore[attr-defined]
+    full.seen[0] = method  # type: ignore[attr-defined]
     return method
 
 
@@ -291,6 +292,7 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
 
     method.__name__ = method.__qualname__ = caller.name
     method.operator = caller.op  # type: ignore[attr-defined]
+    full.seen[0] = getattr(Tensor, caller.name, method)  # type: ignore[attr-defined]
     return method
 
 
@@ -316,11 +318,12 @@ def _accepts(other: Any) -> bool:
 def make_function(caller: Caller) -> Callable[..., Any]:
     """The general form: any arguments, positional or by name."""
     op = caller.op
+    seen: list[Any] = []  # what overrides are shown: the function itself, or the method that it is a part of
 
     def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         override = OVERRIDE[0]
         if override is not None:
-            handled, made = override(function, args, kwargs)
+            handled, made = override(seen[0], args, kwargs)
             if handled:
                 return made
         out = kwargs.pop("out", None) if op.out or op.kind == "graph" else None
@@ -330,6 +333,8 @@ def make_function(caller: Caller) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = caller.name
     function.__doc__ = op.doc
     function.operator = op  # type: ignore[attr-defined]
+    seen.append(function)
+    function.seen = seen  # type: ignore[attr-defined]
     return function
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine import creation
+from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.packing import check_number
-from rushlight._engine.state import INFERENCE, STATE, new_plan_table
+from rushlight._engine.state import FUNCTION_MODE, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
@@ -70,7 +71,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
 
     @forms("(*size: int, **options: Factory) -> Tensor", "(size: Sequence[int], *, **options: Factory) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if not kwargs and not STATE.word & INFERENCE:
+        if not kwargs and not STATE.word & (INFERENCE | FUNCTION_MODE):
             try:
                 spec = known.get(size)
             except TypeError:  # a list of sizes
@@ -81,6 +82,10 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             if all(type(s) is int for s in size):
                 known[size] = spec
             return make(spec)
+        if STATE.word & FUNCTION_MODE:
+            handled, made = OVERRIDE[0](factory, size, kwargs)
+            if handled:
+                return made  # type: ignore[no-any-return]
         if _sparse(kwargs.get("layout")):
             return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)  # type: ignore[no-any-return]
         dtype, device, requires_grad, out = _options(kwargs, name)
@@ -94,6 +99,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             spec = Spec.of(spec.dtype, spec.device, shape, like_strides(Tensor_of(spec), memory_format))  # type: ignore[arg-type]
         return _into(out, finish(make(spec), requires_grad))
 
+    factory.__name__ = factory.__qualname__ = name
     factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
     composite(name, overridable=False)(factory)
 
@@ -406,6 +412,11 @@ def scalar_tensor(value: Any, **kwargs: Any) -> Tensor:
     return creation.tensor(value, dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)
 
 
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that a call gave, as a mode is shown them."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
 @composite("tensor", overridable=False)
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A new tensor with the values of `data`: numbers, nested sequences, arrays.
@@ -414,18 +425,30 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> torch.tensor([[1, 2], [3, 4]]).dtype
     torch.int64
     """
+    if STATE.word & FUNCTION_MODE:
+        handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
+        if handled:
+            return seen  # type: ignore[no-any-return]
     return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @composite("as_tensor", overridable=False)
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing memory where that is possible."""
+    if STATE.word & FUNCTION_MODE:
+        handled, seen = OVERRIDE[0](as_tensor, (data,), _given(dtype=dtype, device=device))
+        if handled:
+            return seen  # type: ignore[no-any-return]
     return creation.as_tensor(data, dtype=dtype, device=device)
 
 
 @composite("asarray", overridable=False)
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
     """`as_tensor` with control over copying."""
+    if STATE.word & FUNCTION_MODE:
+        handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
+        if handled:
+            return seen  # type: ignore[no-any-return]
     made = creation.tensor(obj, dtype=dtype, device=device) if copy else creation.as_tensor(obj, dtype=dtype, device=device)
     return finish(made, True) if requires_grad else made
 
@@ -433,4 +456,8 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
 @composite("from_numpy", overridable=False)
 def from_numpy(ndarray: Any) -> Tensor:
     """A tensor over a NumPy array's memory."""
+    if STATE.word & FUNCTION_MODE:
+        handled, seen = OVERRIDE[0](from_numpy, (ndarray,), {})
+        if handled:
+            return seen  # type: ignore[no-any-return]
     return creation.from_numpy(ndarray)

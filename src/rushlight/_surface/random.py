@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
+from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.random import Generator
@@ -106,7 +107,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
         if kwargs or not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP):
-            return TRANSFORMS["draw"](factory, size, kwargs) if state.word & VMAP else full(*size, **kwargs)  # type: ignore[no-any-return]
+            return _slowly(factory, full, size, kwargs)  # type: ignore[no-any-return]
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
             if type(n) is not int:  # 2.0 equals 2 as a key, but is no size
@@ -122,6 +123,15 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     factory.__doc__ = doc
     composite(name, overridable=False)(_named(factory, name))
+
+
+def _slowly(shown: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A factory's call where somebody may have a say: a mode, a batch."""
+    if STATE.word & FUNCTION_MODE:
+        handled, made = OVERRIDE[0](shown, args, kwargs)
+        if handled:
+            return made
+    return TRANSFORMS["draw"](shown, args, kwargs) if STATE.word & VMAP else function(*args, **kwargs)
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -223,7 +233,7 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         torch.int64
     """
     if kwargs or not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP):
-        return TRANSFORMS["draw"](randint, args, kwargs) if STATE.word & VMAP else _randint(args, **kwargs)  # type: ignore[no-any-return]
+        return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)  # type: ignore[no-any-return]
     for n in (*args[:-1], *args[-1]):
         if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
             return _randint(args)
@@ -296,7 +306,7 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     [0, 1, 2, 3]
     """
     if kwargs or type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP):
-        return TRANSFORMS["draw"](randperm, (n,), kwargs) if STATE.word & VMAP else _randperm(n, **kwargs)  # type: ignore[no-any-return]
+        return _slowly(randperm, _randperm, (n,), kwargs)  # type: ignore[no-any-return]
     plan = _RANDPERMS.get(n)
     if plan is None:
         if n <= 0 or as_device(None) is not CPU:
