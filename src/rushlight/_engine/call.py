@@ -11,6 +11,7 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autocast import casting_plan
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
+from rushlight._engine.determinism import alerting
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
@@ -106,7 +107,8 @@ class Caller:
                 recipe = operator_recipe(op, template, tensors, wrt, differentiable)
             except NotDifferentiableError as error:
                 return underivable(self._plan(graph, specs, out_specs, None, device), op.name, str(error), wrt)
-        return fitting(op, self._plan(graph, specs, out_specs, recipe, device), len(specs), out_specs[0].dtype)
+        plan = self._plan(graph, specs, out_specs, recipe, device)
+        return fitting(op, _unordered(op, template, plan), len(specs), out_specs[0].dtype)
 
     def _plan(self, graph: Graph, specs: Sequence[Spec], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device) -> Callable[..., Any]:
         in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
@@ -126,18 +128,25 @@ def fitting(op: Operator, plan: Callable[..., Any], n: int, dtype: DType) -> Cal
     return run
 
 
+def _unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:
+    """The plan, of an operator whose last argument says that places written twice add up, behind a check where they do not."""
+    if "unordered" not in op.tags or template[-1] == Literal(True) or template[-1] is True:
+        return plan
+    return alerting(op.name + "_", plan)
+
+
 class NotImplementedNode(Node):
     """Stands for a derivative that does not exist; says so when backward arrives."""
 
     __slots__ = ("text",)
-    namespace = "torch::autograd::"
+    _namespace = "torch::autograd::"
 
     def __init__(self, edges: Sequence[Any], text: str) -> None:
         self._start(edges)
         self.text = text
 
     def name(self) -> str:
-        return self.namespace + "NotImplemented"
+        return self._namespace + "NotImplemented"
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         raise NotImplementedError(self.text)
@@ -523,7 +532,8 @@ class InplaceCaller:
             recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
         forward = recipe.forward if recipe else graph
         run = inplace_runner(forward, specs, target)
-        return fitting(op, inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags), len(specs), target.dtype)
+        plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
+        return fitting(op, _unordered(op, template, plan), len(specs), target.dtype)
 
 
 def check_inplace_result(value: Any, target: Spec) -> None:
@@ -632,8 +642,8 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
     if x._storage is not None:
         bump(x._storage)
     node = recipe.cls.__new__(recipe.cls)
-    node.info, node.edges, node.seq = recipe, edges, next_sequence()
-    node.extra = None
+    node.info, node._edges, node._seq = recipe, edges, next_sequence()
+    node._extra = None
     saved: list[Any] = []
     versions: list[Any] = []
     for kind, number in recipe.sources:

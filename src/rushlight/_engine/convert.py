@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
 from rushlight._engine.creation import to_array
+from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
@@ -130,9 +131,6 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
         if (x._spec.device is META) != (source._spec.device is META):
             if source._spec.device is META:
                 raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-            check_writable(x, False)
-            return x
-        if source is x:
             check_writable(x, False)
             return x
         if source._spec.dtype.is_complex and not x._spec.dtype.is_complex:
@@ -281,7 +279,10 @@ def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None =
     """
     if x._rg:
         raise RuntimeError("cannot resize variables that require grad")
-    return grow(x, shape, strides)
+    before = 0 if x._storage is None else x._storage.nbytes
+    grow(x, shape, strides)
+    grown(x, before)
+    return x
 
 
 def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:

@@ -37,7 +37,7 @@ class HostedNode(Node):
     versions: Any
 
     @property
-    def n_outputs(self) -> int:  # type: ignore[override]
+    def _n_outputs(self) -> int:  # type: ignore[override]
         return int(self.count)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
@@ -57,7 +57,7 @@ class HostedNode(Node):
         found = self.gradient(grads, self.inputs, outputs)
         return [g if x._rg else None for g, x in zip(found, self.inputs, strict=True)]
 
-    def release(self) -> None:
+    def _release(self) -> None:
         self.inputs = self.outputs = self.recompute = None
 
 

@@ -102,10 +102,10 @@ class CopySlices(Node):
     """
 
     __slots__ = ("base", "conj", "function", "geometry", "own", "parts")
-    namespace = "torch::autograd::"
+    _namespace = "torch::autograd::"
 
     def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
-        rest = [e for i, e in enumerate(function.edges) if i != own]
+        rest = [e for i, e in enumerate(function._edges) if i != own]
         self._start([edge_of(base), *rest])
         self.base, self.function, self.own = base._spec, function, own
         step = (view._ptr - base._ptr) // view._spec.dtype.itemsize
@@ -119,7 +119,7 @@ class CopySlices(Node):
 
         grad = grads[0]
         if grad is None:
-            return [None] * len(self.edges)
+            return [None] * len(self._edges)
         shape, strides, step = self.geometry
         whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
         if whole._spec is not self.base:
@@ -142,8 +142,8 @@ class CopySlices(Node):
 
         return OPS["conj"](part) if self.conj else part  # type: ignore[no-any-return]
 
-    def release(self) -> None:
-        self.function.release()
+    def _release(self) -> None:
+        self.function._release()
 
 
 def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
@@ -179,7 +179,7 @@ def refresh_quiet(view: Tensor) -> None:
 def retain(x: Tensor) -> None:
     """Let the node of a non-leaf store the gradient in its `.grad`."""
     assert x._node is not None
-    meta, extra = meta_of(x), x._node.more()
+    meta, extra = meta_of(x), x._node._more()
     meta.retains = True
     if extra.retain is None:
         extra.retain = {}
@@ -188,7 +188,7 @@ def retain(x: Tensor) -> None:
 
 def _stop_retaining(x: Tensor) -> bool:
     """Take the wish to keep the gradient off the present node: it goes over to the next one."""
-    extra = x._node.extra if x._node is not None else None
+    extra = x._node._extra if x._node is not None else None
     return extra is not None and extra.retain is not None and extra.retain.pop(meta_of(x).output_nr, None) is not None
 
 

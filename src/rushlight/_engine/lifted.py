@@ -12,18 +12,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.api import filled
+from rushlight._engine.autograd.engine import OPS, run_backward
 from rushlight._engine.autograd.engine import _run as run_plain
-from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, Node, OpNode, split_edge
 from rushlight._engine.batched import BatchedTensor, batched, in_front, peeled
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import batched_graph
 from rushlight._engine.dual import DualTensor, dual, parts
+from rushlight._engine.functional import FunctionalTensor, functional, value_below, value_of
 from rushlight._engine.hosted import hosted
 from rushlight._engine.modes import enable_grad
 from rushlight._engine.state import STATE, TRANSFORMS, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of
-from rushlight._engine.transformed import Level, Transformed, table_function, tensors_in, top_level
+from rushlight._engine.transformed import LEVELS, Level, Transformed, table_function, tensors_in, top_level
+from rushlight._types.device import CPU
+from rushlight._types.dtype import FLOAT32
 
 __all__ = ["cut", "depends_on_others", "fresh", "plain_parts", "pull"]
 
@@ -41,6 +44,9 @@ def pull(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_gra
     if top is None:
         return _pull_plain(outs, ins, cts, create_graph, keep)
     level = top.level
+    if isinstance(top, FunctionalTensor):
+        found = pull([value_of(o) for o in outs], [value_of(i) for i in ins], [value_below(c, level) for c in cts], create_graph, keep)
+        return [None if g is None else functional(g, level) for g in found]
     if isinstance(top, BatchedTensor):
         return _pull_batch(outs, ins, cts, level, create_graph, keep)
     pairs = [parts(o, level) for o in outs]
@@ -56,11 +62,27 @@ def pull(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_gra
 
 def _pull_batch(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], level: int, create_graph: bool, keep: bool) -> list[Any]:
     size = next(v for v in (peeled(t, level) for t in tensors_in([outs, ins])) if v is not None).shape[0]
-    if any(peeled(i, level) is None and i.requires_grad for i in ins):
-        raise NotImplementedError("rushlight has no torch.autograd.grad inside of vmap by a tensor that is not batched yet: use torch.func.grad")
     inside = [peeled(i, level) for i in ins]
-    found = pull([in_front(o, level, size) for o in outs], inside, [in_front(c, level, size) for c in cts], create_graph, keep)
+    whole, seeds = [in_front(o, level, size) for o in outs], [in_front(c, level, size) for c in cts]
+    if any(v is None and i.requires_grad for v, i in zip(inside, ins, strict=True)):
+        return _pull_shared(whole, [i if v is None else v for v, i in zip(inside, ins, strict=True)], seeds, inside, level, create_graph, keep)
+    found = pull(whole, inside, seeds, create_graph, keep)
     return [None if g is None else batched(g, level) for g in found]
+
+
+def _pull_shared(
+    outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], inside: Sequence[Any], level: int, create_graph: bool, keep: bool
+) -> list[Any]:
+    """Gradients for each item of a batch by inputs that all items share: one backward for each item, whose cotangents are zero for the others."""
+    size = outs[0].shape[0]
+    items = OPS["zeros"]((size, size), dtype=FLOAT32, device=CPU).fill_diagonal_(1)
+
+    def alone(ct: Any) -> Any:
+        return items.to(ct.dtype).reshape(size, size, *[1] * (ct.ndim - 1)) * ct
+
+    found = pull_rows(outs, ins, [alone(c) for c in cts], create_graph, keep)
+    # By a batched input each item's gradient lies on the diagonal, and there is nothing beside it.
+    return [None if g is None else batched(g if v is None else g.sum(0), level) for g, v in zip(found, inside, strict=True)]
 
 
 def _pull_plain(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool) -> list[Any]:
@@ -96,10 +118,12 @@ def run_node(node: Any, grads: list[Any]) -> Sequence[Any]:
     top = top_level([grads])
     if top is None:
         return run_plain(node, grads)
+    if isinstance(top, FunctionalTensor):
+        return [None if g is None else functional(g, top.level) for g in run_node(node, [value_of(g) for g in grads])]
     if isinstance(top, DualTensor):
         raise NotImplementedError(f"rushlight has no backward of {node.name()} with dual gradients yet")
     level = top.level
-    if isinstance(node, OpNode) and node.extra is None and node.saved is not None and not any(g is not None for g in grads[node.info.n_results :]):
+    if isinstance(node, OpNode) and node._extra is None and node.saved is not None and not any(g is not None for g in grads[node.info.n_results :]):
         return _run_graph(node, grads, level)
     size = top.value.shape[0]  # type: ignore[attr-defined]
     rows = [run_node(node, [None if g is None else in_front(g, level, size)[k] for g in grads]) for k in range(size)]
@@ -176,6 +200,8 @@ class FreshBackward0(Node):
 
 def fresh(x: Any) -> Any:
     """The same values as a tensor that a gradient can be asked for, and through which gradients reach `x`."""
+    if isinstance(x, FunctionalTensor):
+        return functional(fresh(value_of(x)), x.level)
     if isinstance(x, BatchedTensor):
         return batched(fresh(x.value), x.level)
     if isinstance(x, DualTensor):
@@ -191,6 +217,8 @@ def fresh(x: Any) -> Any:
 
 def plain_parts(x: Any) -> list[Tensor]:
     """The plain tensors that a tensor is made of."""
+    if isinstance(x, FunctionalTensor):
+        return plain_parts(value_of(x))
     if isinstance(x, BatchedTensor):
         return plain_parts(x.value)
     if isinstance(x, DualTensor):
@@ -212,12 +240,14 @@ def depends_on_others(tensors: Sequence[Any], own: Sequence[Any]) -> bool:
             if id(node.variable) not in leaves:
                 return True
             continue
-        stack += [split_edge(edge)[0] for edge in node.edges if edge is not None]
+        stack += [split_edge(edge)[0] for edge in node._edges if edge is not None]
     return False
 
 
 def cut(x: Any, own: Sequence[Any]) -> Any:
     """`x` without a history that only leads to `own`: what a transform gives back does not know of its inner leaves."""
+    if isinstance(x, FunctionalTensor):
+        return functional(cut(value_of(x), own), x.level)
     if isinstance(x, BatchedTensor):
         return batched(cut(x.value, own), x.level)
     if isinstance(x, DualTensor):
@@ -242,4 +272,9 @@ def grad_of_transformed(
     return filled([x.detach() * 0 if g is None and materialize else g for g, x in zip(found, ins, strict=True)], ins, allow_unused, False)
 
 
-TRANSFORMS.update(grad=grad_of_transformed, run=run_node, hosted=hosted_lifted, pull=pull)
+def active() -> bool:
+    """Whether a transform is running a function (a level of `forward_ad` is none)."""
+    return any(level.kind != "dual" for level in LEVELS.stack)
+
+
+TRANSFORMS.update(grad=grad_of_transformed, run=run_node, hosted=hosted_lifted, pull=pull, active=active)

@@ -368,9 +368,9 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
             edge = x._node
             node = new_node(cls)
             node.info = recipe
-            node.edges = (edge if edge is not None and x._meta is None else edge_of(x),)
-            node.seq = next_sequence()
-            node.extra = None
+            node._edges = (edge if edge is not None and x._meta is None else edge_of(x),)
+            node._seq = next_sequence()
+            node._extra = None
             if pick >= 0:
                 held = inputs[pick]
                 if held._meta is not None and held._meta.inference:
@@ -390,9 +390,9 @@ def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_resul
         out: Tensor = run(*inputs)
         node = new_node(cls)
         node.info = recipe
-        node.edges = [edge_of(inputs[i]) for i in wrt]
-        node.seq = next_sequence()
-        node.extra = None
+        node._edges = [edge_of(inputs[i]) for i in wrt]
+        node._seq = next_sequence()
+        node._extra = None
         node.saved = saved = [inputs[i] for i in picks]
         for held in saved:
             if held._meta is not None and held._meta.inference:
@@ -410,9 +410,9 @@ def record(recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any
     """A node for one call, whatever it saves."""
     node = recipe.cls.__new__(recipe.cls)
     node.info = recipe
-    node.edges = [edge_of(inputs[i]) for i in recipe.wrt]
-    node.seq = next_sequence()
-    node.extra = None
+    node._edges = [edge_of(inputs[i]) for i in recipe.wrt]
+    node._seq = next_sequence()
+    node._extra = None
     _save(node, recipe, inputs, made)
     if STATE.word & (ANOMALY | SAVED_HOOKS):
         _watch(node)
@@ -470,7 +470,7 @@ def _watch(node: Node) -> None:
         from rushlight._engine.autograd.anomaly import remember
 
         remember(node)
-        node.more().place = user_frame()
+        node._more().place = user_frame()
     if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
         for i, item in enumerate(node.saved):  # type: ignore[attr-defined]
             if isinstance(item, Tensor):

@@ -193,7 +193,7 @@ class RuleNode(Node):
     saved: Sequence[tuple[Tensor, int]]
     specs: Sequence[Spec]
 
-    def release(self) -> None:
+    def _release(self) -> None:
         self.rule, self.saved = None, ()
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
@@ -211,7 +211,7 @@ class RuleNode(Node):
                 )
         found = self.rule(*grads)
         made = []
-        for edge, item, spec in zip(self.edges, found, self.specs, strict=True):
+        for edge, item, spec in zip(self._edges, found, self.specs, strict=True):
             item = None if edge is None else item() if callable(item) and not isinstance(item, Tensor) else item
             if item is not None and item._spec.dtype is not spec.dtype:
                 item = (item.real if item._spec.dtype.is_complex and not spec.dtype.is_complex else item).to(spec.dtype)
@@ -241,7 +241,7 @@ def record_all(name: str, inputs: Sequence[Tensor], outs: Sequence[Any], rule: C
     """`record` for several results: `rule` gets a gradient, or None, for each."""
     if outs and record(name, inputs, outs[0], rule)._node is not None:
         node = outs[0]._node
-        node.n_outputs = len(outs)
+        node._n_outputs = len(outs)
         for number, out in enumerate(outs[1:], 1):
             out._node, out._rg = node, True
             meta_of(out).output_nr = number

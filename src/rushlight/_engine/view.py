@@ -162,9 +162,9 @@ def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
     node = recipe.cls.__new__(recipe.cls)
     node.info, node.saved, node.versions, node.where = recipe, [], [], None
     edge = x._node
-    node.edges = (edge if edge is not None and (x._meta is None or not x._meta.output_nr) else edge_of(x),)
-    node.seq = next_sequence()
-    node.extra = None
+    node._edges = (edge if edge is not None and (x._meta is None or not x._meta.output_nr) else edge_of(x),)
+    node._seq = next_sequence()
+    node._extra = None
     number = 0
     for out in outs:
         out._node, out._rg = node, True

@@ -63,7 +63,7 @@ class StandardGammaBackward0(Node):
             )
         return [grads[0] * standard_gamma_grad(*self.saved)]  # type: ignore[operator]
 
-    def release(self) -> None:
+    def _release(self) -> None:
         self.saved = None
 
 

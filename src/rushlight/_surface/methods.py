@@ -11,7 +11,7 @@ from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
 from rushlight._engine.inplace import retain
 from rushlight._engine.override import as_subclass as retyped
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.view import as_strided, view_dtype
 from rushlight._ops.forms import forms
@@ -504,6 +504,8 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
     """A detached alias of `data` as an object of `cls`."""
     from rushlight._engine import override
 
+    if require_grad and not (data.dtype.is_floating_point or data.dtype.is_complex):
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:
         made.requires_grad = True
@@ -578,6 +580,12 @@ def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = Non
 @method
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` in place."""
+    if "active" in TRANSFORMS and TRANSFORMS["active"]():
+        raise RuntimeError(
+            "You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of a function being "
+            "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, "
+            "hessian) or call requires_grad_() outside of a function being transformed instead."
+        )
     self.requires_grad = requires_grad
     return self
 
@@ -622,7 +630,7 @@ def register_hook(self: Tensor, hook: Any) -> Any:
             meta.hooks = OrderedDict()
         target = meta.hooks
     else:
-        extra = self._node.more()
+        extra = self._node._more()
         if extra.tensor_hooks is None:
             extra.tensor_hooks = {}
         target = extra.tensor_hooks.setdefault(meta.output_nr, OrderedDict())

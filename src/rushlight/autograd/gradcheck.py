@@ -382,7 +382,7 @@ class UndefinedGrad(Node):
     """Lets no gradient through."""
 
     def apply(self, grads: list[Tensor | None]) -> list[Tensor | None]:
-        return [None for _ in self.edges]
+        return [None for _ in self._edges]
 
 
 def _without_gradient(out: Tensor) -> Tensor:

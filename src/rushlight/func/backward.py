@@ -127,6 +127,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 raise RuntimeError("vjp(f, *primals): output of function f should be a tuple: (output, aux) if has_aux is True")
             output, aux = output
         outs, shape = tensors_of(output, "vjp(f, *primals): expected f(*primals) to return only tensors")
+        for out in outs:
+            if not (out.dtype.is_floating_point or out.dtype.is_complex):
+                raise RuntimeError(f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {out.dtype}")
     shown = tree_unflatten([cut(o, own) for o in outs], shape)
 
     def vjp_fn(*cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:

@@ -45,7 +45,10 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
             "jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. For example, if primals is a tuple of 3 "
             f"tensors, tangents also must be. Got primals with structure {spec_text(primals)} and tangents with structure {spec_text(tangents)}"
         )
-    if not any(isinstance(v, Tensor) for v in values):
+    for value in (*values, *moves):
+        if not isinstance(value, Tensor):
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to only contain Tensors, got {type(value)}")
+    if not values:
         raise RuntimeError("jvp(f, primals, tangents): Expected primals to contain at least one Tensor.")
     for value, move in zip(values, moves, strict=True):
         if tuple(value.shape) != tuple(move.shape):

@@ -26,7 +26,7 @@ def functional_call(
     - `parameter_and_buffer_dicts`: names (as in `named_parameters`) to tensors, or a sequence of such dicts with different names.
     - `args`: a tuple, or one argument.
     - `tie_weights`: a tensor that stands for a tied parameter stands for it under all its names.
-    - `strict`: RuntimeError unless every parameter and buffer is given and nothing else.
+    - `strict`: RuntimeError unless every parameter and buffer is given and nothing else; without it, names that the module has not are ignored.
 
     The module itself keeps its tensors, whatever happens.
 
@@ -70,19 +70,18 @@ def _places(module: Any) -> dict[str, tuple[dict[str, Any], str]]:
 def swapped(module: Any, tensors: dict[str, Any], tie_weights: bool, strict: bool) -> Iterator[None]:
     """Inside, the module holds `tensors` in place of its own."""
     places = _places(module)
-    for name, value in tensors.items():
+    for value in tensors.values():
         if not isinstance(value, Tensor):
             raise TypeError(f"{value} is not an instance of torch.Tensor")
-        if name not in places and not strict:
-            raise KeyError(f"{name}")
-    wanted = dict(tensors)
+    wanted = dict(tensors) if strict else {name: value for name, value in tensors.items() if name in places}
     if tie_weights:
         wanted |= _tied(places, tensors)
     if strict:
         unexpected, missing = sorted(tensors.keys() - places.keys()), sorted(places.keys() - wanted.keys())
         if unexpected or missing:
-            lines = [f"{word} key(s): {', '.join(keys)}." for word, keys in (("Unexpected", unexpected), ("Missing", missing)) if keys]
-            raise RuntimeError(f"Error(s) in swapping {type(module).__name__}:\n\t" + "\n\t".join(lines))
+            pairs = (("Unexpected", unexpected), ("Missing", missing))
+            lines = [f"{word} key(s): {', '.join(map(repr, keys))}." for word, keys in pairs if keys]
+            raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(lines))
     before = [(table, name, table[name]) for table, name in (places[n] for n in wanted)]
     try:
         for name, value in wanted.items():

@@ -49,7 +49,7 @@ class _Calls(Observer):
         parent = self.open[-1] if self.open else _THREAD
         self.open.append(number)
         scope = BACKWARD if kind == "node" else 7 if kind == "range" else 0
-        sequence = subject.seq if kind == "node" and subject.seq < 1 << 62 else -1
+        sequence = subject._seq if kind == "node" and subject._seq < 1 << 62 else -1
         inputs = _side([self._value(v) for _, v in given()])
         node = _node(number, name, parent, scope, sequence, inputs, len(self.nodes))
         self.nodes.append(node)

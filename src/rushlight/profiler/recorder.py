@@ -143,7 +143,7 @@ class Recorder(Observer):
         """PyTorch has two events for a node: one for the engine's work, and one for the node's own."""
         outer = self._begin("node", f"autograd::engine::evaluate_function: {name}")
         outer.scope = 0
-        outer.sequence = node.seq if node.seq < _LAST else -1
+        outer.sequence = node._seq if node._seq < _LAST else -1
         outer.begin = perf_counter_ns()
         record = self._begin("node", name)
         record.sequence, record.twin = outer.sequence, outer
@@ -166,8 +166,8 @@ class Recorder(Observer):
             self._end(self.open.pop(), perf_counter_ns())
         if mark.kind in ("operator", "function"):
             first = made[0] if isinstance(made, (tuple, list)) and made else made
-            if isinstance(first, Tensor) and first._node is not None and first._node.seq < _LAST:
-                mark.sequence = first._node.seq
+            if isinstance(first, Tensor) and first._node is not None and first._node._seq < _LAST:
+                mark.sequence = first._node._seq
             if self.flops:
                 mark.flops = profile_flops(mark.name, mark.args)
 

@@ -70,12 +70,12 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
             if isinstance(grad, Tensor) and _has_nan(grad):
                 _report(node)
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
-    hooks = node.extra.post_hooks if node.extra is not None else None
+    hooks = node._extra.post_hooks if node._extra is not None else None
     if hooks is not None:
         for hook in list(hooks.values()):
-            replaced = hook(tuple(node.shown(found)), given)
+            replaced = hook(tuple(node._shown(found)), given)
             if replaced is not None:
-                found = node.hidden(replaced if isinstance(replaced, (tuple, list)) else (replaced,))
+                found = node._hidden(replaced if isinstance(replaced, (tuple, list)) else (replaced,))
     return found
 
 

@@ -85,6 +85,11 @@ def backward(
     >>> x.grad
     tensor([12.])
     """
+    if "active" in TRANSFORMS and TRANSFORMS["active"]():
+        raise RuntimeError(
+            "backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
+            "backward() outside of functorch transforms."
+        )
     if grad_variables is not None:
         if grad_tensors is not None:
             raise RuntimeError(

@@ -117,7 +117,7 @@ class _Task:
         stack = list(set(roots))
         self.roots = roots = set(stack)  # type: ignore[assignment]
         while stack:
-            for edge in stack.pop().edges:
+            for edge in stack.pop()._edges:
                 if edge is None:
                     continue
                 after = edge[0] if type(edge) is tuple else edge
@@ -138,13 +138,13 @@ class _Task:
             if done:
                 needed[node] = node in targets or any(
                     needed.get(edge[0] if type(edge) is tuple else edge, False)
-                    for edge in node.edges
+                    for edge in node._edges
                     if edge is not None
                 )
             elif node not in needed:
                 needed[node] = False
                 stack.append((node, True))
-                for edge in node.edges:
+                for edge in node._edges:
                     if edge is not None:
                         after = edge[0] if type(edge) is tuple else edge
                         if after not in needed:
@@ -156,7 +156,7 @@ class _Task:
         node, number = edge if type(edge) is tuple else (edge, 0)
         buffer = self.buffers.get(node)
         if buffer is None:
-            buffer = self.buffers[node] = [None] * max(node.n_outputs, number + 1)
+            buffer = self.buffers[node] = [None] * max(node._n_outputs, number + 1)
         elif number >= len(buffer):
             buffer.extend([None] * (number + 1 - len(buffer)))
         held = buffer[number]
@@ -202,7 +202,7 @@ def run_backward(
         node = task.add(edge, grad)
         if node not in ready and not task.dependencies.get(node):
             ready.add(node)
-            heappush(heap, (-node.seq, id(node), node))
+            heappush(heap, (-node._seq, id(node), node))
     del grads, grad  # `.grad` may take the first gradient over: hold no reference to it here
     state = STATE
     before = state.word
@@ -241,8 +241,8 @@ def _loop(task: _Task, heap: list[Any]) -> None:
         node = heappop(heap)[2]
         grads: list[Any] | None = buffers.pop(node, None)
         if grads is None:
-            grads = [None] * node.n_outputs
-        extra = node.extra
+            grads = [None] * node._n_outputs
+        extra = node._extra
         if extra is not None and (extra.tensor_hooks is not None or extra.retain is not None):
             _run_tensor_hooks(extra, grads)
         elif type(node) is AccumulateGrad:
@@ -254,7 +254,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
         else:
             found = run(node, grads)
         del grads
-        edges = node.edges
+        edges = node._edges
         for i, edge in enumerate(edges):
             if edge is None:
                 continue
@@ -263,7 +263,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
                 grad = found[i]
                 if grad is not None and (needed is None or after in needed):
                     buffer = buffers.get(after)
-                    if buffer is None and number == 0 and after.n_outputs == 1:
+                    if buffer is None and number == 0 and after._n_outputs == 1:
                         buffers[after] = [grad]
                     else:
                         task.add(edge, grad)
@@ -271,16 +271,16 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             left = dependencies[after] - 1
             dependencies[after] = left
             if left == 0:
-                heappush(heap, (-after.seq, id(after), after))
+                heappush(heap, (-after._seq, id(after), after))
         found = ()
         if release and edges:
-            node.release()
+            node._release()
 
 
 def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-    if grads[0] is None and all(g is None for g in grads) and not getattr(node, "wants_none", False):
+    if grads[0] is None and all(g is None for g in grads) and not getattr(node, "_wants_none", False):
         return ()
-    extra = node.extra
+    extra = node._extra
     if extra is None and not STATE.word & ANOMALY:
         return node.apply(grads)  # type: ignore[no-any-return]
     if extra is not None and extra.pre_hooks is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 from rushlight._base.errors import user_frame
@@ -15,49 +17,17 @@ from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._types.spec import Spec
 
-__all__ = ["Function", "FunctionNode", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "FunctionMeta", "FunctionNode", "once_differentiable"]
 
 
-class FunctionNode(Node):
-    """The context (`ctx`) of one application of a Function, and its node in the graph."""
+class FunctionCtx:
+    """What `forward`, `setup_context`, `backward` and `jvp` of a Function may ask of their context."""
 
-    __slots__ = (
-        "_cls",
-        "_dirty",
-        "_materialize",
-        "_non_differentiable",
-        "_places",
-        "_released",
-        "_saved",
-        "_specs",
-        "_to_save",
-        "_wanted",
-        "needs_input_grad",
-    )
-
-    needs_input_grad: tuple[bool, ...]
-    wants_none = True  # backward may be called with no gradient defined when grads are not materialised
-
-    def __init__(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
-        self._start(())
-        self._cls, self.needs_input_grad = cls, needs
-        self._dirty: tuple[Any, ...] = ()
-        self._non_differentiable: tuple[Any, ...] = ()
-        self._materialize, self._released = True, False
-        self._to_save: tuple[Any, ...] = ()
-        self._places: list[int | None] = []
-        self._saved: list[Any] = []
-        self._specs: list[Spec | None] = []
-        self._wanted: list[int] = []
-
-    @property
-    def n_outputs(self) -> int:  # type: ignore[override]
-        return len(self._specs)
-
-    def places(self) -> Sequence[int | None] | None:
-        return self._places
-
-    # ***** what forward may call *****
+    _dirty: tuple[Any, ...] | None
+    _materialize: bool
+    _non_differentiable: tuple[Any, ...] | None
+    _to_save: tuple[Any, ...] | None
+    saved_for_forward: tuple[Any, ...] | None
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for backward; they come back as `saved_tensors`, checked for in-place changes."""
@@ -73,8 +43,14 @@ class FunctionNode(Node):
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *args: Tensor) -> None:
-        """These inputs were changed in place."""
+        """These inputs were changed in place; they must be among the outputs."""
         self._dirty = args
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Deprecated: memory that tensors share is always known."""
+        warnings.warn(
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked.", FutureWarning, stacklevel=2
+        )
 
     def mark_non_differentiable(self, *args: Tensor) -> None:
         """These outputs have no gradient."""
@@ -84,17 +60,92 @@ class FunctionNode(Node):
         """Whether undefined gradients reach backward as zeros (the default) or as None."""
         self._materialize = bool(value)
 
+
+class FunctionNode(FunctionCtx, Node):
+    """The context (`ctx`) of one application of a Function, and its node in the graph."""
+
+    __slots__ = (
+        "_cls",
+        "_dirty",
+        "_materialize",
+        "_non_differentiable",
+        "_place_list",
+        "_released",
+        "_saved",
+        "_specs",
+        "_taken",
+        "_to_save",
+        "_wanted",
+        "needs_input_grad",
+    )
+
+    needs_input_grad: tuple[bool, ...]
+    _wants_none = True  # backward may be called with no gradient defined when grads are not materialised
+
+    def __init__(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
+        self._start(())
+        self._cls, self.needs_input_grad = cls, needs
+        self._dirty = self._non_differentiable = self._to_save = None
+        self._materialize, self._released, self._taken = True, False, False
+        self.saved_for_forward = None
+        self._place_list: list[int | None] = []
+        self._saved: list[Any] = []
+        self._specs: list[Spec | None] = []
+        self._wanted: list[int] = []
+
+    @property
+    def _n_outputs(self) -> int:  # type: ignore[override]
+        return len(self._specs)
+
+    def _places(self) -> Sequence[int | None] | None:
+        return self._place_list
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether an input wants a gradient."""
+        return any(self.needs_input_grad)
+
+    @property
+    def to_save(self) -> tuple[Any, ...] | None:
+        """What `save_for_backward` was given; None where it was not called, or once the graph has taken it over."""
+        return self._to_save
+
+    @property
+    def dirty_tensors(self) -> tuple[Any, ...] | None:
+        """What `mark_dirty` was given, or None."""
+        return self._dirty
+
+    @property
+    def non_differentiable(self) -> tuple[Any, ...] | None:
+        """What `mark_non_differentiable` was given, or None."""
+        return self._non_differentiable
+
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved, as it was; RuntimeError after it was freed."""
         if self._released:
             raise RuntimeError(RELEASED)
+        if self._cls.clear_saved_tensors_on_access and self._saved:
+            if self._taken:
+                raise RuntimeError(
+                    "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the autograd.Function. Either access "
+                    "saved_tensors only once, or set clear_saved_tensors_on_access=False."
+                )
+            found = tuple([self._restore(entry) for entry in self._saved])
+            self._taken, self._saved = True, [None] * len(self._saved)
+            return found
         if not self._saved and self._to_save:
             return self._to_save
         return tuple([self._restore(entry) for entry in self._saved])
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:
+        """The old name of `saved_tensors`."""
         return self.saved_tensors
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """Drop what was saved."""
+        self._release()
 
     def _restore(self, entry: Any) -> Any:
         if entry is None:
@@ -120,7 +171,7 @@ class FunctionNode(Node):
         """Take `_to_save` over into the graph."""
         places = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o._node is self}
         kept: list[Any] = []
-        for item in self._to_save:
+        for item in self._to_save or ():
             if item is None:
                 kept.append(None)
                 continue
@@ -130,26 +181,21 @@ class FunctionNode(Node):
             if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
                 held = packed(item if number is None else held, *STATE.saved_hooks[-1])
             kept.append((held, version, number))
-        self._saved, self._to_save = kept, ()
+        self._saved, self._to_save = kept, None
 
     # ***** backward *****
 
-    def release(self) -> None:
+    def _release(self) -> None:
         self._saved, self._released = [], True
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         specs = self._specs
         if self._materialize:
-            grads = [
-                _zeros(spec)
-                if g is None and spec is not None and spec.dtype.is_floating_point | spec.dtype.is_complex
-                else g
-                for g, spec in zip(grads, specs, strict=True)
-            ]
+            grads = [_zeros(spec) if g is None and spec is not None else g for g, spec in zip(grads, specs, strict=True)]
         cls = self._cls
         rule = cls.vjp if cls.backward is Function.backward and cls.vjp is not Function.vjp else cls.backward
-        found = rule(self, *grads)
-        found = list(found) if isinstance(found, (tuple, list)) else [found]
+        found = rule(self, list(grads)) if cls.boxed_grads_call else rule(self, *grads)
+        found = list(found) if isinstance(found, tuple) else [found]
         count = len(self.needs_input_grad)
         if len(found) > count and all(g is None for g in found[count:]):
             found = found[:count]
@@ -187,10 +233,17 @@ def _zeros(spec: Spec) -> Tensor:
     return OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=spec.device)  # type: ignore[no-any-return]
 
 
-_NODES: dict[type, type[FunctionNode]] = {}
+class FunctionMeta(type):
+    """Gives every Function the class of its nodes, `_backward_cls`, which knows the Function as `_forward_cls`."""
+
+    _backward_cls: type[FunctionNode]
+
+    def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
+        cls._backward_cls = type(name + "Backward", (FunctionNode,), {"_forward_cls": cls})
+        super().__init__(name, bases, attrs)
 
 
-class Function:
+class Function(metaclass=FunctionMeta):
     """Base for operations with a gradient of their own.
 
     >>> import rushlight as torch
@@ -208,10 +261,20 @@ class Function:
     """
 
     generate_vmap_rule = False
+    clear_saved_tensors_on_access = False  # what was saved can be read once, and is freed by that
+    boxed_grads_call = False  # backward gets its gradients as one list, which it may empty as it goes
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself."
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with static forward method: "
+            f"{type(self).__name__}.apply(...)"
         )
 
     @staticmethod
@@ -245,11 +308,25 @@ class Function:
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
 
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """The function for a batch: `(outputs, out_dims)`, from `info.batch_size` and the dims along which the arguments are batched."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
+        )
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run `forward`, and record this application where an input requires a gradient."""
-        if kwargs:
-            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments")
+        """Run `forward`, and record this application where an input requires a gradient.
+
+        With `setup_context`, arguments may be given by name, and defaults of `forward` count as given.
+        """
+        if cls.setup_context is not Function.setup_context:
+            bound = signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args
+        elif kwargs:
+            raise TypeError(f"forward() got an unexpected keyword argument '{next(iter(kwargs))}'")
         if "function" in TRANSFORMS:
             handled, made = TRANSFORMS["function"](cls, args)
             if handled:
@@ -273,38 +350,38 @@ class Function:
 
 
 def _node_class(cls: type[Function]) -> type[FunctionNode]:
-    found = _NODES.get(cls)
-    if found is None:
-        found = _NODES[cls] = type(cls.__name__ + "Backward", (FunctionNode,), {})
-    return found
+    return cls._backward_cls
 
 
 def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], record: bool) -> list[Any]:
     """The outputs as part of the graph."""
     node._specs = [o._spec if isinstance(o, Tensor) else None for o in outputs]
-    dirty = {id(t) for t in node._dirty}
-    for item in node._dirty:
-        if not any(item is a for a in args):
-            raise RuntimeError("mark_dirty was called with a tensor that is not an input of forward")
+    dirty = {id(t) for t in node._dirty or ()}
+    for item in node._dirty or ():
+        if not any(item is o for o in outputs):
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be "
+                "outputs of the Function."
+            )
         check_writable(item, record)
     if record:
         node._wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg]
         node._input_specs = [args[i]._spec for i in node._wanted]
-        node.edges = [edge_of(args[i]) for i in node._wanted]
+        node._edges = [edge_of(args[i]) for i in node._wanted]
         tensors = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        node._places = [node._wanted.index(i) if i in node._wanted else None for i in tensors]
+        node._place_list = [node._wanted.index(i) if i in node._wanted else None for i in tensors]
         if STATE.word & ANOMALY:
             from rushlight._engine.autograd.anomaly import remember
 
             remember(node)
-            node.more().place = user_frame()
-    plain = {id(t) for t in node._non_differentiable}
+            node._more().place = user_frame()
+    plain = {id(t) for t in node._non_differentiable or ()}
     wrapped: list[Any] = []
     for number, out in enumerate(outputs):
         wrapped.append(_wrap_one(node, args, out, number, record, id(out) in dirty, id(out) in plain))
     if record:
         replaced = {id(o): w for o, w in zip(outputs, wrapped, strict=True)}
-        node._to_save = tuple([replaced.get(id(t), t) if t is not None else None for t in node._to_save])
+        node._to_save = tuple([replaced.get(id(t), t) if t is not None else None for t in node._to_save or ()])
         node._keep(wrapped)
     return wrapped
 

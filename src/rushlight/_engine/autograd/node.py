@@ -59,28 +59,28 @@ class Extra:
 class Node:
     """Base of all nodes: edges, sequence number, hooks.  Subclasses define `apply`."""
 
-    __slots__ = ("__dict__", "__weakref__", "edges", "extra", "seq")
+    __slots__ = ("__dict__", "__weakref__", "_edges", "_extra", "_seq")
 
-    edges: Sequence[Any]
-    extra: Extra | None
-    seq: int
-    n_outputs = 1
-    namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
+    _edges: Sequence[Any]
+    _extra: Extra | None
+    _seq: int
+    _n_outputs = 1
+    _namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
 
     def _start(self, edges: Sequence[Any]) -> None:
-        self.edges, self.seq, self.extra = edges, next_sequence(), None
+        self._edges, self._seq, self._extra = edges, next_sequence(), None
 
-    def more(self) -> Extra:
+    def _more(self) -> Extra:
         """The node's `Extra`, made when first needed."""
-        if self.extra is None:
-            self.extra = Extra()
-        return self.extra
+        if self._extra is None:
+            self._extra = Extra()
+        return self._extra
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """Gradients of the inputs from those of the outputs."""
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
-    def release(self) -> None:
+    def _release(self) -> None:
         """Drop what was saved for backward."""
 
     # ***** what users see *****
@@ -90,23 +90,23 @@ class Node:
 
     def name(self) -> str:
         """The node's name, such as `MulBackward0`."""
-        return self.namespace + type(self).__name__
+        return self._namespace + type(self).__name__
 
-    def places(self) -> Sequence[int | None] | None:
+    def _places(self) -> Sequence[int | None] | None:
         """For each input that could have a gradient the number of its edge, or None; None where the edges are all there is."""
         return None
 
-    def shown(self, values: Sequence[Any]) -> list[Any]:
+    def _shown(self, values: Sequence[Any]) -> list[Any]:
         """Values of the edges as users see them: with None for inputs that have no gradient."""
-        places = self.places()
+        places = self._places()
         return list(values) if places is None or not values else [None if p is None else values[p] for p in places]
 
-    def hidden(self, values: Sequence[Any]) -> list[Any]:
+    def _hidden(self, values: Sequence[Any]) -> list[Any]:
         """The values of the edges among those that users see."""
-        places = self.places()
+        places = self._places()
         if places is None or len(values) != len(places):
             return list(values)
-        found: list[Any] = [None] * len(self.edges)
+        found: list[Any] = [None] * len(self._edges)
         for place, value in zip(places, values, strict=True):
             if place is not None:
                 found[place] = value
@@ -114,17 +114,17 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        return tuple([(None, 0) if e is None else split_edge(e) for e in self.shown(self.edges)])
+        return tuple([(None, 0) if e is None else split_edge(e) for e in self._shown(self._edges)])
 
     @property
     def metadata(self) -> dict[Any, Any]:
         return self.__dict__.setdefault("_metadata", {})
 
     def _sequence_nr(self) -> int:
-        return self.seq
+        return self._seq
 
     def __call__(self, *grads: Any) -> Any:
-        found = self.shown(self.apply(list(grads)))
+        found = self._shown(self.apply(list(grads)))
         return found[0] if len(found) == 1 else tuple(found)
 
     def _input_metadata_error(self) -> str:
@@ -134,7 +134,7 @@ class Node:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""
         from rushlight._base.handles import RemovableHandle
 
-        extra = self.more()
+        extra = self._more()
         if extra.post_hooks is None:
             extra.post_hooks = OrderedDict()
         handle = RemovableHandle(extra.post_hooks)
@@ -145,7 +145,7 @@ class Node:
         """`hook(grad_outputs)` runs before the node and may replace them."""
         from rushlight._base.handles import RemovableHandle
 
-        extra = self.more()
+        extra = self._more()
         if extra.pre_hooks is None:
             extra.pre_hooks = OrderedDict()
         handle = RemovableHandle(extra.pre_hooks)
@@ -167,10 +167,10 @@ class OpNode(Node):
     where: Any  # the user's line as (code, instruction), where something is saved
 
     @property
-    def n_outputs(self) -> int:  # type: ignore[override]
+    def _n_outputs(self) -> int:  # type: ignore[override]
         return int(self.info.n_results)
 
-    def places(self) -> Sequence[int | None] | None:
+    def _places(self) -> Sequence[int | None] | None:
         return self.info.places()  # type: ignore[no-any-return]
 
     def __dir__(self) -> list[str]:
@@ -191,7 +191,7 @@ class OpNode(Node):
             raise RuntimeError(RELEASED)
         return self._unpack(self.saved)[names.index(rest)]
 
-    def release(self) -> None:
+    def _release(self) -> None:
         if self.saved:  # a node that saved nothing may run again
             self.saved = None
 
@@ -325,7 +325,7 @@ def node_class(name: str) -> type[OpNode]:
     """The class of nodes with this name; users see it as `type(t.grad_fn).__name__`."""
     found = _CLASSES.get(name)
     if found is None:
-        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "namespace": "torch::autograd::" if name in ("CopyBackwards", "CopySlices") else ""})
+        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "_namespace": "torch::autograd::" if name in ("CopyBackwards", "CopySlices") else ""})
     return found
 
 
@@ -333,10 +333,10 @@ class AccumulateGrad(Node):
     """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone needs no gradient."""
 
     __slots__ = ("_variable",)
-    namespace = "torch::autograd::"
+    _namespace = "torch::autograd::"
 
     def __init__(self, variable: Tensor) -> None:
-        self.edges, self.extra, self.seq = (), None, LAST
+        self._edges, self._extra, self._seq = (), None, LAST
         self._variable = weakref.ref(variable)
 
     @property

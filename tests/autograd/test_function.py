@@ -1,0 +1,141 @@
+"""`autograd.Function`: what its context knows, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight.autograd.function import BackwardCFunction, Function, FunctionCtx, FunctionMeta, InplaceFunction
+
+X = torch.ones(2, requires_grad=True)
+
+
+def pulled(out: Any) -> list[float]:
+    return torch.autograd.grad(out.sum(), X)[0].tolist()
+
+
+def test_the_context_is_the_node() -> None:
+    seen: dict[str, Any] = {}
+
+    class Product(Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any, b: Any) -> Any:
+            assert isinstance(ctx, FunctionCtx) and isinstance(ctx, BackwardCFunction) and ctx.needs_input_grad == (True, False)
+            assert ctx.to_save is ctx.dirty_tensors is ctx.non_differentiable is None and ctx.saved_tensors == ()
+            ctx.save_for_backward(a, None, b)
+            ctx.extra, ctx.edges, ctx.places, ctx.shown = 3, "e", "p", "s"  # names that programs may use
+            assert len(ctx.to_save) == 3
+            return a * b
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            seen.update(extra=ctx.extra, edges=ctx.edges, places=ctx.places, shown=ctx.shown, name=ctx.name())
+            a, nothing, b = ctx.saved_tensors
+            assert nothing is None
+            return grad * b, grad * a
+
+    out = Product.apply(X, torch.full((2,), 3.0))
+    assert isinstance(Product, FunctionMeta) and type(out.grad_fn) is Product._backward_cls
+    assert out.grad_fn._forward_cls is Product and out.grad_fn.requires_grad and out.grad_fn.extra == 3
+    assert pulled(out) == [3.0, 3.0]
+    assert seen == {"extra": 3, "edges": "e", "places": "p", "shown": "s", "name": "ProductBackward"}
+    with pytest.raises(RuntimeError, match="second time"):
+        out.grad_fn.saved_tensors
+    with pytest.warns(DeprecationWarning), pytest.raises(RuntimeError, match="Legacy"):
+        Product()(X)
+
+
+def test_setup_context_knows_defaults_and_names() -> None:
+    class Scaled(Function):
+        @staticmethod
+        def forward(a: Any, b: float = 2) -> Any:
+            return a * b, a.long()
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            _, ctx.b = inputs
+            ctx.mark_non_differentiable(output[1])
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any, other: Any) -> Any:
+            assert other.tolist() == [0, 0] and other.dtype is torch.int64
+            return grad * ctx.b, None
+
+    assert pulled(Scaled.apply(X)[0]) == [2.0, 2.0]
+    out, whole = Scaled.apply(X, b=5)
+    assert pulled(out) == [5.0, 5.0] and not whole.requires_grad
+    with pytest.raises(TypeError):
+        Scaled.apply(X, c=5)
+
+
+REFUSED = [
+    (lambda g: (g, g), "expected 1, got 2"),
+    (lambda g: [g], "got list"),
+    (lambda g: "a", "got str"),
+    (lambda g: g[:1], "invalid gradient at index 0"),
+    (lambda g: torch.ones(3), "invalid gradient at index 0"),
+]
+
+
+@pytest.mark.parametrize(("made", "words"), REFUSED)
+def test_gradients_that_do_not_fit_are_refused(made: Any, words: str) -> None:
+    class Same(Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            return a * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return made(grad)
+
+    with pytest.raises(RuntimeError, match=words):
+        Same.apply(X).sum().backward()
+
+
+def test_what_is_marked_dirty_must_be_returned() -> None:
+    class Forgotten(Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            ctx.mark_dirty(a)
+            return a * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad
+
+    with pytest.raises(RuntimeError, match="marked as dirty"):
+        Forgotten.apply(X * 1)
+
+
+def test_saved_tensors_can_be_read_once_and_gradients_come_in_a_list() -> None:
+    class Once(Function):
+        clear_saved_tensors_on_access = True
+        boxed_grads_call = True
+
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            ctx.save_for_backward(a)
+            return a * 2, a * 3
+
+        @staticmethod
+        def backward(ctx: Any, grads: Any) -> Any:
+            assert isinstance(grads, list) and len(grads) == 2
+            (a,) = ctx.saved_tensors
+            with pytest.raises(RuntimeError, match="only be accessed once"):
+                ctx.saved_tensors
+            return a * grads[0]
+
+    assert pulled(Once.apply(X)[0]) == [1.0, 1.0]
+
+
+def test_what_is_not_written_says_so() -> None:
+    assert not Function.generate_vmap_rule and InplaceFunction(True).inplace  # type: ignore[no-untyped-call, unused-ignore]
+    for call in (Function.forward, Function.backward, Function.vjp, Function.jvp):
+        with pytest.raises(NotImplementedError, match="You must implement"):
+            call(None)
+    with pytest.raises(NotImplementedError, match="vmap"):
+        Function.vmap(None, None)
+    with pytest.warns(FutureWarning, match="mark_shared_storage"):
+        FunctionCtx().mark_shared_storage()
