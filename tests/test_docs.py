@@ -18,7 +18,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench
 FENCE = re.compile(r"^```(\w*)\s*$")
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
 # Set by the tests themselves.
-NOT_KNOBS = {"RUSHLIGHT_TEST_ORACLE"}
+NOT_KNOBS = {"RUSHLIGHT_TEST_ORACLE", "RUSHLIGHT_FUZZ_INPUTS", "RUSHLIGHT_KILLS"}
 
 
 def name(path: Path) -> str:
