@@ -230,8 +230,8 @@ class FlopCounterMode:
         ...     y = torch.nn.Linear(4, 5)(torch.ones(3, 4))
         >>> counter.get_total_flops()
         120
-        >>> counter.get_flop_counts()["Linear"]
-        {aten.addmm: 120}
+        >>> {str(key): count for key, count in counter.get_flop_counts()["Linear"].items()}
+        {'aten.addmm': 120}
     """
 
     def __init__(self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: dict[Any, Any] | None = None) -> None:
