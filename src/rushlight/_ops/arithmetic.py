@@ -15,6 +15,7 @@ from rushlight._ops.bodies import (
     is_weak,
     isinf,
     isnan,
+    narrow,
     number_kind,
     number_value,
     pair,
@@ -134,7 +135,8 @@ def _as_given(x: Any, dtype: Any) -> Any:
 def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
     if rounding_mode is None:
         x, y = _floats(x, y)
-        return x / y
+        # Integers become the default dtype, which may be a half type.
+        return narrow(wide(x) / wide(y), x.dtype)
     if rounding_mode not in ("trunc", "floor"):
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"

@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._engine import creation
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
+from rushlight._engine.determinism import fill, fresh
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.packing import check_number
 from rushlight._engine.state import FUNCTION_MODE, INFERENCE, STATE, new_plan_table
@@ -116,7 +117,7 @@ def ones_spec(spec: Spec) -> Tensor:
     return creation.full(tuple(spec.shape), 1, spec)
 
 
-_sized("empty", empty_spec)
+_sized("empty", fresh)
 _sized("zeros", zeros_spec)
 _sized("ones", ones_spec)
 
@@ -140,7 +141,7 @@ def _sparse_like(name: str, input: Tensor, layout: Any, dtype: Any, requires_gra
     return made
 
 
-_liked("empty_like", empty_spec)
+_liked("empty_like", fresh)
 _liked("zeros_like", zeros_spec)
 _liked("ones_like", ones_spec)
 
@@ -194,7 +195,7 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
     composite(name, spaces=(), method=True)(method)
 
 
-_new("new_empty", empty_spec)
+_new("new_empty", fresh)
 _new("new_zeros", zeros_spec)
 _new("new_ones", ones_spec)
 
@@ -227,7 +228,7 @@ def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if base.numel else 0
     flat = empty_spec(Spec.of(base.dtype, base.device, (span,)))
     flat._spec = base
-    return finish(flat, requires_grad)
+    return finish(fill(flat), requires_grad)
 
 
 @composite("new_empty_strided", spaces=(), method=True)

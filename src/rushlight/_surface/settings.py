@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from rushlight._base.lazy import require
-from rushlight._engine import dlpack, printing, storage
+from rushlight._engine import determinism, dlpack, printing, storage
 from rushlight._engine.creation import as_tensor, tensor
 from rushlight._engine.state import clear_plans
 from rushlight._engine.tensor import Tensor, legacy_constructor
@@ -69,25 +70,30 @@ for _name, _class in storage.TYPED_STORAGES.items():
     _TORCH[_name] = _class
 _TORCH["Storage"] = storage.TYPED_STORAGES["FloatStorage"]
 
-_DETERMINISTIC = [False, False]
-
-
 @public
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Every kernel here gives the same bits on every run whatever the mode, which is only remembered."""
-    _DETERMINISTIC[:] = [bool(mode), bool(warn_only)]
+    """Ask for results that are the same on every run.
+
+    Every kernel here gives them anyway.  As in PyTorch `torch.empty` and its like are filled meanwhile (see
+    `torch.utils.deterministic.fill_uninitialized_memory`), and the few operators whose result PyTorch leaves open raise RuntimeError, or warn with
+    `warn_only`: `put_` without `accumulate`, and max unpooling.
+    """
+    for name, value in (("mode", mode), ("warn_only", warn_only)):
+        if not isinstance(value, bool):
+            raise TypeError(f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}")
+    determinism.MODE.on, determinism.MODE.warns = mode, warn_only
 
 
 @public
 def are_deterministic_algorithms_enabled() -> bool:
     """What `use_deterministic_algorithms` was told."""
-    return _DETERMINISTIC[0]
+    return determinism.MODE.on
 
 
 @public
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """What `use_deterministic_algorithms` was told."""
-    return _DETERMINISTIC[1]
+    return determinism.MODE.warns
 
 
 @public
@@ -111,8 +117,11 @@ def set_default_device(device: Any) -> None:
 @public
 def set_float32_matmul_precision(precision: str) -> None:
     """float32 products are computed in float32 whatever is allowed here; the setting is remembered."""
+    if not isinstance(precision, str):
+        raise RuntimeError(f"set_float32_matmul_precision expects a str, but got {type(precision).__name__}")
     if precision not in ("highest", "high", "medium"):
-        raise RuntimeError(f"{precision} is not one of 'highest', 'high', 'medium'")
+        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the call has no effect", UserWarning, stacklevel=2)
+        return
     _PRECISION[0] = precision
     word = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[precision]
     FP32_PRECISION["mkldnn", "matmul"] = word

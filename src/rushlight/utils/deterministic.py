@@ -6,6 +6,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from rushlight._engine.determinism import MODE
+
 __all__ = ["fill_uninitialized_memory"]
 
 fill_uninitialized_memory: bool
@@ -14,18 +16,16 @@ fill_uninitialized_memory: bool
 class _Page(ModuleType):
     """The module, whose setting takes True and False only."""
 
-    _fill = True
-
     @property
     def fill_uninitialized_memory(self) -> bool:
         """Whether `torch.empty` and its like are filled with NaN (the largest integer) under deterministic algorithms."""
-        return _Page._fill
+        return MODE.fills
 
     @fill_uninitialized_memory.setter
     def fill_uninitialized_memory(self, mode: Any) -> None:
         if not isinstance(mode, bool):
             raise RuntimeError(f"expected a bool, but got {type(mode).__name__}")
-        _Page._fill = mode
+        MODE.fills = mode
 
 
 sys.modules[__name__].__class__ = _Page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from string import ascii_letters
 from typing import Any
 
 from rushlight._engine import convert
@@ -82,7 +81,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 def _einsum_by_pairs(equation: str, operands: list[Any]) -> Tensor:
     """From left to right: where operators choose their dtypes, each pair of operands is a product of its own."""
     labels, result = parse_equation(equation, [tuple(x.shape) for x in operands])
-    letters = dict(zip(sorted({n for each in (*labels, result) for n in each}), ascii_letters, strict=False))
+    alphabet = [chr(ord(start) + i) for start in "aA" for i in range(26)]
+    letters = dict(zip(sorted({n for each in (*labels, result) for n in each}), alphabet, strict=False))
     words = ["".join(letters[n] for n in each) for each in labels]
     end = "".join(letters[n] for n in result)
     found, word = operands[0], words[0]
@@ -245,7 +245,7 @@ def _window(name: str, coefficients: Any) -> None:
     composite(name)(function)
 
 
-_window("hann_window", lambda: (0.5, -0.5))
-_window("hamming_window", lambda alpha=0.54, beta=0.46: (float(alpha), -float(beta)))
-_window("blackman_window", lambda: (0.42, -0.5, 0.08))
+_window("hann_window", lambda: (0.5, 0.5))
+_window("hamming_window", lambda alpha=0.54, beta=0.46: (float(alpha), float(beta)))
+_window("blackman_window", lambda: (0.42, 0.5, 0.08))
 _window("bartlett_window", None)

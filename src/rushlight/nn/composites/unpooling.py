@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight._engine.autocast import casts
+from rushlight._engine.determinism import alert
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.precision import SINGLE
 from rushlight.nn.modules.argument_shapes import spread
@@ -18,6 +19,7 @@ def _unpool(
     n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> Any:
     refuse_dtype(f"max_unpool{n}d", "buic", input._spec.dtype)
+    alert(f"max_unpooling{max(n, 2)}d_forward_out")
     kernel, pads = spread(kernel_size, n), spread(padding, n)
     steps = kernel if stride is None else spread(stride, n)
     if input.dim() not in (n + 1, n + 2):

@@ -1,0 +1,103 @@
+"""Settings that decide on precision and on determinism: default dtype, deterministic mode, precision of float32 products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_new_memory_is_filled() -> None:
+    for dtype, wanted in ((torch.int8, 127), (torch.uint8, 255), (torch.int64, 2**63 - 1), (torch.bool, True)):
+        assert torch.empty(3, dtype=dtype).tolist() == [wanted] * 3
+    ones = torch.ones(2)
+    made = (torch.empty(2), torch.empty(2, dtype=torch.float16), torch.empty_like(ones), ones.new_empty(2), torch.empty_strided((2,), (1,)), torch.Tensor(2))
+    assert all(bool(x.isnan().all()) for x in made)
+    assert torch.zeros(1).resize_(3).isnan().tolist() == [False, True, True]
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_what_pytorch_leaves_open_is_refused() -> None:
+    place, value = torch.tensor([0]), torch.ones(1)
+    pooled, places = nn.functional.max_pool2d(torch.arange(16.0).reshape(1, 1, 4, 4), 2, return_indices=True)
+    calls: list[Any] = [
+        lambda: torch.zeros(3).put_(place, value), lambda: torch.zeros(3).put(place, value), lambda: nn.functional.max_unpool2d(pooled, places, 2),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+            call()
+    assert torch.zeros(3).put_(place, value, accumulate=True).tolist() == [1, 0, 0]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    for call in calls:
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="does not have a deterministic implementation"):
+                call()
+    torch.use_deterministic_algorithms(False)
+    assert torch.zeros(3).put_(place, value).tolist() == [1, 0, 0]
+
+
+def test_deterministic_mode_is_remembered() -> None:
+    for bad in ("x", 1, None):
+        with pytest.raises(TypeError, match="must be bool"):
+            torch.use_deterministic_algorithms(bad)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert torch.are_deterministic_algorithms_enabled() and torch.is_deterministic_algorithms_warn_only_enabled()
+    assert torch.get_deterministic_debug_mode() == 1
+    torch.set_deterministic_debug_mode("default")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_precision_of_products() -> None:
+    torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    with pytest.warns(UserWarning, match="is not one of"):
+        torch.set_float32_matmul_precision("low")
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.set_float32_matmul_precision("highest")
+    with pytest.raises(RuntimeError, match="expects a str"):
+        torch.set_float32_matmul_precision(3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_the_default_dtype_goes_everywhere(dtype: Any) -> None:
+    torch.set_default_dtype(dtype)
+    try:
+        ints = torch.tensor([1, 4])
+        made = (ints / 3, 3 / ints, ints.sqrt(), ints * 1.5, ints**0.5, torch.rand(2), torch.tensor(0.5), torch.linspace(0, 1, 3), torch.hann_window(4))
+        assert all(x.dtype is dtype for x in made)
+        assert (ints / 3).tolist() == torch.tensor([1 / 3, 4 / 3], dtype=dtype).tolist()
+        layers = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.LayerNorm(3), nn.Embedding(3, 2), nn.LSTM(2, 2))
+        assert {p.dtype for p in layers.parameters()} == {dtype}
+        p = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.Adam([p])
+        p.grad = torch.ones(2)
+        optimizer.step()
+        assert optimizer.state[p]["step"].dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_windows() -> None:
+    n = np.arange(8)
+    turn = np.cos(2 * math.pi * n / 8)
+    np.testing.assert_allclose(torch.hann_window(8), 0.5 - 0.5 * turn, atol=1e-7)
+    np.testing.assert_allclose(torch.hamming_window(8), 0.54 - 0.46 * turn, atol=1e-7)
+    np.testing.assert_allclose(torch.blackman_window(8), 0.42 - 0.5 * turn + 0.08 * np.cos(4 * math.pi * n / 8), atol=1e-7)
+    np.testing.assert_allclose(torch.hann_window(9, periodic=False)[:8], 0.5 - 0.5 * turn, atol=1e-7)
