@@ -16,14 +16,17 @@ class RegisterTile:
     """`rows` x `columns` elements of `kind` ("f32", "f64") held in vectors of `lanes`; `text` is the LLVM text of its kernel, `symbol`.
 
     `symbol(A, B, C, row, k, add)`: C[i, j] at C + i * row + j (elements) becomes the sum over k of A[k][i] B[k][j], plus what was there where
-    `add` is not 0.
+    `add` is not 0.  `turn_symbol(out, x, row, step, k)` is for packing what lies the other way round: it reads `turned` rows of x, each of k
+    elements (a multiple of `turned`), and writes element n of row i to out + n * step + i.
     """
 
-    __slots__ = ("columns", "fma", "kind", "lanes", "rows", "symbol", "vectors")
+    __slots__ = ("columns", "fma", "kind", "lanes", "rows", "symbol", "turn_symbol", "turned", "vectors")
 
     def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool) -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}"
+        self.columns, self.symbol, self.turn_symbol = vectors * lanes, f"rl_tile_{kind}_{rows}", f"rl_turn_{kind}_{rows}"
+        fits = min(rows, lanes, 8)
+        self.turned = 1 << fits.bit_length() - 1
 
     @property
     def text(self) -> str:
@@ -64,8 +67,47 @@ class RegisterTile:
             *self._out("write", vector, element, size, tile, False),
             *self._out("join", vector, element, size, tile, True),
             "}",
+            *self._turn(element, size),
         ]
         return "\n".join(lines)
+
+    def _turn(self, element: str, size: int) -> list[str]:
+        """A square of elements after the other, turned by exchanging ever smaller blocks of two rows."""
+        n = self.turned
+        vector = f"<{n} x {element}>"
+        lines = [
+            f"define void @{self.turn_symbol}(ptr noalias %out, ptr noalias %x, i64 %row, i64 %step, i64 %k) {{",
+            "entry:", "  br label %loop", "loop:",
+            "  %n = phi i64 [0, %entry], [%n1, %loop]",
+            f"  %from = getelementptr {element}, ptr %x, i64 %n",
+            "  %place = mul i64 %n, %step",
+            f"  %to = getelementptr {element}, ptr %out, i64 %place",
+        ]  # fmt: skip
+        for i in range(n):
+            lines += [
+                f"  %i{i} = mul i64 %row, {i}",
+                f"  %p{i} = getelementptr {element}, ptr %from, i64 %i{i}",
+                f"  %v{n}_{i} = load {vector}, ptr %p{i}, align {size}",
+            ]
+        half = n // 2
+        while half:
+            for i in range(n):
+                first = i & half == 0
+                a, b = (i, i + half) if first else (i - half, i)
+                lane = [(j if first else j + half) if j & half == 0 else n + (j - half if first else j) for j in range(n)]
+                mask = ", ".join(f"i32 {m}" for m in lane)
+                lines.append(
+                    f"  %v{half}_{i} = shufflevector {vector} %v{2 * half}_{a}, {vector} %v{2 * half}_{b}, <{n} x i32> <{mask}>"
+                )
+            half //= 2
+        for i in range(n):
+            lines += [
+                f"  %o{i} = mul i64 %step, {i}",
+                f"  %q{i} = getelementptr {element}, ptr %to, i64 %o{i}",
+                f"  store {vector} %v1_{i}, ptr %q{i}, align {size}",
+            ]
+        lines += [f"  %n1 = add nuw nsw i64 %n, {n}", "  %more = icmp slt i64 %n1, %k", "  br i1 %more, label %loop, label %done"]
+        return [*lines, "done:", "  ret void", "}"]
 
     def _step(self, i: int, j: int, vector: str, size: int) -> str:
         if self.fma:

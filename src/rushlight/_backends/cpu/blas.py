@@ -35,8 +35,9 @@ BLAS_LIBRARY: Knob[str] = Knob(
 )  # fmt: skip
 
 GEMM: Knob[str] = Knob(
-    "gemm", env="RUSHLIGHT_GEMM", kind=str, default="blas",
-    doc="Who computes matrix products of float32 and float64: `blas` (the library), `generated` (our own kernels).",
+    "gemm", env="RUSHLIGHT_GEMM", kind=str, default="auto",
+    doc="Who computes matrix products of float32 and float64: `blas` (the library), `generated` (our own kernels), or `auto`: our own where "
+    "they were measured to be the faster ones (vectors of 64 bytes), and where there is no library.",
 )  # fmt: skip
 
 # how a library names its functions, and whether its integers have 64 bits
@@ -141,6 +142,7 @@ def blas() -> Blas:
     return _BLAS[0]
 
 
+_LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
 TILED = ("f32", "f64")  # what our own kernels are made for
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
@@ -153,7 +155,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     """
     library = blas() if KINDS[kind][0] else Blas(None, None)
     if kind in TILED and (_prefers_own(library) if generated is None else generated):
-        return tiled_address(host_tile(kind), library)
+        return tiled_address(host_tiles(kind), library)
     if kind not in _LOADED:
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
         data = _runtime.compile_native([function])
@@ -163,30 +165,38 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
 
 def _prefers_own(library: Blas) -> bool:
     wanted = GEMM.get()
-    if wanted not in ("blas", "generated"):
-        raise ValueError(f"RUSHLIGHT_GEMM must be blas or generated, not {wanted!r}")
-    return wanted == "generated" or library.path is None
+    if wanted not in ("auto", "blas", "generated"):
+        raise ValueError(f"RUSHLIGHT_GEMM must be auto, blas or generated, not {wanted!r}")
+    if library.path is None:
+        return True
+    return host_target().vector_bytes == 64 if wanted == "auto" else wanted == "generated"
 
 
-def tiled_address(tile: RegisterTile, library: Blas) -> int:
-    """The address of the same kernel around a tile of our own; thin products still go to the library where there is one."""
-    kind, text = tile.kind, tile.text
-    key = f"{text} {library.path}"
+def tiled_address(tiles: tuple[RegisterTile, ...], library: Blas) -> int:
+    """The address of the same kernel around tiles of our own; thin products still go to the library where there is one."""
+    kind = tiles[0].kind
+    key = "\n".join([*(t.text for t in tiles), str(library.path)])
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
-        inner = _LOADED[text] = jit.load(_runtime.compile_text(text), [tile.symbol])
-        imports = {**_runtime.runtime().symbols, **library.symbols, tile.symbol: inner[tile.symbol]}
+        imports = {**_runtime.runtime().symbols, **library.symbols}
+        for tile in tiles:
+            names = (tile.symbol, tile.turn_symbol)
+            inner = _LOADED[tile.text] = jit.load(_runtime.compile_text(tile.text), names)
+            imports.update({name: inner[name] for name in names})
         wide = i64 if library.wide else i32
-        function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_generated(kind, tile, block))
-        _LOADED[key] = jit.load(_runtime.compile_native([function]), [symbol], imports)
+        least = _LEAST if library.path is not None else 0
+        function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_generated(kind, tiles, block, least))
+        _LOADED[key] = jit.load(_runtime.compile_native([function], opt="quick"), [symbol], imports)
     return _LOADED[key][symbol]
 
 
-def host_tile(kind: str) -> RegisterTile:
-    """The tile of products on this machine."""
+def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
+    """The tiles of products on this machine."""
     target = host_target()
     arm = target.arch == "aarch64"
-    return register_tile(kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, arm or (target.fma and target.vector_bytes > 16))
+    fma = arm or (target.fma and target.vector_bytes > 16)
+    tile = register_tile(kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, fma)
+    return (tile, RegisterTile(kind, tile.lanes, 8, tile.vectors, fma)) if tile.rows > 8 else (tile,)
 
 
 def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:

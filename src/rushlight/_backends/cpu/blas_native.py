@@ -53,6 +53,7 @@ KINDS: dict[str, tuple[str, Type, int]] = {
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
 SMALL = 512  # multiplications below which a plain loop is faster than a call of BLAS
+TINY = 64  # the same where the loops are compiled without a vectoriser
 SINGLE = 1 << 18  # multiplications up to which OpenBLAS uses one thread of its own accord
 GATE = extern_data("rl_blas_gate")  # lock, calls inside, the user's thread count: one for all kernels of a process
 
@@ -93,7 +94,7 @@ def make_gemm(
     if generated is not None:
         block = generated(block)
     size = real.itemsize * width
-    threshold = SMALL if blas or generated is not None else 1 << 62
+    threshold = TINY if generated is not None else SMALL if blas else 1 << 62
 
     @native("i32(ptr, ptr, i64)", name=f"rl_gemm_{kind}")
     def gemm(bufs, ints, piece):

@@ -57,20 +57,41 @@ def give_scratch(slot):
     atomic_store(i32, SCRATCH, 4 * slot, 0)
 
 
-def _make_pack_a(kind: str, real: Type, mr: int) -> NativeFunction:
+def _make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
+    """Packs a panel whose elements lie along k: squares of them are turned in registers."""
+    size, n = real.itemsize, tile.turned
+    turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, i64, i64, i64)", name=f"turned_{kind}_{tile.rows}")
+    def turned(out, x, width, row, depth):
+        """`width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last square may overlap the one before."""
+        whole = depth // n * n
+        if whole > 0:
+            for i in range(0, width, n):
+                at = min(i, width - n)
+                turn(out + size * at, x + size * at * row, row, width, whole)
+        for k in range(whole, depth):
+            for i in range(width):
+                store(real, out, k * width + i, load(real, x, i * row + k))
+
+    return turned
+
+
+def _make_pack_a(kind: str, real: Type, mr: int, turned: NativeFunction) -> NativeFunction:
     size = real.itemsize
 
-    @native("void(ptr, ptr, i64, i64, i64, i64, f64)", name=f"pack_a_{kind}")
+    @native("void(ptr, ptr, i64, i64, i64, i64, f64)", name=f"pack_a_{kind}_{mr}")
     def pack_a(out, a, rows, depth, a_row, a_col, alpha):
         """Panels [k][mr] of alpha * A."""
         scale = real(alpha)
         for i in range(0, rows, mr):
             part = a + size * i * a_row
             if rows - i >= mr:
-                if a_row == 1:
+                if a_row == 1 and alpha == 1.0:
                     for k in range(depth):
-                        for r in range(mr):
-                            store(real, out, k * mr + r, load(real, part, r + k * a_col) * scale)
+                        memcpy(out + size * k * mr, part + size * k * a_col, size * mr)
+                elif a_col == 1 and alpha == 1.0:
+                    turned(out, part, mr, a_row, depth)
                 else:
                     for k in range(depth):
                         for r in range(mr):
@@ -87,10 +108,11 @@ def _make_pack_a(kind: str, real: Type, mr: int) -> NativeFunction:
     return pack_a
 
 
-def _make_pack_b(kind: str, real: Type, nr: int) -> NativeFunction:
+def _make_pack_b(kind: str, real: Type, nr: int, turned: NativeFunction) -> NativeFunction:
     size = real.itemsize
+    name = f"pack_b_{turned.symbol}"
 
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"pack_b_{kind}")
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=name)
     def pack_b(out, b, depth, columns, b_row, b_col):
         """Panels [k][nr] of B."""
         for j in range(0, columns, nr):
@@ -99,6 +121,8 @@ def _make_pack_b(kind: str, real: Type, nr: int) -> NativeFunction:
                 if b_col == 1:
                     for k in range(depth):
                         memcpy(out + size * k * nr, part + size * k * b_row, size * nr)
+                elif b_row == 1:
+                    turned(out, part, nr, b_col, depth)
                 else:
                     for k in range(depth):
                         for c in range(nr):
@@ -119,7 +143,7 @@ def _make_macro(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
     size, mr, nr = real.itemsize, tile.rows, tile.columns
     kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{kind}")
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{kind}_{mr}")
     def edge(a, b, c, c_row, c_col, depth, rows, columns, add):
         """A tile that is not whole, or of which the columns lie apart: computed aside."""
         aside = stack(size * mr * nr)
@@ -131,7 +155,7 @@ def _make_macro(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
                     x = x + load(real, c, i * c_row + j * c_col)
                 store(real, c, i * c_row + j * c_col, x)
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{kind}")
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{kind}_{mr}")
     def macro(a, b, c, c_row, c_col, depth, rows, columns, add):
         """All tiles of packed blocks."""
         for j in range(0, columns, nr):
@@ -145,17 +169,42 @@ def _make_macro(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
     return macro
 
 
-def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> NativeFunction:
-    """One rectangle of C by our own kernel: `i32(ints, c, a, b, m, n)`; `other` serves thin products, which packing does not pay for."""
+def make_generated(kind: str, tiles: tuple[RegisterTile, ...], other: NativeFunction, least: int) -> NativeFunction:
+    """One rectangle of C by our own kernels: `i32(ints, c, a, b, m, n)`.
+
+    `other` serves thin products and those of fewer than `least` multiplications, which packing does not pay for.
+
+    The second tile, if there is one, has fewer rows: it takes the products that fill the first one badly.
+    """
+    first = _make_blocked(kind, tiles[0], other, least)
+    if len(tiles) == 1:
+        return first
+    second = _make_blocked(kind, tiles[1], other, least)
+    high, low = tiles[0].rows, tiles[1].rows
+
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"chosen_{kind}")
+    def chosen(ints, c, a, b, m, n):
+        rows = n if ints.i64[C_COL] != 1 and ints.i64[C_ROW] == 1 else m
+        if (rows + low - 1) // low * low * 31 < (rows + high - 1) // high * high * 30:
+            return second(ints, c, a, b, m, n)
+        return first(ints, c, a, b, m, n)
+
+    return chosen
+
+
+def _make_blocked(kind: str, tile: RegisterTile, other: NativeFunction, least: int) -> NativeFunction:
+    """The same around one tile."""
     _, real, _ = KINDS[kind]
     size = real.itemsize
-    pack_a, pack_b, macro = _make_pack_a(kind, real, tile.rows), _make_pack_b(kind, real, tile.columns), _make_macro(kind, real, tile)
+    turned = _make_turned(kind, real, tile)
+    pack_a, pack_b = _make_pack_a(kind, real, tile.rows, turned), _make_pack_b(kind, real, tile.columns, turned)
+    macro = _make_macro(kind, real, tile)
     rows_max = -(-ROWS // tile.rows) * tile.rows
     columns_max = -(-COLUMNS // tile.columns) * tile.columns
     a_bytes, b_bytes = size * rows_max * DEPTH, size * columns_max * DEPTH
     least_m, least_n = 4, 8
 
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"scaled_{kind}")
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"scaled_{kind}_{tile.rows}")
     def scaled(ints, c, rows, columns, c_row, c_col):
         """C times beta, where beta is neither 0 nor 1."""
         beta = real(ints.f64[BETA])
@@ -163,9 +212,9 @@ def make_generated(kind: str, tile: RegisterTile, other: NativeFunction) -> Nati
             for j in range(columns):
                 store(real, c, i * c_row + j * c_col, load(real, c, i * c_row + j * c_col) * beta)
 
-    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{kind}")
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{kind}_{tile.rows}")
     def generated(ints, c, a, b, m, n):
-        if m < least_m or n < least_n:
+        if m < least_m or n < least_n or m * n * ints.i64[K] < least:
             return other(ints, c, a, b, m, n)
         slot = take_scratch(a_bytes + b_bytes)
         if slot < 0:

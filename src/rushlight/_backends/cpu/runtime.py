@@ -47,17 +47,17 @@ def cached_object(text: str, opt: str = "kernel") -> bytes:
     return data
 
 
-def compile_native(functions: Iterable[NativeFunction], extra: str = "") -> bytes:
+def compile_native(functions: Iterable[NativeFunction], extra: str = "", opt: str = "native") -> bytes:
     """Object code that defines `functions`, and the LLVM text `extra`, from the disk cache or compiled now.
 
-    A hit needs no parsing: the key is made from the functions' byte code and constants.
+    A hit needs no parsing: the key is made from the functions' byte code and constants.  `opt` is one of `jit.OPT_LEVELS`.
     """
     functions = list(functions)
     cache = default_cache()
-    key = cache.key("native", sources_digest(_LANGUAGE), extra, digest_of(functions))
+    key = cache.key(opt, sources_digest(_LANGUAGE), extra, digest_of(functions))
     data = cache.get(key)
     if data is None:
-        data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, "native")
+        data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, opt)
         cache.put(key, data)
     return data
 
