@@ -233,6 +233,8 @@ def preferred_rocm_fa_library(backend: Any = None) -> _ROCmFABackend:
 class SDPAParams:
     """The arguments of a call of `scaled_dot_product_attention`."""
 
+    __slots__ = ("attn_mask", "dropout", "enable_gqa", "is_causal", "key", "query", "value")
+
     def __init__(
         self, query: Any, key: Any, value: Any, attn_mask: Any, dropout: float, is_causal: bool, enable_gqa: bool
     ) -> None:
