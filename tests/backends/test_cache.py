@@ -173,6 +173,17 @@ def test_the_oldest_files_go_first(tmp_path):
     assert sum(size for _, size, _ in cache._files()) <= 20_000
 
 
+def test_few_processes_look_at_the_whole_cache(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(ObjectCache, "_files", lambda self: looks.append(self) or [])
+    for limit in (1 << 50, 10_000):
+        looks.clear()
+        for number in range(20):  # what twenty processes do that write little
+            cache = fresh(tmp_path, limit_bytes=limit)
+            cache.put(cache.key(str(number)), b"x" * 1000)
+        assert len(looks) == (0 if limit == 1 << 50 else 20)
+
+
 def test_use_keeps_a_file_young(tmp_path):
     cache = fresh(tmp_path)
     cache.put(KEY, b"x")

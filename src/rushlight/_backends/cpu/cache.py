@@ -29,6 +29,9 @@ _HEAD = len(_MAGIC) + 2 * DIGEST_BYTES
 _DAY = 86400.0
 _FORGOTTEN = 3600.0  # a temporary file of that age was left by a process that died
 _NUMBER = itertools.count()
+# A full cache has so many files that looking at all of them takes a second.  Processes know nothing of each other, so chance
+# decides which of them looks: on average one for each 64th of the limit that is written.
+_LOOKS = 64
 
 
 def _default_dir() -> str:
@@ -61,7 +64,7 @@ class ObjectCache:
         self.root, self.limit_bytes = directory, limit_bytes
         self.directory = os.path.join(directory, self.fingerprint.hex()[:16]) if directory else ""
         self._usable: bool | None = None if directory else False
-        self._written = -1  # bytes known to be in the cache, -1 before the first look
+        self._written = -1  # bytes known to be in the cache, -1 before the first look (see `_LOOKS`)
         self.hits = self.misses = 0
 
     def key(self, *parts: str | bytes) -> bytes:
@@ -165,6 +168,8 @@ class ObjectCache:
     def _account(self, nbytes: int) -> None:
         """Keep the total under the limit: past it, delete the files used longest ago, down to three quarters."""
         if self._written < 0:
+            if nbytes * _LOOKS < self.limit_bytes * int.from_bytes(os.urandom(4), "little") >> 32:
+                return
             self._written = sum(size for _, size, _ in self._files())
         else:
             self._written += nbytes
