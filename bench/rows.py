@@ -142,3 +142,53 @@ def mlp(t: Any) -> Call:
         optimizer.step()
 
     return step
+
+
+# ***** data *****
+
+
+class Images:
+    """Samples as programs make them: cut, turned, cast and normalised, one image at a time."""
+
+    def __init__(self, t: Any, size: int) -> None:
+        self.size = size
+        self.raw = (t.rand(64, 3, 72, 72) * 255).to(t.uint8)
+        self.mean, self.std = (t.tensor(values).view(3, 1, 1) for values in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, i: int) -> Any:
+        x = self.raw[i % 64][:, i % 8 : i % 8 + 64, i % 5 : i % 5 + 64]
+        if i % 2:
+            x = x.flip(-1)
+        return (x.float() / 255 - self.mean) / self.std, i % 10
+
+
+def _loader(name: str, **options: Any) -> None:
+    @row(f"data/{name}", 1.0)
+    def epoch(t: Any) -> Call:
+        loader = t.utils.data.DataLoader(Images(t, 256), batch_size=32, **options)
+
+        def run() -> None:
+            for _ in loader:
+                pass
+
+        return run
+
+
+_loader("images_256")
+_loader("images_256_2_workers", num_workers=2)
+_loader("images_256_2_workers_that_stay", num_workers=2, persistent_workers=True)
+
+
+@row("data/shuffled_rows_8192", 3.0)
+def shuffled_rows(t: Any) -> Call:
+    data = t.utils.data
+    loader = data.DataLoader(data.TensorDataset(t.randn(8192, 16), t.arange(8192)), batch_size=64, shuffle=True)
+
+    def run() -> None:
+        for _ in loader:
+            pass
+
+    return run

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
-from rushlight._base.lazy import LazyModule
+from rushlight._backends.native import memcpy, native
+from rushlight._base.lazy import require
 from rushlight._engine.memory import empty_spec
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
-
-ctypes: Any = LazyModule("ctypes")
 
 __all__ = ["stack_rows"]
 
@@ -32,8 +33,18 @@ def stack_rows(tensors: Sequence[Any], new: Callable[[Spec], Tensor] = empty_spe
         if type(x) is not Tensor or x._spec is not spec or x._rg:
             return None
     made = new(Spec.of(spec.dtype, CPU, (len(tensors), *spec.shape)))
-    at, nbytes, move = made._ptr, spec.nbytes, ctypes.memmove
-    for x in tensors:
-        move(at, x._ptr, nbytes)
-        at += nbytes
+    places = array("Q", [x._ptr for x in tensors])
+    _copier()(made._ptr, places.buffer_info()[0], len(tensors), spec.nbytes)
     return made
+
+
+@cache
+def _copier() -> Any:
+    return require("rushlight._backends.cpu.stubs").bind(copy_rows)
+
+
+@native("void(ptr, ptr, i64, i64)")
+def copy_rows(out, places, count, nbytes):  # type: ignore[no-untyped-def]
+    """Copy from `count` places, `nbytes` each, to one place, one behind the other."""
+    for k in range(count):
+        memcpy(out + k * nbytes, places.ptr[k], nbytes)

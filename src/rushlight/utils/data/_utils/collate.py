@@ -105,7 +105,7 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     """Stack tensors; a worker does so in the memory that it shares with the main process."""
     first, arena = batch[0], worker.arena()
-    if first.layout is not rushlight.strided or first.is_nested:
+    if type(first) is not Tensor and (first.layout is not rushlight.strided or first.is_nested):
         kind = "nested" if first.is_nested else "sparse"
         raise RuntimeError(
             f"Batches of {kind} tensors are not currently supported by the default collate_fn; please provide a custom collate_fn to handle "
