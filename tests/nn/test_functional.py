@@ -298,3 +298,15 @@ def test_ctc_loss_of_a_target_that_does_not_fit() -> None:
         F.ctc_loss(logs, torch.tensor([[1, 1]]), (2,), (2,), blank=4)
     with pytest.raises(RuntimeError, match="Expected input_lengths to have value at most 2"):
         F.ctc_loss(logs, torch.tensor([[1, 1]]), (3,), (2,))
+
+
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"weight": torch.ones(3)}])
+def test_what_is_ignored_has_no_gradient(options: dict[str, Any]) -> None:
+    # Not even where nothing counts, so that the mean is nan: such a batch must not spoil the parameters.
+    x = torch.randn(2, 3).requires_grad_()
+    loss = F.cross_entropy(x, torch.tensor([-100, -100]), **options)
+    loss.backward()
+    assert loss.isnan() and x.grad.tolist() == [[0.0] * 3] * 2
+    x.grad = None
+    F.nll_loss(x, torch.tensor([-100, -100])).backward()
+    assert x.grad.tolist() == [[0.0] * 3] * 2

@@ -181,11 +181,13 @@ def _one_hot(x: Any, classes: Any, dim: int) -> Any:
     return prim.eq(here, spread(build.convert(classes, here.dtype), x.shape, (dim,)))
 
 
-def _per_place(ct: Any, weights: Any, total: Any, reduction: str) -> Any:
-    """The cotangent of each place's -log p, times its weight; `total` is the sum of the weights."""
+def _per_place(ct: Any, weights: Any, total: Any, reduction: str, counts: Any) -> Any:
+    """The cotangent of each place's -log p, times its weight; `total` is the sum of the weights.
+
+    Where nothing counts the mean is nan, but the gradient of what is ignored is still zero."""
     if reduction == "mean":
         ct = ct / total
-    return build.broadcast_to(ct, weights.shape) * weights
+    return build.select(counts, build.broadcast_to(ct, weights.shape) * weights, 0.0)
 
 
 NLL = "(Tensor input, Tensor target, Tensor? weight=None, bool? size_average=None, int ignore_index=-100, bool? reduce=None, str reduction='mean'"
@@ -222,7 +224,7 @@ def _(
     classes, counts = _targets(x, target, dim, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     total = reduce_dims("sum", weights, dims_of(weights, None))
-    share = _per_place(ct, weights, total, reduction_of(size_average, reduce, reduction))
+    share = _per_place(ct, weights, total, reduction_of(size_average, reduce, reduction), counts)
     return build.select(_one_hot(x, classes, dim), spread(-share, x.shape, (dim,)), 0.0), None, None
 
 
@@ -305,11 +307,11 @@ def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, i
     classes, counts = _targets(x, target, dim, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     total = reduce_dims("sum", weights, dims_of(weights, None))
-    share = spread(_per_place(ct, weights, total, reduction), x.shape, (dim,))
+    share = spread(_per_place(ct, weights, total, reduction, counts), x.shape, (dim,))
     hit = build.convert(_one_hot(x, classes, dim), x.dtype)
     if label_smoothing == 0.0:
         return (chance - hit) * share, None, None
-    plain = spread(_per_place(ct, build.convert(counts, x.dtype), total, reduction), x.shape, (dim,)) * (
+    plain = spread(_per_place(ct, build.convert(counts, x.dtype), total, reduction, counts), x.shape, (dim,)) * (
         label_smoothing / x.shape[dim]
     )
     class_weights = _smooth_weights(x, weight, dim)

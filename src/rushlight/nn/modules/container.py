@@ -89,6 +89,9 @@ class _Numbered(Module):
         return found
 
     def _insert(self, index: int, module: Module) -> None:
+        for i, key in enumerate(self._modules):
+            if key != str(i):
+                raise KeyError(f"cannot insert where modules have names of their own: found {key!r}, expected '{i}'")
         items = list(self._modules.values())
         items.insert(index, module)
         # In place: another module may share the table.

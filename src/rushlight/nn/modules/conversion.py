@@ -72,10 +72,11 @@ class Convertible:
             try:
                 return t.to(device=device, dtype=wanted, non_blocking=non_blocking, **extra)
             except NotImplementedError as error:
-                if "meta tensor" not in str(error):
+                said = str(error)
+                if "meta tensor" not in said:
                     raise
                 raise NotImplementedError(
-                    f"{error} Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to() "
+                    f"{said.partition(' Please use')[0]} Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to() "
                     "when moving module from meta to a different device."
                 ) from None
 
@@ -172,13 +173,25 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     else:
         order = ["device", "dtype", "non_blocking", "copy"]
     if len(rest) > len(order):
-        raise TypeError(f"to() received an invalid combination of arguments: {len(args)} positional arguments")
+        raise _wrong_arguments(args, kwargs)
     for name, value in [*zip(order, rest, strict=False), *kwargs.items()]:
-        if name not in found:
-            raise TypeError(f"to() got an unexpected keyword argument '{name}'")
+        if name not in found or (name in ("non_blocking", "copy") and not isinstance(value, bool)):
+            raise _wrong_arguments(args, kwargs)
         found[name] = value
     if found["dtype"] is not None and not isinstance(found["dtype"], rushlight.dtype):
-        raise TypeError(f"to() received an invalid combination of arguments: dtype={found['dtype']!r}")
+        raise _wrong_arguments(args, kwargs)
     if found["device"] is not None:
+        if not isinstance(found["device"], (str, int, rushlight.device)):
+            raise _wrong_arguments(args, kwargs)
         found["device"] = rushlight.device(found["device"])
     return found["device"], found["dtype"], found["non_blocking"], found["memory_format"]
+
+
+def _wrong_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+    given = [type(value).__name__ for value in args] + [f"{name}={type(value).__name__}" for name, value in kwargs.items()]
+    return TypeError(
+        f"to() received an invalid combination of arguments - got ({', '.join(given)}), but expected one of:\n"
+        " * (device, dtype, bool non_blocking=False, bool copy=False, *, memory_format)\n"
+        " * (dtype, bool non_blocking=False, bool copy=False, *, memory_format)\n"
+        " * (Tensor, bool non_blocking=False, bool copy=False, *, memory_format)\n"
+    )
