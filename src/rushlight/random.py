@@ -9,6 +9,7 @@ from typing import Any
 from rushlight import Tensor
 from rushlight._engine.random import Generator as Generator
 from rushlight._engine.random import default_generator as default_generator
+from rushlight._types.device import Device
 
 __all__ = [
     "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state", "thread_safe_generator",
@@ -56,12 +57,18 @@ def fork_rng(
 ) -> Iterator[None]:
     """Inside `with`, random numbers may be drawn and seeds set; afterwards the default generator is as before.
 
-    >>> with torch.random.fork_rng():
-    ...     _ = torch.rand(3)
+    `devices` are those of type `device_type` ("cuda" unless another is named) whose generators are kept too: AssertionError for any, as none
+    is there.  With `enabled=False` nothing is kept.  RuntimeError for a `device_type` that is none.
+
+        >>> with torch.random.fork_rng():
+        ...     _ = torch.rand(3)
     """
-    if not enabled or device_type == "meta":
+    kind = Device(device_type or "cuda").type
+    if not enabled or kind == "meta":
         yield
         return
+    if kind != "cpu" and devices is not None and list(devices):
+        raise AssertionError(f"Torch not compiled with {kind.upper()} enabled: {_caller}({_devices_kw}={list(devices)!r}) names devices, and there are none")
     state = default_generator.state_bytes()
     try:
         yield

@@ -139,6 +139,15 @@ def test_fork_rng() -> None:
     assert torch.equal(torch.rand(2), drawn)
 
 
+def test_fork_rng_knows_devices() -> None:
+    with torch.random.fork_rng(devices=[]), torch.random.fork_rng(enabled=False, devices=[0]), torch.random.fork_rng(device_type="cpu"):
+        pass
+    with pytest.raises(AssertionError, match="not compiled with CUDA enabled"), torch.random.fork_rng(devices=[0]):
+        pass
+    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"), torch.random.fork_rng(device_type="nothing"):
+        pass
+
+
 # ***** errors *****
 
 ERRORS = [

@@ -122,6 +122,16 @@ def test_small_names() -> None:
     assert deterministic.fill_uninitialized_memory is True
     with pytest.raises(RuntimeError, match="expected a bool, but got int"):
         deterministic.fill_uninitialized_memory = 3  # type: ignore[assignment]
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(1).isnan()
+        deterministic.fill_uninitialized_memory = False
+        ones = torch.ones(1 << 20)
+        del ones  # its memory is given out again as it is
+        assert not torch.empty(1 << 20).isnan().any()
+    finally:
+        deterministic.fill_uninitialized_memory = True
+        torch.use_deterministic_algorithms(False)
     for call in (lambda: torch.utils.rename_privateuse1_backend("npu"), torch.utils.get_cpp_backtrace):
         with pytest.raises(NotImplementedError, match="rushlight"):
             call()
