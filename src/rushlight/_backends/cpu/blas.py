@@ -181,8 +181,9 @@ def tiled_address(tiles: tuple[RegisterTile, ...], library: Blas) -> int:
         imports = {**_runtime.runtime().symbols, **library.symbols}
         for tile in tiles:
             names = (tile.symbol, tile.turn_symbol)
-            inner = _LOADED[tile.text] = jit.load(_runtime.compile_text(tile.text), names)
-            imports.update({name: inner[name] for name in names})
+            if tile.text not in _LOADED:  # once: other kernels that use it hold its addresses alone
+                _LOADED[tile.text] = jit.load(_runtime.compile_text(tile.text), names)
+            imports.update({name: _LOADED[tile.text][name] for name in names})
         wide = i64 if library.wide else i32
         least = _LEAST if library.path is not None else 0
         function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_generated(kind, tiles, block, least))
