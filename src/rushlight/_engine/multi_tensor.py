@@ -29,13 +29,15 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
     - "sgd_momentum": (param, grad, buffer); the same
     - "adam": (param, grad, average, average of squares, step); lr, beta1, beta2, eps, factor for the parameter, penalty, sign
     - "adam_amsgrad": (param, grad, average, average of squares, largest of those, step); the same
+    - "adagrad": (param, grad, sum of squares, step); lr, decay of lr, eps, penalty, sign
+    - "rmsprop": (param, grad, average of squares, average or None, buffer or None, step); lr, alpha, eps, penalty, sign, momentum
 
     Returns the positions of the rows that it did not take: other dtypes than float32 and float64, parameters without memory of
     their own or with gaps in it, gradients or states whose layout is not the parameter's. The caller updates those by tensor operations.
     """
     rest: list[int] = []
     chosen: dict[Any, list[tuple[Any, ...]]] = {}
-    counted = name.startswith("adam")
+    counted = not name.startswith("sgd")
     for i, row in enumerate(rows):
         spec = row[0]._spec
         dtype = spec.dtype
@@ -44,7 +46,7 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
             (dtype is FLOAT32 or dtype is FLOAT64)
             and spec.device is CPU
             and (spec.contiguous or _dense(spec))
-            and all(tensor._spec is spec and tensor._storage is not None for tensor in states)
+            and all(tensor is None or (tensor._spec is spec and tensor._storage is not None) for tensor in states)
             and row[0]._storage is not None  # kinds of tensor have specs and no memory
             and (not counted or row[-1]._spec is _COUNTER)
         ):
@@ -55,8 +57,9 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
                 group.append(row)
         else:
             rest.append(i)
+    run = _run_sgd if not counted else _run_adam if name.startswith("adam") else _run_decaying
     for dtype, group in chosen.items():
-        (_run_adam if counted else _run_sgd)(name, dtype.name, group, scalars)
+        run(name, dtype.name, group, scalars)
     return rest
 
 
@@ -92,6 +95,34 @@ def _run_adam(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple
         row[0]._storage.version += 1
         for tensor in row[2:]:
             tensor._storage.version += 1
+
+
+def _run_decaying(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
+    """Adagrad and RMSprop, whose steps count and whose rates may fall with them."""
+    from rushlight._backends.cpu.optimizers import decay_prepare, update_kernel
+
+    words: list[int] = []
+    for param, grad, *states, step in rows:
+        places = [0 if tensor is None else tensor._ptr for tensor in states]
+        words += (param._spec.numel, param._ptr, grad._ptr, *places, *[0] * (3 - len(places)), step._ptr, 0, 0)
+    table = array("q", words)
+    address = table.buffer_info()[0]
+    if name == "adagrad":
+        lr, decay, eps, penalty, sign = scalars
+        hyper = array("d", (eps, penalty, sign))
+        kernel = update_kernel("adagrad", dtype, penalty != 0)
+    else:
+        lr, alpha, eps, penalty, sign, momentum = scalars
+        decay = 0.0
+        hyper = array("d", (alpha, 1 - alpha, eps, penalty, sign, momentum))
+        kernel = update_kernel("rmsprop", dtype, penalty != 0, rows[0][3] is not None, rows[0][4] is not None)
+    decay_prepare(address, len(rows), lr, decay)
+    _launch(kernel, address, [row[0]._spec.numel for row in rows], hyper)
+    for row in rows:
+        row[0]._storage.version += 1
+        for tensor in row[2:]:
+            if tensor is not None:
+                tensor._storage.version += 1
 
 
 def _run_sgd(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.multi_tensor import fused_update
 from rushlight.optim.elementwise import ElementwiseOptimizer, decayed
 from rushlight.optim.optimizer import add_ratio, hyper, number, step_dtype
 
@@ -78,6 +79,18 @@ class Adagrad(ElementwiseOptimizer):
         for group in self.param_groups:
             for param in group["params"]:
                 self.state[param]["sum"].share_memory_()
+
+    def _step_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
+        rows, rest = [], []
+        for param in params:
+            kept = self.state[param]
+            if not kept or param.grad.is_sparse:
+                rest.append(param)
+            else:
+                rows.append((param, param.grad, kept["sum"], kept["step"]))
+        sign = -1.0 if group["maximize"] else 1.0
+        scalars = (number(group["lr"]), group["lr_decay"], group["eps"], group["weight_decay"], sign)
+        return [*rest, *(rows[i][0] for i in fused_update("adagrad", rows, scalars))]
 
     def _change(
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float

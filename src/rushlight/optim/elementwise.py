@@ -78,10 +78,16 @@ class ElementwiseOptimizer(Optimizer):
             return loss
         with rushlight.set_grad_enabled(bool(self.defaults.get("differentiable"))):
             for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is not None:
-                        self._step_one(param, param.grad, group)
+                params = [param for param in group["params"] if param.grad is not None]
+                if not group.get("differentiable"):
+                    params = self._step_together(params, group)
+                for param in params:
+                    self._step_one(param, param.grad, group)
         return loss
+
+    def _step_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
+        """Change parameters by one kernel for all of them, where the optimizer has one; gives back those that it does not take."""
+        return params
 
     def _step_one(self, param: Any, grad: Any, group: dict[str, Any]) -> None:
         if grad.is_sparse and not self._takes_sparse:

@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.multi_tensor import fused_update
 from rushlight.optim.elementwise import ElementwiseOptimizer, decayed
 from rushlight.optim.optimizer import add_ratio, add_scaled, hyper, number, step_dtype
 
@@ -69,6 +70,24 @@ class RMSprop(ElementwiseOptimizer):
         for name, needed in wanted:
             if needed:
                 kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
+
+    def _step_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
+        if group["capturable"]:
+            return params
+        rows, rest = [], []
+        names = (("grad_avg", group["centered"]), ("momentum_buffer", group["momentum"] > 0))
+        for param in params:
+            kept = self.state[param]
+            if not kept and not param.grad.is_sparse:
+                self._begin(param, param.grad, kept, group)
+            if all(not wanted or name in kept for name, wanted in (("square_avg", True), *names)):
+                extra = [kept[name] if wanted else None for name, wanted in names]
+                rows.append((param, param.grad, kept["square_avg"], *extra, kept["step"]))
+            else:
+                rest.append(param)
+        sign = -1.0 if group["maximize"] else 1.0
+        scalars = (number(group["lr"]), group["alpha"], group["eps"], group["weight_decay"], sign, group["momentum"])
+        return [*rest, *(rows[i][0] for i in fused_update("rmsprop", rows, scalars))]
 
     def _change(
         self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float

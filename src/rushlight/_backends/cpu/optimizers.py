@@ -20,7 +20,7 @@ from rushlight._backends.cpu.stubs import bind, make_kernel_callable, native_add
 from rushlight._backends.native import NativeFunction, extern, f32, f64, fma, load, native, select, sqrt, store
 from rushlight._backends.native import ptr as ptr_type
 
-__all__ = ["PIECES_AT", "PIECE_WORDS", "ROW", "adam_prepare", "update_kernel"]
+__all__ = ["PIECES_AT", "PIECE_WORDS", "ROW", "adam_prepare", "decay_prepare", "update_kernel"]
 
 ROW = 9
 SIZE, PARAM, GRAD, FIRST, SECOND, MAXIMUM, STEP, STEP_SIZE, ROOT = range(ROW)
@@ -43,6 +43,116 @@ def prepare_adam(table, rows, lr, beta1, beta2):
         t = f64(step)
         row.f64[STEP_SIZE] = lr / (1.0 - power(beta1, t))
         row.f64[ROOT] = power(1.0 - power(beta2, t), 0.5)
+
+
+@native("void(ptr, i64, f64, f64)")
+def prepare_decay(table, rows, lr, decay):
+    """Count the step of each row and let its rate fall: lr / (1 + (step - 1) decay)."""
+    for i in range(rows):
+        row = table + i * ROW_BYTES
+        counter = load(ptr_type, row, STEP)
+        step = counter.f32[0] + f32(1.0)
+        counter.f32[0] = step
+        row.f64[STEP_SIZE] = lr / (1.0 + (f64(step) - 1.0) * decay)
+
+
+def _adagrad(T: Any, l2: bool) -> NativeFunction:
+    """Hyper-parameters: eps, penalty, sign."""
+    width = 4 if T is f32 else 8
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_adagrad_{T}_{int(l2)}")
+    def adagrad(bufs, ints, piece):
+        table = load(ptr_type, bufs, 0)
+        hyper = load(ptr_type, bufs, 1)
+        work = ints + PIECES_AT * 8 + piece * PIECE_BYTES
+        eps = T(hyper.f64[0])
+        penalty = T(hyper.f64[1])
+        sign = T(hyper.f64[2])
+        r = work.i64[0]
+        while r < work.i64[1]:
+            row = table + r * ROW_BYTES
+            start = work.i64[2]
+            n = row.i64[SIZE]
+            if work.i64[3] >= 0:
+                n = work.i64[3]
+            n -= start
+            p = load(ptr_type, row, PARAM) + start * width
+            g = load(ptr_type, row, GRAD) + start * width
+            v = load(ptr_type, row, FIRST) + start * width
+            size = T(-row.f64[STEP_SIZE])
+            for i in range(n):
+                grad = load(T, g, i) * sign
+                old = load(T, p, i)
+                if l2:
+                    grad = fma(old, penalty, grad)
+                total = fma(grad, grad, load(T, v, i))
+                store(T, v, i, total)
+                store(T, p, i, old + (size * grad) / (sqrt(total) + eps))
+            r += 1
+        return 0
+
+    return adagrad
+
+
+def _rmsprop(T: Any, l2: bool, centered: bool, momentum: bool) -> NativeFunction:
+    """Hyper-parameters: alpha, 1 - alpha, eps, penalty, sign, momentum."""
+    width = 4 if T is f32 else 8
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_rmsprop_{T}_{int(l2)}_{int(centered)}_{int(momentum)}")
+    def rmsprop(bufs, ints, piece):
+        table = load(ptr_type, bufs, 0)
+        hyper = load(ptr_type, bufs, 1)
+        work = ints + PIECES_AT * 8 + piece * PIECE_BYTES
+        alpha = T(hyper.f64[0])
+        rest = T(hyper.f64[1])
+        eps = T(hyper.f64[2])
+        penalty = T(hyper.f64[3])
+        sign = T(hyper.f64[4])
+        mu = T(hyper.f64[5])
+        near = abs(rest) < T(0.5)
+        coefficient = select(near, rest, rest - T(1.0))
+        r = work.i64[0]
+        while r < work.i64[1]:
+            row = table + r * ROW_BYTES
+            start = work.i64[2]
+            n = row.i64[SIZE]
+            if work.i64[3] >= 0:
+                n = work.i64[3]
+            n -= start
+            p = load(ptr_type, row, PARAM) + start * width
+            g = load(ptr_type, row, GRAD) + start * width
+            v = load(ptr_type, row, FIRST) + start * width
+            m = load(ptr_type, row, SECOND)
+            b = load(ptr_type, row, MAXIMUM)
+            if centered:
+                m += start * width
+            if momentum:
+                b += start * width
+            size = T(-row.f64[STEP_SIZE])
+            for i in range(n):
+                grad = load(T, g, i) * sign
+                old = load(T, p, i)
+                if l2:
+                    grad = fma(old, penalty, grad)
+                square = fma(rest * grad, grad, load(T, v, i) * alpha)
+                store(T, v, i, square)
+                spread = square
+                if centered:
+                    mean = load(T, m, i)
+                    mean = fma(coefficient, grad - mean, select(near, mean, grad))
+                    store(T, m, i, mean)
+                    spread = fma(-mean, mean, square)
+                root = sqrt(spread) + eps
+                if momentum:
+                    buffer = load(T, b, i) * mu + grad / root
+                    store(T, b, i, buffer)
+                    store(T, p, i, fma(buffer, size, old))
+                else:
+                    store(T, p, i, old + (size * grad) / root)
+            r += 1
+        return 0
+
+    return rmsprop
 
 
 def _adam(T: Any, l2: bool, amsgrad: bool) -> NativeFunction:
@@ -151,21 +261,32 @@ def _sgd(T: Any, l2: bool, momentum: bool, nesterov: bool) -> NativeFunction:
 
 
 _TYPES = {"float32": f32, "float64": f64}
+_FAMILIES: dict[str, Callable[..., NativeFunction]] = {"adam": _adam, "sgd": _sgd, "adagrad": _adagrad, "rmsprop": _rmsprop}
 _kernels: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
 
 def update_kernel(family: str, dtype: str, *options: bool) -> Callable[..., Any]:
-    """The callable kernel of a family ("adam": l2, amsgrad; "sgd": l2, momentum, nesterov) for float32 or float64."""
+    """The callable kernel of a family for float32 or float64.
+
+    "adam": l2, amsgrad; "sgd": l2, momentum, nesterov; "adagrad": l2; "rmsprop": l2, centered, momentum.
+    """
     key = (family, dtype, *options)
     found = _kernels.get(key)
     if found is None:
-        make = _adam if family == "adam" else _sgd
-        function = make(_TYPES[dtype], *options)
+        function = _FAMILIES[family](_TYPES[dtype], *options)
         found = _kernels[key] = make_kernel_callable(native_address(function), function.symbol, function, 2)
     return found
 
 
 _prepare: list[Callable[..., Any]] = []
+_prepare_decay: list[Callable[..., Any]] = []
+
+
+def decay_prepare(table: int, rows: int, lr: float, decay: float) -> None:
+    """Count the steps of the rows of a table and compute their rates."""
+    if not _prepare_decay:
+        _prepare_decay.append(bind(prepare_decay))
+    _prepare_decay[0](table, rows, lr, decay)
 
 
 def adam_prepare(table: int, rows: int, lr: float, beta1: float, beta2: float) -> None:
