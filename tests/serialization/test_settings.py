@@ -259,6 +259,16 @@ def test_places_of_ones_own() -> None:
         rushlight.load(io.BytesIO(out.getvalue()))
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_old_files_of_gpus(trusted: bool) -> None:
+    data = saved(rushlight, [rushlight.arange(3.0)], _use_new_zipfile_serialization=False).getvalue()
+    data = data.replace(b"ctorch\nFloatStorage", b"ctorch.cuda\nFloatStorage").replace(b"X\x03\0\0\0cpu", b"X\x06\0\0\0cuda:0")
+    with pytest.raises(RuntimeError, match="CUDA device"):
+        rushlight.load(io.BytesIO(data), weights_only=not trusted)
+    assert rushlight.load(io.BytesIO(data), map_location="cpu", weights_only=not trusted)[0].tolist() == [0, 1, 2]
+    assert rushlight.load(io.BytesIO(data), map_location={"cuda:0": "cpu"}, weights_only=not trusted)[0].tolist() == [0, 1, 2]
+
+
 def test_source_of_modules_in_streams(tmp_path: Path) -> None:
     net = rushlight.nn.Sequential(OrderedDict(fc=rushlight.nn.Linear(2, 2)))
     out = saved(rushlight, net, _use_new_zipfile_serialization=False)

@@ -26,6 +26,7 @@ _PLACES = {
 }  # fmt: skip
 
 __all__ = list(_PLACES)
+_PLACES["_get_layout"] = "rebuild"  # what pickles of layouts name
 
 
 _MODULES = ("safetensors", "sharded")

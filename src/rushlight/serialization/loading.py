@@ -266,7 +266,7 @@ def _trusting(pickle_module: Any) -> Any:
             return self._storage(pid)
 
         def find_class(self, module: str, name: str) -> Any:
-            if module == "torch" and name in STORAGE_TYPES:
+            if module in ("torch", "torch.cuda") and name in STORAGE_TYPES:
                 return STORAGE_TYPES[name]
             if module == "torch" or module.startswith("torch."):
                 try:

@@ -42,19 +42,7 @@ class StorageType:
 
 STORAGE_TYPES = {name: StorageType(name) for name in TYPED_STORAGES}
 
-_REBUILDERS = {
-    "_rebuild_device_tensor_from_cpu_tensor": rebuild.rebuild_device_tensor,
-    "_rebuild_meta_tensor_no_storage": rebuild.rebuild_meta_tensor_no_storage,
-    "_rebuild_nested_tensor": rebuild.rebuild_nested_tensor,
-    "_rebuild_parameter": rebuild.rebuild_parameter,
-    "_rebuild_parameter_with_state": rebuild.rebuild_parameter_with_state,
-    "_rebuild_qtensor": rebuild.rebuild_qtensor,
-    "_rebuild_sparse_tensor": rebuild.rebuild_sparse_tensor,
-    "_rebuild_tensor": rebuild.rebuild_tensor,
-    "_rebuild_tensor_v2": rebuild.rebuild_tensor_v2,
-    "_rebuild_tensor_v3": rebuild.rebuild_tensor_v3,
-}
-REBUILDERS = (*_REBUILDERS.values(), rebuild.rebuild_from_type_v2, rebuild.rebuild_njt)
+REBUILDERS = (*rebuild.BY_NAME.values(), rebuild.rebuild_from_type_v2, rebuild.rebuild_njt)
 # Tensor classes by dtype, which files of the first years name.
 _OLD_NAMES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
 OLD_TENSORS = tuple(getattr(rushlight, f"{name}Tensor") for name in _OLD_NAMES)
@@ -65,18 +53,19 @@ def tensor_globals() -> dict[str, Any]:
     if _globals:
         return _globals
     found = _globals
-    found.update({f"torch._utils.{name}": function for name, function in _REBUILDERS.items()})
+    found.update({f"torch._utils.{name}": function for name, function in rebuild.BY_NAME.items()})
     found["torch._tensor._rebuild_from_type_v2"] = rebuild.rebuild_from_type_v2
     found["torch.nested._internal.nested_tensor._rebuild_njt"] = rebuild.rebuild_njt
     found["torch.nested._internal.nested_tensor.NestedTensor"] = rebuild.JaggedType
     found["torch._dynamo.decorators._DimRange"] = rebuild.DimRange
     found["torch.serialization._get_layout"] = rebuild.get_layout
-    found.update({f"torch.{name}": kind for name, kind in STORAGE_TYPES.items()})
+    for page in ("torch", "torch.cuda"):  # older files name the device in the type, all name it beside the storage
+        found.update({f"{page}.{name}": kind for name, kind in STORAGE_TYPES.items()})
+        found.update({f"{page}.{name}Tensor": cls for name, cls in zip(_OLD_NAMES, OLD_TENSORS, strict=True)})
     found["torch.storage.TypedStorage"] = found["torch.TypedStorage"] = TypedStorage
     found["torch.UntypedStorage"] = found["torch.storage.UntypedStorage"] = UntypedStorage
     found.update({f"torch.{name}": dtype for name, dtype in BY_NAME.items()})
     found.update({f"torch.{name}": scheme for name, scheme in SCHEMES.items()})
-    found.update({f"torch.{name}Tensor": cls for name, cls in zip(_OLD_NAMES, OLD_TENSORS, strict=True)})
     found["torch.Size"] = rushlight.Size
     found["torch.device"] = rushlight.device
     found["torch.Tensor"] = rushlight.Tensor

@@ -12,7 +12,7 @@ from rushlight._engine.storage import TypedStorage
 from rushlight.serialization import memory
 
 __all__ = [
-    "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",
+    "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_device_tensor_from_numpy", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",
     "rebuild_nested_tensor", "rebuild_njt", "rebuild_parameter", "rebuild_parameter_with_state", "rebuild_qtensor", "rebuild_sparse_tensor",
     "rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3",
 ]  # fmt: skip
@@ -153,6 +153,13 @@ def rebuild_device_tensor(data: Any, dtype: Any, device: Any, requires_grad: boo
     CHECKS.charge(data.numel() * 16)
     made = data.to(dtype=dtype)
     return made.requires_grad_(True) if requires_grad else made
+
+
+def rebuild_device_tensor_from_numpy(data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """A tensor that was on an accelerator and went into the file as a NumPy array: it stays in ordinary memory."""
+    if type(data).__module__ != "numpy" or not hasattr(data, "__array_interface__"):
+        raise RuntimeError(f"corrupt file: a tensor of an accelerator needs an array, got {type(data).__name__}")
+    return rebuild_device_tensor(rushlight.from_numpy(data), dtype, device, requires_grad)
 
 
 def get_layout(name: str) -> Any:
@@ -355,5 +362,24 @@ def _slots_of(cls: type) -> set[str]:
 
 _MAKERS = (
     rebuild_tensor, rebuild_tensor_v2, rebuild_tensor_v3, rebuild_meta_tensor_no_storage, rebuild_sparse_tensor, rebuild_qtensor,
-    rebuild_parameter, rebuild_parameter_with_state, rebuild_device_tensor, rebuild_nested_tensor,
+    rebuild_parameter, rebuild_parameter_with_state, rebuild_device_tensor, rebuild_device_tensor_from_numpy, rebuild_nested_tensor,
 )  # fmt: skip
+
+# Pickles name these functions by the pages where PyTorch has them: `rushlight._utils` here, `torch._utils` under the name torch.
+BY_NAME: dict[str, Callable[..., Any]] = {
+    "_rebuild_device_tensor_from_cpu_tensor": rebuild_device_tensor,
+    "_rebuild_meta_tensor_no_storage": rebuild_meta_tensor_no_storage,
+    "_rebuild_nested_tensor": rebuild_nested_tensor,
+    "_rebuild_parameter": rebuild_parameter,
+    "_rebuild_parameter_with_state": rebuild_parameter_with_state,
+    "_rebuild_qtensor": rebuild_qtensor,
+    "_rebuild_sparse_tensor": rebuild_sparse_tensor,
+    "_rebuild_tensor": rebuild_tensor,
+    "_rebuild_tensor_v2": rebuild_tensor_v2,
+    "_rebuild_tensor_v3": rebuild_tensor_v3,
+}
+for _name, _function in BY_NAME.items():
+    _function.__module__, _function.__qualname__ = "rushlight._utils", _name
+rebuild_from_type_v2.__module__, rebuild_from_type_v2.__qualname__ = "rushlight._tensor", "_rebuild_from_type_v2"
+get_layout.__module__, get_layout.__qualname__ = "rushlight.serialization", "_get_layout"
+_get_layout = get_layout

@@ -139,7 +139,7 @@ class _OurObjects:
     def reducer_override(self, obj: Any) -> Any:
         """How our own objects are written; everything else is pickled as usual."""
         if isinstance(obj, rushlight.Tensor):
-            return self._reduce_tensor(obj)
+            return recipe_of(obj)
         if isinstance(obj, rushlight.Size):
             return rushlight.Size, (tuple(obj),)
         if isinstance(obj, rushlight.device):
@@ -148,27 +148,6 @@ class _OurObjects:
             return rebuild.get_layout, (repr(obj),)
         inherited = getattr(super(), "reducer_override", None)
         return NotImplemented if inherited is None else inherited(obj)
-
-    def _reduce_tensor(self, tensor: Any) -> Any:
-        warn_if_has_hooks(tensor)
-        cls = type(tensor)
-        if tensor.is_nested and not getattr(tensor, "_is_param", False):
-            return _nested_recipe(tensor)
-        if tensor.layout is not rushlight.strided or tensor.is_nested:
-            return _sparse_recipe(tensor)
-        if tensor.is_quantized:
-            return _quantized_recipe(tensor)
-        if cls is rushlight.nn.Parameter:
-            state = dict(tensor.__dict__)
-            args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
-            return (rebuild.rebuild_parameter_with_state, (*args, state)) if state else (rebuild.rebuild_parameter, args)
-        if cls is not rushlight.Tensor and cls.__reduce_ex__ is not rushlight.Tensor.__reduce_ex__:
-            return NotImplemented
-        function, args = _tensor_recipe(tensor)
-        state = dict(tensor.__dict__)
-        if cls is rushlight.Tensor and not state:
-            return function, args
-        return rebuild.rebuild_from_type_v2, (function, cls, args, state)
 
 
 # The Python pickler, because the one in C insists on importing every name that it writes.
@@ -203,6 +182,29 @@ def _pickler_class(pickle_module: Any) -> Any:
     if pickle_module is pickle:
         return _Pickler
     return type("Pickler", (_OurObjects, pickle_module.Pickler), {})
+
+
+def recipe_of(tensor: Any) -> Any:
+    """How a pickle takes a tensor apart, in PyTorch's way; NotImplemented for classes that have a way of their own."""
+    warn_if_has_hooks(tensor)
+    cls = type(tensor)
+    if tensor.is_nested and not getattr(tensor, "_is_param", False):
+        return _nested_recipe(tensor)
+    if tensor.layout is not rushlight.strided or tensor.is_nested:
+        return _sparse_recipe(tensor)
+    if tensor.is_quantized:
+        return _quantized_recipe(tensor)
+    if cls is rushlight.nn.Parameter:
+        state = dict(tensor.__dict__)
+        args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
+        return (rebuild.rebuild_parameter_with_state, (*args, state)) if state else (rebuild.rebuild_parameter, args)
+    if cls is not rushlight.Tensor and cls.__reduce_ex__ is not rushlight.Tensor.__reduce_ex__:
+        return NotImplemented
+    function, args = _tensor_recipe(tensor)
+    state = dict(tensor.__dict__)
+    if cls is rushlight.Tensor and not state:
+        return function, args
+    return rebuild.rebuild_from_type_v2, (function, cls, args, state)
 
 
 def _quantized_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
