@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.autocast import casts
 from rushlight._engine.sparse import (
     COO,
     WORDS,
@@ -17,6 +18,7 @@ from rushlight._engine.sparse import (
     record,
     take_parts,
 )
+from rushlight._ops.precision import LOWER
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import numel
 from rushlight.sparse.layouts import convert
@@ -288,7 +290,7 @@ def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
     """
     if reduce is not None:
         return _reduced(mat1, mat2, reduce)
-    return product(mat1, mat2)
+    return casts(LOWER)(product)(mat1, mat2)
 
 
 def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
