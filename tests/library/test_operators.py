@@ -280,6 +280,16 @@ def test_inferred_schemas() -> None:
             infer_schema(many, mutates_args=bad)
 
 
+def test_numbers_in_schemas() -> None:
+    from rushlight.library.schema import parse
+
+    text = "ns::op.form(Tensor(a!)[] x, float a=1., float b=0.10000000000000001, int[2] d=[1, 2], str e=\"a,b\", *, bool f=True) -> Tensor(a!)[]"
+    assert str(parse(text)) == text and parse(text).overload_name == "form" and parse(text).arguments[0].written
+    for bad in ("op(Tensor x)", "op Tensor x -> Tensor", "op(Zensor x) -> Tensor", "op(Tensor) -> Tensor", "op(Tensor x -> Tensor", "op(Tensor x) -> "):
+        with pytest.raises(RuntimeError):
+            parse(bad)
+
+
 def test_what_a_schema_cannot_say() -> None:
     def no_annotation(x): ...
 

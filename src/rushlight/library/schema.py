@@ -75,6 +75,8 @@ def _value(text: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, float):  # as PyTorch's schemas show them: whole ones with a point, others to the last digit
+        return f"{int(value)}." if abs(value) < 2**63 and value == int(value) else f"{value:.17g}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_text, value)) + "]"
     return repr(value).removeprefix("torch.") if not isinstance(value, (int, float, type(None))) else str(value)
