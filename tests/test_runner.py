@@ -269,6 +269,69 @@ def test_modules_of_torch_run(run_python) -> None:
     assert "rushlight" in run_python(*RUSHLIGHT, "-m", "torch.utils.collect_env", check=True).stdout
 
 
+# ***** pickles *****
+
+# What real PyTorch 2.13 pickles of the objects that `LOOKS` describes, compressed.
+PICKLED = (
+    r"""c-qxePfrs;6z{f6+Y~{BsF51u$<#{&#SnXfi0Ne&6{6|IOs2cj?#OhfJ2P8S5|VlV!EEAz@#ev!AH%QXM=&wbH{GRBK<{pL_Ro92d4GQIy&2k{%lXXc+SirXQaZk-"""
+    r"""xN!X{iWFs1$MZ;#Rz#VH6bU33s9)130G&x-5?;7NbUcR`#~x}6-bJl}A`(zf7OYHWnEhB{zrHkn-hcP)<(=v<`}{`^p8H{@(wqaoJ;4=sIYWISB;`S90iZbp8b+031d+g_I0&;x%@P"""
+    r"""RJphu9Tdqjr0{m`y7r$8uuE>t+>WScqoqk#(Zj@`744IXsDf@4P!_^dPw2AqT(X53K<r3M79wi96~w3@SksXtn+)$5OID@!ZOwWTnz>-"""
+    r"""M5B=j1n4Xukq$Z^O)0SPNHEM$>D!29I^PVGUt@UDpSCOFJ1S=VTAHV>!7)eH>2%2aLE1C;-~0UkHx~;ytCV0wy1BX$5;?tEc_!xtjE_z+Iw<0E}-"""
+    r"""}{KCfX|C{gHYJIsj!MF8Sz7s6)ZH>A9zIMv3b)d~U_OGYh9gV&|7#62IlNG#20qMBVHX$vq0*SG0ay?Vo+vfMgR0(QjY{&UF7hSAOAr_J$aD5yEgh|A(G}Vgp3=en&!;}If5fn4Jhf"""
+    r"""Q^%xTr%EN-+Q*&yt`X@lr1y=~I_z|H1eZkU8Ka(dV$|>9}axKvB~%1+a;gGMx|?(;42-"""
+    r"""@on@5gYy<6jVMUEYXicRBWuRSp|NHQ!lH4wK~Qa{V9d1NFd22Z7cn5FJcc9^S;YYCr<vJX<k@S}ukW=vPl`%l8qlDlk09xBvr16LMbwJg?ewRN0v@2A=|~CZj5^gJNtFHsfuR<5cXq"""
+    r"""LWmKOy1obO0IDrkKDOm$v-3sH&M5o42Ty&2CUDBvah;-"""
+    r"""nPqQspDFuXBpHdjWyjE*?naVi;R5#mtW}7sI@FS#yPt8%RPC3G!g<C$`@_uefM?F*$qxfhb=_a5?Frh|+?ZdK75TV;FkwIBG@JKiUy0Jp"""
+)
+LOOKS = """
+import pickle, pickletools, torch
+from torch.nn import functional as F
+
+def made():
+    return {
+        "t": torch.arange(6.0).reshape(2, 3).t(), "p": torch.nn.Parameter(torch.tensor([1.5])), "dtype": torch.float16, "size": torch.Size([1, 2]),
+        "format": torch.channels_last, "layout": torch.strided, "device": torch.device("cpu"), "add": torch.add, "relu": F.relu,
+        "module": torch.nn.ReLU(),
+    }
+
+def looks(found):
+    assert found["t"].tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] and found["t"].stride() == (1, 3)
+    assert type(found["p"]) is torch.nn.Parameter and found["p"].requires_grad and found["p"].item() == 1.5
+    assert found["dtype"] is torch.float16 and found["size"] == torch.Size([1, 2]) and found["format"] == torch.channels_last
+    assert found["layout"] == torch.strided and found["device"] == torch.device("cpu")
+    assert found["add"](torch.ones(1), 1).item() == 2 and found["relu"] is F.relu and type(found["module"]) is torch.nn.ReLU
+"""
+
+
+def test_pickles_of_pytorch_are_read(run_python, tmp_path: Path) -> None:
+    code = f"{LOOKS}\nimport base64, zlib\nlooks(pickle.loads(zlib.decompress(base64.b85decode({PICKLED!r}))))\n"
+    run_python(*RUSHLIGHT, str(write(tmp_path, code)), check=True)
+
+
+def test_pickles_name_what_pytorch_names(run_python, tmp_path: Path) -> None:
+    """No name of ours is in them; what is written is read here again, by name and in copies."""
+    code = """
+import copy
+data = pickle.dumps(made())
+assert not any(isinstance(text, str) and "rushlight" in text for _, text, _ in pickletools.genops(data))
+looks(pickle.loads(data))
+looks(copy.deepcopy(made()))
+whole = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+again = pickle.loads(pickle.dumps(whole))
+assert torch.equal(again[0].weight, whole[0].weight) and b"rushlight" not in pickle.dumps(whole)
+optimizer = torch.optim.SGD(whole.parameters(), lr=0.5, momentum=0.9)
+assert pickle.loads(pickle.dumps(optimizer)).param_groups[0]["lr"] == 0.5
+"""
+    run_python(*RUSHLIGHT, str(write(tmp_path, LOOKS + code)), check=True)
+
+
+@pytest.mark.oracle
+def test_pytorch_reads_our_pickles(run_python, tmp_path: Path) -> None:
+    path = tmp_path / "ours.pkl"
+    run_python(*RUSHLIGHT, "-c", f"{LOOKS}\npickle.dump(made(), open({str(path)!r}, 'wb'))", check=True)
+    run_python("-W", "ignore", "-c", f"{LOOKS}\nassert 'rushlight' not in torch.__version__\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
+
+
 # ***** compilers that are not there *****
 
 

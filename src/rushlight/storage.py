@@ -1,6 +1,18 @@
 """Storages, as `torch.storage`."""
 
+from __future__ import annotations
+
+import io
+from typing import Any
+
 from rushlight._engine.storage import TypedStorage as TypedStorage
 from rushlight._engine.storage import UntypedStorage as UntypedStorage
 
 __all__ = ["TypedStorage", "UntypedStorage"]
+
+
+def _load_from_bytes(b: bytes) -> Any:
+    """A storage in a pickle: a small file in PyTorch's older format."""
+    from rushlight.serialization import load
+
+    return load(io.BytesIO(b), weights_only=False)

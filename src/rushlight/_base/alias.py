@@ -27,7 +27,7 @@ OURS, THEIRS = "rushlight", "torch"
 # The PyTorch whose interface this is; the label says that it is not PyTorch's own build.
 LEVEL = "2.13.0+rushlight"
 # Private modules of PyTorch that programs use, and that are pages of ours at the same place.
-PRIVATE_PAGES = frozenset(("_C", "_dynamo", "_subclasses"))
+PRIVATE_PAGES = frozenset(("_C", "_dynamo", "_subclasses", "_tensor", "_utils"))
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 
@@ -205,25 +205,45 @@ def _take_part(module: ModuleType) -> None:
         for name in module.__all__:
             getattr(module, name)
     for value in list(vars(module).values()):
-        _call_as_there(value, module.__name__, theirs)
+        _call_as_there(value, module.__name__)
     if theirs == THEIRS:
         vars(module)[THEIRS] = module  # PyTorch's first page imports itself, so `torch.torch` is there too
         for name in _ON_THE_FIRST_PAGE:
             kind = vars(module)[name]
             kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name
+        _pickle_as_there(module)
     _report_missing(module)
     module.__name__ = theirs
 
 
-def _call_as_there(value: Any, ours: str, theirs: str) -> None:
-    if isinstance(value, (type, FunctionType)) and value.__dict__.get("__module__", getattr(value, "__module__", None)) == ours:
-        value.__module__ = theirs
+def _pickle_as_there(page: Any) -> None:
+    """From now on ordinary pickles hold what PyTorch's hold: constants by their names, tensors and storages in its form."""
+    for kind in (page.dtype, page.layout, page.memory_format):
+        kind.__reduce__ = _by_name
+
+    def utilities() -> Any:
+        return importlib.import_module(f"{OURS}._utils")
+
+    sys.modules[f"{OURS}._engine.pickling"].AS_THERE.append(lambda tensor: utilities().reduce_tensor(tensor))
+    for kind in (page.UntypedStorage, page.TypedStorage):
+        kind.__reduce__ = lambda storage: utilities().reduce_storage(storage)
+
+
+def _by_name(constant: Any) -> str:
+    return repr(constant).removeprefix(f"{THEIRS}.")
+
+
+def _call_as_there(value: Any, ours: str) -> None:
+    """A class or function that is defined on a page of ours, or that pickles find on one of PyTorch's private pages."""
+    if isinstance(value, (type, FunctionType)):
+        home = value.__dict__.get("__module__", getattr(value, "__module__", None))
+        if home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
+            value.__module__ = THEIRS + home[len(OURS) :]
 
 
 def _report_missing(module: ModuleType) -> None:
     """Give a public module of ours a `__getattr__` whose error says what rushlight lacks."""
     ours = module.__name__
-    theirs = THEIRS + ours[len(OURS) :]
     prefix = ours[len(OURS) + 1 :]
     inner: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
 
@@ -235,7 +255,7 @@ def _report_missing(module: ModuleType) -> None:
                 if error.__cause__ is not None:
                     raise  # it knows more than that the name is missing
             else:
-                _call_as_there(value, ours, theirs)
+                _call_as_there(value, ours)
                 return value
         if name.startswith("__"):
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)

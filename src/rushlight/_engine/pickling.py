@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.lazy import LazyModule
@@ -20,9 +21,11 @@ from rushlight._types.spec import Spec
 
 handing: Any = LazyModule("rushlight._engine.handing")
 
-__all__ = ["rebuild_storage", "rebuild_tensor", "reduce_tensor"]
+__all__ = ["AS_THERE", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
 
 _known: set[type] = set()
+# Under the name torch: what takes a tensor apart so that PyTorch can put it together.
+AS_THERE: list[Callable[[Tensor], Any]] = []
 
 
 def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
@@ -37,6 +40,8 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         if "multiprocessing.reduction" in sys.modules and handing.joins(type(storage), sys._getframe(1)):
             return handing.reduce_tensor(_written(self) if spec.conj else self)  # type: ignore[no-any-return]
         place = self._ptr - storage.ptr
+    if AS_THERE and (made := AS_THERE[0](self)) is not NotImplemented:
+        return made  # type: ignore[no-any-return]
     args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg, *((True,) if spec.conj else ()))
     return rebuild_tensor, args, dict(self.__dict__) or None
 

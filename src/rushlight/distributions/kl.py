@@ -19,7 +19,6 @@ from rushlight.distributions.categorical import Categorical
 from rushlight.distributions.cauchy import Cauchy
 from rushlight.distributions.continuous_bernoulli import ContinuousBernoulli
 from rushlight.distributions.dirichlet import Dirichlet
-from rushlight.distributions.distribution import Distribution
 from rushlight.distributions.exp_family import ExponentialFamily, differentiated_normalizer
 from rushlight.distributions.exponential import Exponential
 from rushlight.distributions.gamma import Gamma

@@ -1,0 +1,63 @@
+"""What pickles of PyTorch's tensors name (`torch._utils._rebuild_tensor_v2` and its kin), and how tensors are pickled so that PyTorch reads them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import rushlight
+from rushlight.serialization import rebuild
+from rushlight.serialization.saving import recipe_of, save
+
+__all__ = ["_element_size", "_flatten_dense_tensors", "_get_device_index", "_unflatten_dense_tensors", "reduce_storage", "reduce_tensor"]
+
+globals().update(rebuild.BY_NAME)
+torch = rushlight  # pickles of memory formats name `torch._utils.torch.channels_last`
+
+
+def reduce_tensor(tensor: Any) -> Any:
+    """How an ordinary pickle takes a tensor apart under the name torch; NotImplemented for what has no such form."""
+    return recipe_of(tensor)
+
+
+def reduce_storage(storage: Any) -> Any:
+    """How an ordinary pickle takes a storage apart under the name torch: a small file in PyTorch's older format."""
+    file = io.BytesIO()
+    save(storage, file, _use_new_zipfile_serialization=False)
+    return rushlight.storage._load_from_bytes, (file.getvalue(),)
+
+
+def _element_size(dtype: Any) -> int:
+    """Bytes of an element."""
+    if not isinstance(dtype, rushlight.dtype):
+        raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
+    return dtype.itemsize
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The number of a device: of a CPU, where that is allowed, -1."""
+    if isinstance(device, int):
+        return device
+    found = rushlight.device(device) if isinstance(device, str) else device
+    if isinstance(found, rushlight.device):
+        if found.type == "cpu" and not allow_cpu:
+            raise ValueError(f"Expected a non cpu device, but got: {found}")
+        if found.type == "cpu":
+            return -1
+        if found.index is not None:
+            return found.index
+    if optional and found is None:
+        return -1
+    raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
+
+
+def _flatten_dense_tensors(tensors: Iterable[Any]) -> Any:
+    """The elements of all tensors in one dim."""
+    return rushlight.cat([t.contiguous().view(-1) for t in tensors])
+
+
+def _unflatten_dense_tensors(flat: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Views of `flat` with the shapes of `tensors`."""
+    parts = flat.split([t.numel() for t in tensors])
+    return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
