@@ -79,9 +79,8 @@ def train(steps, seed=0, log=lambda text: None):
         expected = baseline(states).squeeze(2) * 10  # (T, B)
         surprise = returns - expected
         advantage = surprise.detach()
-        advantage = (advantage - (advantage * alive).sum() / count) / (
-            (advantage.square() * alive).sum() / count
-        ).sqrt()
+        mean, spread = (advantage * alive).sum() / count, ((advantage.square() * alive).sum() / count).sqrt()
+        advantage = (advantage - mean) / spread
         chosen = Categorical(logits=policy(states))
         # What turned out better than expected is made more likely; some disorder is worth keeping.
         gain = (chosen.log_prob(actions) * advantage + 0.01 * chosen.entropy()) * alive
