@@ -57,11 +57,15 @@ Index: _TypeAlias = _Union[_SupportsIndex, None, slice, _EllipsisType, _Tensor, 
 # ***** which modules and names are public *****
 
 
+# Cannot be imported without an extra, and need no stub: type checkers read their source.
+_WITH_EXTRAS = ("rushlight.utils.tensorboard",)
+
+
 def public_modules() -> list[str]:
     """All public modules, from the package's folders."""
     found = [PACKAGE]
     for info in pkgutil.walk_packages(importlib.import_module(PACKAGE).__path__, f"{PACKAGE}."):
-        if not any(part.startswith("_") for part in info.name.split(".")[1:]):
+        if not any(part.startswith("_") for part in info.name.split(".")[1:]) and not info.name.startswith(_WITH_EXTRAS):
             found.append(info.name)
     return found
 

@@ -24,6 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+fp32_precision: str
+
+
 def disable_global_flags() -> None:
     """From now on settings change only inside `flags(...)`."""
     FROZEN[0] = True

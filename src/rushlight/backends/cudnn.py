@@ -14,6 +14,14 @@ __all__ = ["conv", "flags", "is_acceptable", "is_available", "rnn", "set_flags",
 
 conv = Precision("cuda", "conv")
 
+enabled: bool
+benchmark: bool
+benchmark_limit: int | None
+deterministic: bool
+allow_tf32: bool
+fp32_precision: str
+depthwise_kernel: str
+
 
 class _AllowTF32:
     """Whether convolutions and recurrent layers may both use TF32."""

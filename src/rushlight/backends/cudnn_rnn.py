@@ -8,6 +8,8 @@ from rushlight.backends.pages import PrecisionSetting, make_page
 
 __all__ = ["Unserializable", "get_cudnn_mode", "init_dropout_state"]
 
+fp32_precision: str
+
 _MODES = ("RNN_RELU", "RNN_TANH", "LSTM", "GRU")
 
 

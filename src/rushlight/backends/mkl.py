@@ -6,7 +6,8 @@ from typing import Any
 
 __all__ = ["VERBOSE_OFF", "VERBOSE_ON", "is_available", "verbose"]
 
-VERBOSE_OFF, VERBOSE_ON = 0, 1
+VERBOSE_OFF = 0
+VERBOSE_ON = 1
 
 
 def is_available() -> bool:

@@ -12,8 +12,17 @@ __all__ = [
     "VERBOSE_OFF", "VERBOSE_ON", "VERBOSE_ON_CREATION", "conv", "flags", "is_acl_available", "is_available", "matmul", "rnn", "set_flags", "verbose",
 ]  # fmt: skip
 
-VERBOSE_OFF, VERBOSE_ON, VERBOSE_ON_CREATION = 0, 1, 2
-conv, matmul, rnn = Precision("mkldnn", "conv"), Precision("mkldnn", "matmul"), Precision("mkldnn", "rnn")
+VERBOSE_OFF = 0
+VERBOSE_ON = 1
+VERBOSE_ON_CREATION = 2
+conv = Precision("mkldnn", "conv")
+matmul = Precision("mkldnn", "matmul")
+rnn = Precision("mkldnn", "rnn")
+
+enabled: bool
+deterministic: bool
+allow_tf32: bool | None
+fp32_precision: str
 
 
 class _AllowTF32:

@@ -10,6 +10,8 @@ from rushlight.backends.pages import Setting, boolean, make_page
 
 __all__ = ["flags", "is_available", "set_flags"]
 
+enabled: bool
+
 _enabled = Setting(True, boolean("enabled_NNPACK"))
 
 

@@ -10,6 +10,9 @@ from rushlight.backends.pages import Setting, make_page
 
 __all__ = ["flags", "get_opt_einsum", "is_available", "set_flags"]
 
+enabled: bool
+strategy: str | None
+
 _STRATEGIES = ("auto", "greedy", "optimal")
 
 

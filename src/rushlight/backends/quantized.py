@@ -9,6 +9,10 @@ from rushlight.backends.pages import make_page
 __all__ = ["QuantizedEngine"]
 
 
+engine: str
+supported_engines: list[str]
+
+
 class QuantizedEngine:
     """The engine in use, and those that can be chosen."""
 

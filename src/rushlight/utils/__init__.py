@@ -8,7 +8,7 @@ from typing import Any
 __all__ = [
     "ThroughputBenchmark", "benchmark", "checkpoint", "collect_env", "cpp_extension", "data", "deterministic", "dlpack", "flop_counter",
     "generate_methods_for_privateuse1_backend", "get_cpp_backtrace", "hooks", "model_zoo", "module_tracker", "rename_privateuse1_backend",
-    "serialization", "set_module", "swap_tensors", "tensorboard", "throughput_benchmark", "weak",
+    "serialization", "set_module", "swap_tensors", "throughput_benchmark", "weak",
 ]  # fmt: skip
 
 _FROM_PAGES = {
@@ -20,6 +20,6 @@ _FROM_PAGES = {
 def __getattr__(name: str) -> Any:
     if name in _FROM_PAGES:
         return getattr(importlib.import_module(f"{__name__}.{_FROM_PAGES[name]}"), name)
-    if name in __all__ or name == "_pytree":
+    if name in __all__ or name in ("_pytree", "tensorboard"):  # the last needs an extra: it is loaded for those who ask for it
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"rushlight.utils has no {name!r} yet")

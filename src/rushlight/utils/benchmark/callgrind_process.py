@@ -20,7 +20,7 @@ from rushlight._base.lazy import llvm
 __all__ = ["main"]
 
 _TOOL = (ord("C") << 24) | (ord("T") << 16)
-DUMP, ZERO, START, STOP = _TOOL, _TOOL + 1, _TOOL + 4, _TOOL + 5
+_DUMP, _ZERO, _START, _STOP = _TOOL, _TOOL + 1, _TOOL + 4, _TOOL + 5
 
 _TEXT = """
 define i64 @request(i64 %code) {
@@ -58,11 +58,11 @@ def main(path: str) -> None:
         timer.timeit(min(number, 10))  # plans are made, kernels compiled
     for timer in timers:
         gc.collect()
-        request(START)
-        request(ZERO)
+        request(_START)
+        request(_ZERO)
         timer.timeit(number)
-        request(DUMP)
-        request(STOP)
+        request(_DUMP)
+        request(_STOP)
     del engine
 
 
