@@ -119,7 +119,7 @@ class Recipe:
         """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
         if self._places is None and self.origin is not None:
             op, template, specs = self.origin
-            self._places = argument_places(op, template, specs, self.wrt)
+            self._places = argument_places(op, template, specs, self.wrt, self.cls.__name__)
         return self._places
 
     def saved_names(self) -> list[Any]:

@@ -17,25 +17,29 @@ __all__ = ["argument_places", "saved_names"]
 # Arguments that have no gradient whatever their dtype: statistics, weights of classes, places.
 _WITHOUT = frozenset((
     "attn_mask", "condition", "ind", "index", "indices", "mask", "per_sample_weights", "pos_weight", "running_mean", "running_var", "sorted_sequence",
-    "boundaries", "pivots", "LU_pivots", "repeats", "offsets",
+    "boundaries", "pivots", "LU_pivots", "repeats", "offsets", "atol", "rtol", "_random_samples",
 ))  # fmt: skip
 # Operators with a form of their own for a Python number in place of a tensor: it is no argument of the node.
 _NUMBER_FORMS = frozenset((
-    "clamp", "clamp_max", "clamp_min", "copysign", "float_power", "fmod", "index_fill", "lerp", "masked_fill", "pow", "remainder", "rsub", "scatter",
+    "clamp", "clamp_max", "clamp_min", "copysign", "fill", "float_power", "fmod", "index_fill", "lerp", "masked_fill", "pow", "remainder", "rsub", "scatter",
     "xlog1py", "xlogy", "zeta",
 ))  # fmt: skip
 # Operators that PyTorch makes of several: their node, the last one's, has no places for what the others take.
 _COMPOUND = frozenset((
-    "cosine_similarity", "cross_entropy", "kl_div", "l1_loss", "nll_loss", "normalize", "pairwise_distance", "triplet_margin_loss",
+    "bilinear", "cosine_similarity", "cross_entropy", "kl_div", "l1_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
+    "pairwise_distance", "soft_margin_loss", "triplet_margin_loss",
 ))  # fmt: skip
 _WEIGHTED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss"))  # a weight gets no gradient
 # Operators whose node PyTorch takes from others, which have their arguments in another order.
 _ORDERS = {"linear": (2, 0, 1)}
 
 
-def argument_places(op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[int | None, ...]:
+_RESHAPED = ("View", "UnsafeView", "Squeeze", "Mean")
+
+
+def argument_places(op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], name: str = "") -> tuple[int | None, ...]:
     """For each argument that could have a gradient the number of its edge, or None where it has none."""
-    if op.public in _COMPOUND:
+    if op.public in _COMPOUND or (name.startswith(_RESHAPED) and len(specs) > 1):
         return tuple(range(len(wrt)))
     edge_of_tensor = {tensor: edge for edge, tensor in enumerate(wrt)}
     groups: list[list[int | None]] = []
