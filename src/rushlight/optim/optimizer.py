@@ -16,12 +16,17 @@ from rushlight.utils.hooks import RemovableHandle
 
 __all__ = [
     "Optimizer",
+    "ParamsT",
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
 ]
 
 _global_pre_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 _global_post_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
+
+
+# What optimizers take as parameters: tensors, groups, or pairs of a name and a tensor.
+ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
 class _Required:
