@@ -66,8 +66,9 @@ def rebuild_storage(data: bytes) -> Any:
 
 
 def rebuild_tensor(
-    cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool, conj: bool = False
-) -> Tensor:
+    cls: type[Tensor], storage: Any, dtype: DType, place: int, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool,
+    conj: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor at byte `place` of a storage (None: on the meta device); `conj` says that the numbers there are its conjugates."""
     if storage is None:
         made = make(None, Spec.of(dtype, META, shape, strides, conj), 0)

@@ -24,7 +24,9 @@ _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"model-[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors")
 
 
-def save_sharded(state_dict: dict[str, Any], folder: Any, *, max_shard_size: int | str = "5GB", metadata: dict[str, str] | None = None) -> dict[str, str]:
+def save_sharded(
+    state_dict: dict[str, Any], folder: Any, *, max_shard_size: int | str = "5GB", metadata: dict[str, str] | None = None
+) -> dict[str, str]:
     """Write a state dict into a folder, in files of at most `max_shard_size` bytes (a number, or a text such as "500MB"), and say what is where.
 
     A larger tensor gets a file of its own.  Tensors that are one and the same are written once.  At every moment the folder holds the older
