@@ -27,7 +27,7 @@ class FunctionCtx:
     _materialize: bool
     _non_differentiable: tuple[Any, ...] | None
     _to_save: tuple[Any, ...] | None
-    saved_for_forward: tuple[Any, ...] | None
+    saved_for_forward: tuple[Any, ...] | None = None
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for backward; they come back as `saved_tensors`, checked for in-place changes."""
@@ -61,8 +61,8 @@ class FunctionCtx:
         self._materialize = bool(value)
 
 
-class FunctionNode(FunctionCtx, Node):
-    """The context (`ctx`) of one application of a Function, and its node in the graph."""
+class FunctionBase(FunctionCtx, Node):
+    """What functions and their contexts have in common: the members that a context has, by the class of which users write subclasses too."""
 
     __slots__ = (
         "_cls",
@@ -80,14 +80,12 @@ class FunctionNode(FunctionCtx, Node):
     )
 
     needs_input_grad: tuple[bool, ...]
-    _wants_none = True  # backward may be called with no gradient defined when grads are not materialised
 
-    def __init__(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
+    def _begin(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
         self._start(())
         self._cls, self.needs_input_grad = cls, needs
         self._dirty = self._non_differentiable = self._to_save = None
         self._materialize, self._released, self._taken = True, False, False
-        self.saved_for_forward = None
         self._place_list: list[int | None] = []
         self._saved: list[Any] = []
         self._specs: list[Spec | None] = []
@@ -183,6 +181,22 @@ class FunctionNode(FunctionCtx, Node):
             kept.append((held, version, number))
         self._saved, self._to_save = kept, None
 
+    def _set_materialize(self, value: bool) -> None:
+        self._materialize = bool(value)
+
+    materialize_grads = property(None, _set_materialize)
+
+
+class FunctionNode(FunctionBase):
+    """The context (`ctx`) of one application of a Function, and its node in the graph."""
+
+    __slots__ = ()
+
+    _wants_none = True  # backward may be called with no gradient defined when grads are not materialised
+
+    def __init__(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
+        self._begin(cls, needs)
+
     # ***** backward *****
 
     def _release(self) -> None:
@@ -243,7 +257,7 @@ class FunctionMeta(type):
         super().__init__(name, bases, attrs)
 
 
-class Function(metaclass=FunctionMeta):
+class Function(FunctionBase, metaclass=FunctionMeta):
     """Base for operations with a gradient of their own.
 
     >>> import rushlight as torch
