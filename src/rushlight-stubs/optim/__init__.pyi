@@ -3,11 +3,13 @@
 
 from rushlight.optim.asgd import ASGD as ASGD
 from rushlight.optim.adadelta import Adadelta as Adadelta
+from rushlight.optim.adafactor import Adafactor as Adafactor
 from rushlight.optim.adagrad import Adagrad as Adagrad
 from rushlight.optim.adam import Adam as Adam
 from rushlight.optim.adam import AdamW as AdamW
 from rushlight.optim.adamax import Adamax as Adamax
 from rushlight.optim.lbfgs import LBFGS as LBFGS
+from rushlight.optim.muon import Muon as Muon
 from rushlight.optim.nadam import NAdam as NAdam
 from rushlight.optim.optimizer import Optimizer as Optimizer
 from rushlight.optim.radam import RAdam as RAdam
@@ -16,13 +18,16 @@ from rushlight.optim.rprop import Rprop as Rprop
 from rushlight.optim.sgd import SGD as SGD
 from rushlight.optim.sparse_adam import SparseAdam as SparseAdam
 from rushlight.optim import adadelta as adadelta
+from rushlight.optim import adafactor as adafactor
 from rushlight.optim import adagrad as adagrad
 from rushlight.optim import adam as adam
 from rushlight.optim import adamax as adamax
+from rushlight.optim import adamw as adamw
 from rushlight.optim import asgd as asgd
 from rushlight.optim import elementwise as elementwise
 from rushlight.optim import lbfgs as lbfgs
 from rushlight.optim import lr_scheduler as lr_scheduler
+from rushlight.optim import muon as muon
 from rushlight.optim import nadam as nadam
 from rushlight.optim import optimizer as optimizer
 from rushlight.optim import radam as radam
@@ -31,3 +36,5 @@ from rushlight.optim import rprop as rprop
 from rushlight.optim import sgd as sgd
 from rushlight.optim import sparse_adam as sparse_adam
 from rushlight.optim import swa_utils as swa_utils
+from rushlight.optim.swapping import swap_in_optimizer_params_and_state as swap_in_optimizer_params_and_state
+from rushlight.optim import swapping as swapping
