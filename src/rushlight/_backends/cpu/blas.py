@@ -159,7 +159,8 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     if kind not in _LOADED:
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
         data = _runtime.compile_native([function])
-        _LOADED[kind] = jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols})
+        # Not by assignment: another thread may have been quicker, and what is in use must not be unloaded.
+        _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
 
 
@@ -182,12 +183,12 @@ def tiled_address(tiles: tuple[RegisterTile, ...], library: Blas) -> int:
         for tile in tiles:
             names = (tile.symbol, tile.turn_symbol)
             if tile.text not in _LOADED:  # once: other kernels that use it hold its addresses alone
-                _LOADED[tile.text] = jit.load(_runtime.compile_text(tile.text), names)
+                _LOADED.setdefault(tile.text, jit.load(_runtime.compile_text(tile.text), names))
             imports.update({name: _LOADED[tile.text][name] for name in names})
         wide = i64 if library.wide else i32
         least = _LEAST if library.path is not None else 0
         function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_generated(kind, tiles, block, least))
-        _LOADED[key] = jit.load(_runtime.compile_native([function], opt="quick"), [symbol], imports)
+        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [symbol], imports))
     return _LOADED[key][symbol]
 
 

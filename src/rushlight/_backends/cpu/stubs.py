@@ -50,7 +50,8 @@ def native_address(function: NativeFunction) -> int:
     found = _ADDRESSES.get(id(function))
     if found is None:
         loaded = jit.load(_runtime.compile_native([function]), [function.symbol], _runtime.runtime().symbols)
-        _ADDRESSES[id(function)] = found = (function, loaded)
+        # Another thread may have been quicker; what it got is in use, and must not be unloaded.
+        found = _ADDRESSES.setdefault(id(function), (function, loaded))
     return found[1][function.symbol]
 
 
