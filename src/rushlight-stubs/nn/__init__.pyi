@@ -1,5 +1,7 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
+from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight.nn.parameter import Parameter as _Parameter
 
 from rushlight.nn.modules.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from rushlight.nn.modules.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
@@ -39,6 +41,7 @@ from rushlight.nn.modules.loss import CosineEmbeddingLoss as CosineEmbeddingLoss
 from rushlight.nn.modules.distance import CosineSimilarity as CosineSimilarity
 from rushlight.nn.modules.loss import CrossEntropyLoss as CrossEntropyLoss
 from rushlight.nn.modules.normalization import CrossMapLRN2d as CrossMapLRN2d
+from rushlight.nn.parallel.data_parallel import DataParallel as DataParallel
 from rushlight.nn.modules.dropout import Dropout as Dropout
 from rushlight.nn.modules.dropout import Dropout1d as Dropout1d
 from rushlight.nn.modules.dropout import Dropout2d as Dropout2d
@@ -75,9 +78,22 @@ from rushlight.nn.modules.pooling import LPPool3d as LPPool3d
 from rushlight.nn.modules.rnn import LSTM as LSTM
 from rushlight.nn.modules.rnn import LSTMCell as LSTMCell
 from rushlight.nn.modules.normalization import LayerNorm as LayerNorm
+from rushlight.nn.modules.batchnorm import LazyBatchNorm1d as LazyBatchNorm1d
+from rushlight.nn.modules.batchnorm import LazyBatchNorm2d as LazyBatchNorm2d
+from rushlight.nn.modules.batchnorm import LazyBatchNorm3d as LazyBatchNorm3d
+from rushlight.nn.modules.conv import LazyConv1d as LazyConv1d
+from rushlight.nn.modules.conv import LazyConv2d as LazyConv2d
+from rushlight.nn.modules.conv import LazyConv3d as LazyConv3d
+from rushlight.nn.modules.conv import LazyConvTranspose1d as LazyConvTranspose1d
+from rushlight.nn.modules.conv import LazyConvTranspose2d as LazyConvTranspose2d
+from rushlight.nn.modules.conv import LazyConvTranspose3d as LazyConvTranspose3d
+from rushlight.nn.modules.instancenorm import LazyInstanceNorm1d as LazyInstanceNorm1d
+from rushlight.nn.modules.instancenorm import LazyInstanceNorm2d as LazyInstanceNorm2d
+from rushlight.nn.modules.instancenorm import LazyInstanceNorm3d as LazyInstanceNorm3d
+from rushlight.nn.modules.linear import LazyLinear as LazyLinear
 from rushlight.nn.modules.activation import LeakyReLU as LeakyReLU
 from rushlight.nn.modules.linear import Linear as Linear
-from rushlight.nn.modules.linear_cross_entropy import LinearCrossEntropyLoss as LinearCrossEntropyLoss
+from rushlight.nn.modules.loss import LinearCrossEntropyLoss as LinearCrossEntropyLoss
 from rushlight.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions as LinearCrossEntropyOptions
 from rushlight.nn.modules.normalization import LocalResponseNorm as LocalResponseNorm
 from rushlight.nn.modules.activation import LogSigmoid as LogSigmoid
@@ -147,16 +163,23 @@ from rushlight.nn.modules.loss import TripletMarginLoss as TripletMarginLoss
 from rushlight.nn.modules.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from rushlight.nn.modules.flatten import Unflatten as Unflatten
 from rushlight.nn.modules.fold import Unfold as Unfold
+class UninitializedBuffer(_Tensor): ...
+class UninitializedParameter(_Parameter): ...
 from rushlight.nn.modules.upsampling import Upsample as Upsample
 from rushlight.nn.modules.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from rushlight.nn.modules.upsampling import UpsamplingNearest2d as UpsamplingNearest2d
 from rushlight.nn.modules.padding import ZeroPad1d as ZeroPad1d
 from rushlight.nn.modules.padding import ZeroPad2d as ZeroPad2d
 from rushlight.nn.modules.padding import ZeroPad3d as ZeroPad3d
+from rushlight.nn import attention as attention
+from rushlight.nn import common_types as common_types
 from rushlight.nn import composites as composites
 from rushlight.nn.parameter import factory_kwargs as factory_kwargs
 from rushlight.nn import functional as functional
+from rushlight.nn import grad as grad
 from rushlight.nn import init as init
 from rushlight.nn import modules as modules
+from rushlight.nn import parallel as parallel
 from rushlight.nn import parameter as parameter
+from rushlight.nn import uninitialized as uninitialized
 from rushlight.nn import utils as utils

@@ -622,7 +622,9 @@ def _declare_fractional(n: int) -> None:
             raise RuntimeError(
                 f"{name}(): expected _random_samples of shape {[*images.shape[:2], n]}, got {list(samples.shape)}"
             )
-        index = windows(images, samples, kernel, sizes)
+        # More samples than images are allowed: those that are left over are not used.
+        used = prim.slice(samples, starts=(0, 0, 0), stops=(images.shape[0], *samples.shape[1:]), steps=(1, 1, 1))
+        index = windows(images, used, kernel, sizes)
         flat = build.reshape(wide(images), (*images.shape[:2], numel(images.shape[2:])))
         values = build.reshape(prim.gather(flat, build.reshape(index, (*index.shape[:2], numel(index.shape[2:]))), dim=2), index.shape)
         last = n + 2
