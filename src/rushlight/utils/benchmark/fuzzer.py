@@ -81,7 +81,8 @@ class FuzzedTensor:
     def __init__(
         self, name: str, size: Sequence[Any], steps: Sequence[Any] | None = None, probability_contiguous: float = 0.5,
         min_elements: int | None = None, max_elements: int | None = None, max_allocation_bytes: int | None = None,
-        dim_parameter: str | None = None, roll_parameter: str | None = None, dtype: Any = rushlight.float32, cuda: bool = False, tensor_constructor: Callable[..., Tensor] | None = None,
+        dim_parameter: str | None = None, roll_parameter: str | None = None, dtype: Any = rushlight.float32,
+        cuda: bool = False, tensor_constructor: Callable[..., Tensor] | None = None,
     ) -> None:  # fmt: skip
         if cuda:
             raise NotImplementedError(f"{type(self).__name__}(cuda=True): rushlight has no GPU")
