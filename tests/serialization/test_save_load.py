@@ -103,6 +103,30 @@ def test_shared_storage_stays_shared() -> None:
     assert a.tolist() == [0, 0, 7, 7, 0, 0]
 
 
+def test_arrays_that_begin_at_one_place() -> None:
+    import numpy as np
+
+    held = np.arange(5.0)
+    short, whole, again = through([torch.from_numpy(held[:2]), torch.from_numpy(held), torch.from_numpy(held)])
+    assert short.tolist() == [0, 1] and whole.tolist() == [0, 1, 2, 3, 4] and whole.data_ptr() == again.data_ptr()
+
+
+class Counted(torch.Tensor):
+    """A subclass that says itself how it is pickled, by the way of its base."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        function, (maker, cls, args, state) = super().__reduce_ex__(protocol)
+        return function, (maker, cls, args, {**state, "count": 1 + getattr(self, "count", 0)})
+
+
+def test_subclasses_that_say_how_they_are_pickled() -> None:
+    x = torch.arange(3.0).as_subclass(Counted)
+    with torch.serialization.safe_globals([Counted]):
+        found = through([x, x[1:]])
+    assert type(found[0]) is Counted and found[0].count == 1 and found[1].tolist() == [1, 2]
+    assert found[0].data_ptr() + 4 == found[1].data_ptr()
+
+
 def test_one_list_twice_stays_one_list() -> None:
     inner: list[int] = [1]
     a, b = through([inner, inner])

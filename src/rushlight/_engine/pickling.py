@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,15 +22,26 @@ from rushlight._types.spec import Spec
 
 handing: Any = LazyModule("rushlight._engine.handing")
 
-__all__ = ["AS_THERE", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
+__all__ = ["AS_THERE", "SAVING", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
 
 _known: set[type] = set()
 # Under the name torch: what takes a tensor apart so that PyTorch can put it together.
 AS_THERE: list[Callable[[Tensor], Any]] = []
 
 
+class _Saving(threading.local):
+    """Whether this thread is writing a checkpoint, which has another form for tensors."""
+
+    recipe: Callable[[Tensor], tuple[Any, ...]] | None = None
+
+
+SAVING = _Saving()
+
+
 def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     """How pickle takes a tensor apart: its storage, and the view of it."""
+    if SAVING.recipe is not None:  # a subclass whose own form builds on this one
+        return SAVING.recipe(self)
     spec, storage = self._spec, self._storage
     place = 0
     if storage is not None:

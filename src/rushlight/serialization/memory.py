@@ -37,7 +37,7 @@ def native(storage: Any) -> Any:
 
 
 def identity(storage: UntypedStorage) -> int:
-    """Equal for storages over the same memory: each look at a tensor's storage makes an object of its own."""
+    """Equal for storages that begin at the same place: each look at a tensor's storage makes an object of its own."""
     return int(storage._native.ptr) or id(storage._native)
 
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Any
 
 import rushlight
+from rushlight._engine.pickling import SAVING
 from rushlight._engine.quantized import QScheme
 from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
 from rushlight.serialization import legacy, memory, rebuild
@@ -113,8 +114,16 @@ class _OurObjects:
     def __init__(self, out: Any, protocol: int) -> None:
         super().__init__(out, protocol=protocol)  # type: ignore[call-arg]
         self.storages: dict[str, UntypedStorage] = {}
-        self._keys: dict[int, str] = {}
+        self._keys: dict[tuple[int, int], str] = {}
         self._dtypes: dict[int, Any] = {}
+
+    def dump(self, obj: Any) -> None:
+        """Write the pickle of an object."""
+        before, SAVING.recipe = SAVING.recipe, strided_recipe
+        try:
+            super().dump(obj)  # type: ignore[misc]
+        finally:
+            SAVING.recipe = before
 
     def persistent_id(self, obj: Any) -> Any:
         """Storages stay outside of the pickle, in records of their own."""
@@ -131,7 +140,8 @@ class _OurObjects:
         identity = memory.identity(storage)
         if self._dtypes.setdefault(identity, dtype) is not dtype and storage.nbytes():
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types")
-        key = self._keys.setdefault(identity, str(len(self._keys)))
+        # Two arrays may begin at one place and end at different ones: each gets a record.
+        key = self._keys.setdefault((identity, storage.nbytes()), str(len(self._keys)))
         # Held until the file is written: the memory must stay, and so must its address.
         self.storages.setdefault(key, storage)
         return key
@@ -199,7 +209,13 @@ def recipe_of(tensor: Any) -> Any:
         args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
         return (rebuild.rebuild_parameter_with_state, (*args, state)) if state else (rebuild.rebuild_parameter, args)
     if cls is not rushlight.Tensor and cls.__reduce_ex__ is not rushlight.Tensor.__reduce_ex__:
-        return NotImplemented
+        return NotImplemented  # which comes back to `strided_recipe` where it asks Tensor's own
+    return strided_recipe(tensor)
+
+
+def strided_recipe(tensor: Any) -> Any:
+    """How a pickle takes a strided tensor apart, whatever way of its own its class has."""
+    cls = type(tensor)
     function, args = _tensor_recipe(tensor)
     state = dict(tensor.__dict__)
     if cls is rushlight.Tensor and not state:
