@@ -16,7 +16,6 @@ import enum
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 from rushlight._surface.composites.attention import ALLOWED
@@ -140,9 +139,3 @@ def restore_flash_attention_impl(_raise_warn: bool = True) -> None:
     remove = getattr(_ACTIVE.pop()[1], "remove", None)
     if remove is not None:
         remove()
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("bias", "flex_attention"):
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
