@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.loader import Image, Unsupported, can_load
 from rushlight._backends.cpu.target import TargetDescription, host_target
+from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import llvm
 from rushlight._base.log import enabled, log
 
@@ -36,6 +38,15 @@ OPT_LEVELS: dict[str, tuple[int, bool, bool, bool, int] | None] = {
 }
 
 
+@cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)  # llvmlite's: one thread at a time is in LLVM
+    if lock is not None:
+        free_after_fork(lock)
+
+
 class _Compiler:
     """The LLVM state of the process for one target: target machine and linker, made on first use."""
 
@@ -49,8 +60,7 @@ class _Compiler:
     def machine(self) -> Any:
         """The target machine for compiling."""
         if self._machine is None:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
+            _initialize()
             # Loop strength reduction takes up to a second on bodies with many addresses (strided loads, one per lane)
             # and gains nothing here: the loops are written with the addressing that the machine has.
             llvm.set_option("rushlight", "-disable-lsr")
@@ -64,8 +74,7 @@ class _Compiler:
     def linker(self) -> Any:
         """The ORC linker.  It is never disposed of: native threads may be inside code that it loaded."""
         if self._linker is None:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
+            _initialize()
             # the linker takes its target machine over, so it gets one of its own
             machine = llvm.Target.from_default_triple().create_target_machine(
                 opt=2, reloc="pic", codemodel="small", jit=True

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from threading import RLock
 from typing import Any
 
+from rushlight._base.forking import free_after_fork
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.kinds import Kind
 from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS
@@ -24,6 +25,7 @@ __all__ = ["accumulate_into", "queue_callback", "run_backward"]
 # Operators that the loop itself needs; `_surface` sets them once the table is complete.
 OPS: dict[str, Any] = {}
 _ACCUMULATING = RLock()
+free_after_fork(_ACCUMULATING)
 
 
 def accumulate_into(variable: Tensor, grad: Tensor) -> None:
