@@ -7,13 +7,13 @@ in between.  What a program took hold of before (`from torch import zeros`) is c
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._base.lazy import require
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.state import OBSERVED, STATE
 from rushlight._engine.watch import SWITCHES, Observer, observe, observed_call, unobserve
@@ -117,9 +117,7 @@ class _Swap:
 
     def _custom_operators(self) -> None:
         """Operators of `torch.library`."""
-        module: Any = sys.modules.get("rushlight.library.operators")
-        if module is None:
-            return
+        module: Any = require("rushlight.library.operators")
         plain = module.OpOverload.run
 
         def run(self: Any, values: Any) -> Any:
@@ -133,10 +131,10 @@ class _Swap:
 
     def _loaders(self) -> None:
         """`__next__` of the iterators of data loaders."""
-        module = sys.modules.get("rushlight.utils.data.dataloader")
-        for cls in [v for v in vars(module).values() if isinstance(v, type)] if module is not None else []:
+        module = require("rushlight.utils.data.dataloader")
+        for cls in [v for v in vars(module).values() if isinstance(v, type)]:
             plain = vars(cls).get("__next__")
-            if plain is None or cls.__module__ != module.__name__:  # type: ignore[union-attr]
+            if plain is None or cls.__module__ != module.__name__:
                 continue
 
             def next_batch(self: Any, plain: Any = plain) -> Any:
@@ -146,9 +144,7 @@ class _Swap:
 
     def _optimizers(self) -> None:
         """`step` and `zero_grad` of every optimizer."""
-        module: Any = sys.modules.get("rushlight.optim.optimizer")
-        if module is None:
-            return
+        module: Any = require("rushlight.optim.optimizer")
         plain = module.Optimizer.zero_grad
 
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
