@@ -10,6 +10,7 @@ from tests.amp import regions
 
 import rushlight as torch
 from rushlight._engine.state import AUTOCAST, STATE
+from rushlight._ops.precision import KEEP, POLICIES
 
 EXPECTED: dict[str, Any] = json.loads(regions.FILE.read_text())
 
@@ -60,3 +61,26 @@ def test_one_rounding_of_products_with_a_bias() -> None:
     images, taps = a.reshape(1, 1, 8, 10), w[0, :9].reshape(1, 1, 3, 3)
     exact = torch.nn.functional.conv2d(images.double(), taps.double(), b[:1].double())
     assert torch.equal(torch.nn.functional.conv2d(images, taps, b[:1]), exact.bfloat16())
+
+
+# What PyTorch registers under a name that nobody calls, or that is spelled otherwise here.
+ELSEWHERE = {
+    "_convolution": "conv2d", "_grid_sampler_2d_cpu_fallback": "grid_sampler_2d", "_lu_with_info": None, "_native_multi_head_attention": None,
+    "cross_entropy_loss": "cross_entropy", "max_pool3d": "max_pool3d_values", "mkldnn_rnn_layer": None, "multilabel_margin_loss_forward":
+    "multilabel_margin_loss", "nll_loss2d": "nll_loss", "reflection_pad1d": None, "reflection_pad2d": None, "replication_pad1d": None,
+    "replication_pad2d": None, "replication_pad3d": None,
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+def test_the_lists_are_pytorchs() -> None:
+    """All that PyTorch casts is in the lists, and nothing else but rows that stand for such."""
+    real = pytest.importorskip("torch")
+    registered = {
+        name.partition("::")[2].partition(".")[0] for name in real._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")
+    }
+    assert ELSEWHERE.keys() <= registered
+    ours = {name for name, policy in POLICIES.items() if policy != KEEP}
+    theirs = {ELSEWHERE.get(name, name) for name in registered} - {None}
+    assert theirs <= ours
+    assert ours - theirs == {"grid_sample"}  # the function of nn that calls grid_sampler
