@@ -22,7 +22,7 @@ import os
 import typing
 import warnings
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from rushlight._base.absent import absent_class, absent_function, refuse
 from rushlight.futures import Future
@@ -35,8 +35,6 @@ __all__ = [
 ]  # fmt: skip
 
 _WHY = "there is no TorchScript compiler here; the model itself runs as Python, torch.save keeps its weights"
-_T = TypeVar("_T")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _is_instance = isinstance  # `torch.jit.isinstance` below has the same name
 
 
@@ -84,13 +82,13 @@ def unused(fn: Any) -> Any:
     return fn
 
 
-def export(fn: _Function) -> _Function:
+def export(fn: Any) -> Any:
     """Mark a method that should be compiled although nothing calls it; `fn` is returned."""
-    fn._torchscript_modifier = "export (compile this function even if nothing calls it)"  # type: ignore[attr-defined]
+    fn._torchscript_modifier = "export (compile this function even if nothing calls it)"
     return fn
 
 
-def interface(obj: _T) -> _T:
+def interface(obj: Any) -> Any:
     """Mark a class as an interface of modules; it is returned."""
     return obj
 
@@ -102,7 +100,7 @@ class Attribute(typing.NamedTuple):
     type: Any
 
 
-def annotate(the_type: Any, the_value: _T) -> _T:
+def annotate(the_type: Any, the_value: Any) -> Any:
     """`the_value`; the type is for the compiler."""
     return the_value
 
@@ -180,7 +178,7 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     return ScriptFunction(obj)
 
 
-def script_if_tracing(fn: _Function) -> _Function:
+def script_if_tracing(fn: Any) -> Any:
     """`fn`: it would be compiled where a trace is being recorded, which never happens here."""
     return fn
 

@@ -130,13 +130,18 @@ def _entry(module: ModuleType, name: str, value: Any, space: Any, names: Names) 
     if home is not None and home[0] != module.__name__:
         same = home[1] == name  # a stub shows a name to others only where it keeps it
         return [f"from {home[0]} import {name} as {name}" if same else f"{name} = {names.use(*home)}"]
-    if home is not None and isinstance(value, type):
+    if home is not None and isinstance(value, type) and _class_statement(home) is not None:
         return class_lines(home, names)
     if isinstance(value, type):
         return _made_class(name, value, names)
     if inspect.isfunction(value):
         return function_lines(name, value, names)
     return [f"{name}: {value_type(value, names)}"]
+
+
+def _class_statement(home: tuple[str, str]) -> ast.ClassDef | None:
+    """The statement that makes a class; None for one that a function made."""
+    return next((n for n in _tree(home[0]).body if isinstance(n, ast.ClassDef) and n.name == home[1]), None)
 
 
 def _defined_in(module: str, name: str) -> tuple[str, str] | None:
@@ -212,7 +217,8 @@ def _named_tuple(name: str, fields: tuple[str, ...], names: Names) -> list[str]:
 
 def class_lines(home: tuple[str, str], names: Names) -> list[str]:
     """A class that a page defines itself: its source, without the bodies."""
-    tree = copy.deepcopy(next(n for n in _tree(home[0]).body if isinstance(n, ast.ClassDef) and n.name == home[1]))
+    tree = copy.deepcopy(_class_statement(home))
+    assert tree is not None
     return ast.unparse(_Bare(names, home[0]).visit(tree)).split("\n")
 
 
