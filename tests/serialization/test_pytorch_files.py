@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,18 @@ def test_whole_models_go_both_ways(tmp_path: Path) -> None:
     assert repr(again) == repr(ours)
     same(again.state_dict(), ours.state_dict())
     assert again[0](rushlight.ones(1, 2)).tolist() == ours[0](rushlight.ones(1, 2)).tolist()
+
+
+@pytest.mark.oracle
+def test_classes_have_pytorchs_names() -> None:
+    torch = pytest.importorskip("torch")
+    from rushlight.serialization.names import find_torch_global, torch_global
+
+    for page in ("nn", "optim", "optim.lr_scheduler", "optim.swa_utils", "distributions", "utils.data", "amp"):
+        ours, theirs = import_module(f"rushlight.{page}"), import_module(f"{torch.__name__}.{page}")
+        for name in dir(theirs):
+            cls, own = getattr(theirs, name), getattr(ours, name, None)
+            known = isinstance(cls, type) and isinstance(own, type) and not name.startswith("_") and cls.__module__.startswith(f"{torch.__name__}.")
+            if known and "datapipes" not in cls.__module__:
+                assert torch_global(own) == (cls.__module__, cls.__qualname__)
+                assert find_torch_global(cls.__module__, cls.__qualname__) is own

@@ -161,6 +161,14 @@ def test_whole_module_needs_trust(tmp_path: Path) -> None:
         assert repr(torch.load(path)) == repr(net)
 
 
+def test_whole_modules_of_many_kinds() -> None:
+    net = nn.ModuleList([
+        nn.TransformerEncoderLayer(4, 2), nn.TransformerDecoderLayer(4, 2, activation="gelu"), nn.LSTM(2, 3), nn.MultiheadAttention(4, 2), nn.Conv2d(1, 2, 3),
+        nn.GroupNorm(1, 2), nn.LazyLinear(3), nn.AdaptiveMaxPool2d(2), nn.Bilinear(2, 2, 2), nn.EmbeddingBag(3, 2), nn.CTCLoss(), nn.Threshold(1, 2),
+    ])  # fmt: skip
+    assert repr(through(net, weights_only=False)) == repr(net)
+
+
 def test_hooks_are_not_saved() -> None:
     x = torch.ones(2, requires_grad=True)
     x.register_hook(lambda g: g)

@@ -82,8 +82,11 @@ _ELSEWHERE = {
     "torch.amp.autocast_mode.autocast": "rushlight.amp.autocast",
     "torch.amp.grad_scaler.GradScaler": "rushlight.amp.GradScaler",
     "torch.nn.attention.flex_attention.BlockMask": "rushlight.nn.attention.flex_attention.BlockMask",
+    "torch.nn.attention.flex_attention.noop_mask": "rushlight.nn.attention.flex_attention.noop_mask",
     "torch.nn.modules.loss.LinearCrossEntropyLoss": "rushlight.nn.LinearCrossEntropyLoss",
     "torch.sparse.check_sparse_tensor_invariants": "rushlight.sparse.check_sparse_tensor_invariants",
+    "torch.optim.Adafactor": "rushlight.optim.Adafactor",
+    "torch.optim.Muon": "rushlight.optim.Muon",
     "torch.optim.adamw.AdamW": "rushlight.optim.AdamW",
     "torch.utils.data._utils.collate.default_collate": "rushlight.utils.data.default_collate",
     "torch.utils.data._utils.collate.default_convert": "rushlight.utils.data.default_convert",
@@ -147,14 +150,20 @@ def find_torch_global(module: str, name: str) -> Any:
     if full == "torch._C._VariableFunctionsClass":
         return rushlight
     if module == "torch._C._nn":
-        value: Any = rushlight.nn.functional
-    elif module.startswith("torch.nn.modules."):
-        value = rushlight.nn.modules
-    else:
-        value = import_module("rushlight" + module[len("torch") :])
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
+        module = "torch.nn.functional"
+    ours = "rushlight" + module[len("torch") :]
+    while True:
+        try:
+            value: Any = import_module(ours)
+            for part in name.split("."):
+                value = getattr(value, part)
+            return value
+        except (AttributeError, ModuleNotFoundError):
+            # A package shows what PyTorch keeps in a module of it: rushlight.nn.modules has torch.nn.modules.linear.Linear.
+            package = ours.rpartition(".")[0]
+            if package in ("", "rushlight"):
+                raise
+            ours = package
 
 
 def normalize_storage_type(storage_type: type) -> Any:
