@@ -173,7 +173,7 @@ def test_distributed_sampler() -> None:
     assert list(sampler) != first
     with pytest.raises(ValueError, match="Invalid rank 2"):
         DistributedSampler(range(4), 2, 2)
-    with pytest.raises(NotImplementedError, match="num_replicas and rank"):
+    with pytest.raises(RuntimeError, match="Requires distributed package to be available"):
         DistributedSampler(range(4))
 
 

@@ -89,7 +89,7 @@ class DataLoader(Generic[T_co]):
 
     _iterator: Any = None
     __initialized = False
-    __context: Any = None
+    __multiprocessing_context: Any = None
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class DataLoader(Generic[T_co]):
     @property
     def multiprocessing_context(self) -> Any:
         """The context that workers are started by; None: Python's default."""
-        return self.__context
+        return self.__multiprocessing_context
 
     @multiprocessing_context.setter
     def multiprocessing_context(self, context: Any) -> None:
@@ -191,7 +191,7 @@ class DataLoader(Generic[T_co]):
                     "multiprocessing_context option should be a valid context object or a string specifying the start "
                     f"method, but got multiprocessing_context={context}"
                 )
-        self.__context = context
+        self.__multiprocessing_context = context
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__initialized and name in _FIXED:

@@ -16,8 +16,8 @@ class DistributedSampler(Sampler[int]):
     """The indices of part `rank` of `num_replicas`: every one of them gets equally many, none twice if it divides.
 
     The order depends on `seed` and on the epoch: call `set_epoch` before each epoch, else all have the same order. A length
-    that does not divide is filled up with indices from the start, or with `drop_last` cut. Without running process groups
-    `num_replicas` and `rank` must be given.
+    that does not divide is filled up with indices from the start, or with `drop_last` cut. Without process groups
+    `num_replicas` and `rank` must be given: RuntimeError.
 
     Example: `DataLoader(data, sampler=DistributedSampler(data, num_replicas=4, rank=0))`
     """
@@ -32,9 +32,11 @@ class DistributedSampler(Sampler[int]):
         drop_last: bool = False,
     ) -> None:
         if num_replicas is None or rank is None:
-            raise NotImplementedError(
-                "DistributedSampler needs num_replicas and rank: there are no process groups to ask yet"
-            )
+            groups = rushlight.distributed
+            if not groups.is_available():
+                raise RuntimeError("Requires distributed package to be available, or num_replicas and rank to be given")
+            num_replicas = groups.get_world_size() if num_replicas is None else num_replicas
+            rank = groups.get_rank() if rank is None else rank
         if rank >= num_replicas or rank < 0:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset
