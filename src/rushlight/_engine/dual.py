@@ -82,6 +82,8 @@ def dual(primal: Tensor, tangent: Tensor, level: int) -> Any:
         return batched(dual(in_front(primal, top.level, size), in_front(tangent, top.level, size), level), top.level)
     made = make_kind(DualTensor, primal._spec)
     made.primal, made.tangent, made.level = primal, tangent, level
+    if level <= len(LEVELS.stack) and LEVELS.stack[level - 1].kind == "dual":
+        _remember(made)
     return made
 
 
@@ -137,11 +139,16 @@ def become_dual(x: Tensor, level: int) -> None:
     x._storage, x._ptr, x._rg, x._node, x._meta = None, 0, False, None, None
     x.__class__ = DualTensor
     x.primal, x.tangent, x.level = held, _zeros(held), level  # type: ignore[attr-defined]
-    MADE.append(weakref.ref(x))
+    _remember(x)
 
 
-# Tensors that became dual while they were written to, or were made so by hand: they are plain again when their level ends.
-MADE: list[Any] = []
+# The dual tensors of a level of `forward_ad` that are alive, by identity: they are plain again when it ends.
+MADE: dict[int, Any] = {}
+
+
+def _remember(x: Any) -> None:
+    key = id(x)
+    MADE[key] = weakref.ref(x, lambda _: MADE.pop(key, None))
 
 
 def become_plain(x: Any) -> None:

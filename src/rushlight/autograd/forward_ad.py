@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, NamedTuple
 
 import rushlight._engine.function_levels
@@ -46,7 +45,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if not _LEVELS:
         raise RuntimeError("Dual level must be a positive number.")
     number = _LEVELS[-1].number
-    for reference in MADE:
+    for reference in list(MADE.values()):
         made = reference()
         if made is not None and getattr(made, "level", None) == number:
             become_plain(made)
@@ -88,7 +87,6 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     if type(tensor) is Tensor:
         shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor)  # type: ignore[attr-defined]
     made = dual(shown, tangent, number)
-    MADE.append(weakref.ref(made))
     return made
 
 

@@ -19,6 +19,10 @@ __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 def _as_tuple(value: Any, what: str, where: str) -> tuple[bool, tuple[Tensor, ...]]:
     single = not isinstance(value, tuple)
+    if single and not isinstance(value, Tensor):
+        raise TypeError(
+            f"The {what} given to {where} must be either a Tensor or a tuple of Tensors but the given {what} has type {type(value)}."
+        )
     items = (value,) if single else value
     for i, item in enumerate(items):
         if not isinstance(item, Tensor):
@@ -34,12 +38,36 @@ def _prepare(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]
     return tuple(x.detach().requires_grad_() for x in inputs)  # type: ignore[attr-defined]
 
 
-def _filled(grads: Sequence[Any], like: Sequence[Tensor], strict: bool) -> tuple[Tensor, ...]:
-    if strict and any(g is None for g in grads):
-        raise RuntimeError(
-            "The output of the user-provided function is independent of one of the inputs. This is not allowed in strict mode."
-        )
+def _filled(grads: Sequence[Any], like: Sequence[Tensor], strict: bool, what: str = "The output of the user-provided function") -> tuple[Tensor, ...]:
+    for i, g in enumerate(grads):
+        if strict and g is None:
+            raise RuntimeError(f"{what} is independent of input {i}. This is not allowed in strict mode.")
     return tuple(rushlight.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True))
+
+
+HESSIAN = "While computing the hessian, found that the jacobian of the user-provided function"
+
+
+def _differentiable(outputs: Sequence[Tensor], strict: bool) -> None:
+    """RuntimeError in strict mode for outputs that no gradient reaches."""
+    for i, out in enumerate(outputs):
+        if strict and not out.requires_grad:
+            raise RuntimeError(
+                f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a differentiable manner from the "
+                "input when running in strict mode."
+            )
+
+
+def _directions(v: Any, like: Sequence[Tensor], where: str) -> tuple[Tensor, ...]:
+    """The vectors `v`, one for each tensor and of its shape."""
+    found = _as_tuple(v, "v", where)[1]
+    if len(found) != len(like):
+        raise RuntimeError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
+    for i, (each, x) in enumerate(zip(found, like, strict=True)):
+        if each.shape != x.shape:
+            entry = "" if len(like) == 1 else f"Entry {i} in "
+            raise RuntimeError(f"{entry}v has invalid size: should be {x.shape!r} but got {each.shape!r}.")
+    return found
 
 
 def _finish(values: Any, create_graph: bool) -> Any:
@@ -63,8 +91,14 @@ def vjp(
                 )
             seeds: Any = (None,)
         else:
-            _, seeds = _as_tuple(v, "v", "vjp")
-        grads = grad(outputs, given, seeds, create_graph=create_graph, retain_graph=True, allow_unused=True)
+            seeds = _directions(v, outputs, "vjp")
+        _differentiable(outputs, strict)
+        reached = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o.requires_grad]
+        grads: Any = (None,) * len(given)
+        if reached:
+            grads = grad(
+                [o for o, _ in reached], given, [s for _, s in reached], create_graph=create_graph, retain_graph=True, allow_unused=True
+            )
         found = _filled(grads, given, strict)
     result = _finish(outputs, create_graph)
     found = _finish(found, create_graph)
@@ -78,14 +112,19 @@ def jvp(
     with enable_grad():
         _, given = _as_tuple(inputs, "inputs", "jvp")
         given = _prepare(given, create_graph)
-        tangents = tuple(rushlight.ones_like(x) for x in given) if v is None else _as_tuple(v, "v", "jvp")[1]
+        tangents = tuple(rushlight.ones_like(x) for x in given) if v is None else _directions(v, given, "jvp")
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "jvp")
         if v is None and (len(given) != 1 or given[0].numel() != 1):  # type: ignore[attr-defined]
             raise RuntimeError(
                 "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
             )
+        _differentiable(outputs, strict)
         dummies = tuple(rushlight.zeros_like(o, requires_grad=True) for o in outputs)
-        first = _filled(grad(outputs, given, dummies, create_graph=True, allow_unused=True), given, strict)
+        moving = [(o, s) for o, s in zip(outputs, dummies, strict=True) if o.requires_grad]
+        rows: Any = (None,) * len(given)
+        if moving:
+            rows = grad([o for o, _ in moving], given, [s for _, s in moving], create_graph=True, allow_unused=True)
+        first = _filled(rows, given, strict)
         reached = [(f, t) for f, t in zip(first, tangents, strict=True) if f.requires_grad]
         grads: Any = (None,) * len(dummies)
         if reached:
@@ -165,6 +204,7 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
         single, given = _as_tuple(inputs, "inputs", "jacobian")
         given = _prepare(given, create_graph)
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "jacobian")
+        _differentiable(outputs, strict)
         rows = []
         if vectorize:
             rows = _rows_at_once(outputs, given, create_graph)
@@ -199,7 +239,11 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
         out = func(*args)
         if not isinstance(out, Tensor) or out.numel() != 1:  # type: ignore[attr-defined]
             raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
-        return _filled(grad(out.reshape(()), args, create_graph=True, allow_unused=True), args, strict)  # type: ignore[attr-defined]
+        found = _filled(grad(out.reshape(()), args, create_graph=True, allow_unused=True), args, strict)  # type: ignore[attr-defined]
+        for i, f in enumerate(found):
+            if strict and not f.requires_grad:
+                raise RuntimeError(f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode.")
+        return found
 
     if outer_jacobian_strategy == "forward-mode":
         _forward(outer_jacobian_strategy, create_graph, strict, vectorize)
@@ -217,8 +261,16 @@ def vhp(
         single, given = _as_tuple(inputs, "inputs", "vhp")
         given = _prepare(given, create_graph)
         out = func(*given)
-        seeds: Any = None if v is None else _as_tuple(v, "v", "vhp")[1]
-        first = _filled(grad(out, given, create_graph=True, allow_unused=True), given, strict)
+        if v is None and (len(given) != 1 or given[0].numel() != 1):  # type: ignore[attr-defined]
+            raise RuntimeError(
+                "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
+            )
+        seeds: Any = None if v is None else _directions(v, given, "vhp")
+        _differentiable([out], strict)
+        first = _filled(grad(out, given, create_graph=True, allow_unused=True) if out.requires_grad else (None,) * len(given), given, strict)
+        for i, f in enumerate(first):
+            if strict and not f.requires_grad:
+                raise RuntimeError(f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode.")
         reached = [(f, None if seeds is None else seeds[i]) for i, f in enumerate(first) if f.requires_grad]
         grads: Any = (None,) * len(given)
         if reached:
