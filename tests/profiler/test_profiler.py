@@ -366,3 +366,10 @@ def test_record_function_decorates_and_waits_for_futures() -> None:
     found = {event.name: event for event in prof.events()}
     assert "aten::mul" in [c.name for c in found["twice"].cpu_children]
     assert "aten::ones" in [c.name for c in found["later"].cpu_children]
+
+
+def test_older_names_of_the_same() -> None:
+    assert torch.autograd.profiler_util.EventList is torch.autograd.profiler.EventList
+    with pytest.warns(FutureWarning, match="profiler_legacy"), torch.autograd.profiler_legacy.profile() as prof:
+        step()
+    assert [e.name for e in prof.function_events if e.name.startswith("aten")] == ["aten::ones", "aten::add"]
