@@ -676,6 +676,31 @@ def small_pages(t: Any, note: Notes) -> None:
             note(f"{size_average} {reduce}", lambda a=size_average, b=reduce: reduction.legacy_get_string(a, b))
 
 
+@case
+def wrong_arguments(t: Any, note: Notes) -> None:
+    nn, f = t.nn, t.nn.functional
+    for kind in ("RNNCell", "GRUCell", "LSTMCell"):
+        cell = getattr(nn, kind)(2, 3)
+        for x, h in (((4, 2), (3, 3)), ((4, 2), (4, 1)), ((2,), (3,)), ((2,), (4,)), ((4, 5), (4, 3)), ((1, 4, 2), (4, 3)), ((4, 2), (1, 1, 4, 3))):
+            state = t.zeros(h)
+            note(f"{kind} {x} {h}", lambda c=cell, x=x, s=state, pair=kind == "LSTMCell": t.stack([*c(t.ones(x), (s, s) if pair else s)]).shape)
+            note.lines[-1][1] = note.lines[-1][1] if isinstance(note.lines[-1][1], str) else "fine"
+    for training, eps in ((True, 0.0), (True, -1.0), (False, 0.0), (False, -1.0)):
+        note(f"eps {eps} {training}", lambda a=training, e=eps: f.batch_norm(t.ones(2, 1), t.zeros(1), t.ones(1), training=a, eps=e))
+    for ignored in (-1, 0):
+        note(f"ignored {ignored}", lambda i=ignored: f.cross_entropy(t.ones(1, 2), t.ones(1, 2) / 2, ignore_index=i))
+    note("smoothing", lambda: nn.LinearCrossEntropyLoss(3, 2, label_smoothing=2.0))
+    lstm = nn.LSTM(2, 3, proj_size=1)
+    for x, h, c in (((4, 1, 2), (1, 1, 3), (1, 1, 3)), ((4, 1, 2), (1, 1, 1), (1, 1, 1)), ((4, 1, 5), (1, 1, 1), (1, 1, 3)), ((4, 2), (1, 1, 1), (1, 1, 3))):
+        note(f"lstm {x} {h} {c}", lambda x=x, h=h, c=c: lstm(t.ones(x), (t.ones(h), t.ones(c))))
+    note("sizes", lambda: (lstm.get_expected_hidden_size(t.ones(4, 5, 2), None), lstm.get_expected_cell_size(t.ones(7, 2), t.tensor([3, 2]))))
+    note("order", lambda: lstm.permute_hidden((t.arange(2.0).reshape(1, 2, 1), t.arange(4.0).reshape(1, 2, 2)), t.tensor([1, 0])))
+    for module in (nn.Linear(1, 1),):
+        for given in ((t.int64,), (t.float32, "cpu")):
+            note(f"to {given}", lambda m=module, g=given: m.to(*g))
+            note.lines[-1][1] = str(note.lines[-1][1]).partition(" - got")[0]
+
+
 if __name__ == "__main__":
     import torch
 

@@ -262,6 +262,8 @@ def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_in
     reduction = reduction_of(size_average, reduce, reduction)
     refuse(x, "log_softmax_lastdim_kernel_impl", "c")
     if _is_soft(x, target):
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
     dim = _classes(x, target, weight, "cross_entropy")
     classes, counts = _targets(x, target, dim, ignore_index)

@@ -26,10 +26,12 @@ def batch_norm(
 
     In training with the statistics of the batch, which are mixed into the running ones, in place: new = (1 - momentum) * old +
     momentum * batch, with the unbiased variance. Else with the running statistics. Raises `ValueError` if a channel has one
-    value only in training.
+    value only in training, and for an `eps` below zero (zero in training).
     """
     if training:
         _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))
+    if eps < 0 or (training and eps == 0):
+        raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     if input.numel() == 0:
         # Nothing to normalise, but the result still depends on all that take gradients.
         out = input.clone()

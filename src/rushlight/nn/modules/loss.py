@@ -465,7 +465,9 @@ class LinearCrossEntropyLoss(_WeightedLoss):
     ) -> None:
         super().__init__(weight, reduction=reduction)
         if weight is not None and tuple(weight.shape) != (num_classes,):
-            raise RuntimeError(f"expected weight of shape {(num_classes,)}, got {tuple(weight.shape)}")
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0.0 <= label_smoothing <= 1.0:
+            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         self.num_classes = num_classes
         self.out_features = tuple(out_features)
         self.ignore_index = ignore_index

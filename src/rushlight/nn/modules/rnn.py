@@ -130,6 +130,13 @@ class RNNBase(Module):
     def _flat_weights(self) -> list[Any]:
         return [getattr(self, name) for name in self._flat_weights_names]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # PyTorch keeps these as attributes, and asks for them when it reads a module.
+        return {**super().__getstate__(), "_flat_weights": self._flat_weights, "_flat_weights_names": self._flat_weights_names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({name: value for name, value in state.items() if name not in ("_flat_weights", "_flat_weights_names")})
+
     def _weights(self) -> list[list[Any]]:
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
         tables = [{name.split("_l")[0]: getattr(self, name) for name in names} for names in self._all_weights]
@@ -220,11 +227,13 @@ class RNNBase(Module):
             state = tuple(rushlight.zeros(size, dtype=input.dtype, device=input.device) for size in sizes)
         else:
             state = tuple(hx) if pair else (hx,)
-            for part in state:
-                if part.dim() != (3 if batched else 2):
-                    what = "batched 3-D" if batched else "unbatched 2-D"
-                    want = "3-D" if batched else "2-D"
-                    raise RuntimeError(f"For {what} input, hx should also be {want} but got {part.dim()}-D tensor")
+            dims = 3 if batched else 2
+            if any(part.dim() != dims for part in state):
+                found = ", ".join(f"{part.dim()}-D" for part in state)
+                raise RuntimeError(
+                    f"For {'batched' if batched else 'unbatched'} {dims}-D input, {'hx and cx' if pair else 'hx'} should also be {dims}-D but got "
+                    + (f"({found}) tensors" if pair else f"{found} tensor")
+                )
             if not batched:
                 state = tuple(part.unsqueeze(1) for part in state)
             permuted = self.permute_hidden(state if pair else state[0], order)
@@ -356,18 +365,30 @@ class RNNCellBase(Module):
 
     def _step(self, mode: str, input: Any, state: tuple[Any, ...] | None) -> tuple[Any, ...]:
         name = type(self).__name__
-        for what, part in (("input", input), *((f"hx[{i}]", part) for i, part in enumerate(state or ()))):
+        states = [(f"hx[{i}]" if mode == "LSTM" else "hidden", part) for i, part in enumerate(state or ())]
+        for what, part in (("input", input), *states):
             if part.dim() not in (1, 2):
                 raise ValueError(f"{name}: Expected {what} to be 1D or 2D, got {part.dim()}D instead")
         if input.size(-1) != self.input_size:
             raise RuntimeError(f"input has inconsistent input_size: got {input.size(-1)} expected {self.input_size}")
         batched = input.dim() == 2
+        for i, part in enumerate(state or ()):
+            self._check_state(input, part, f"hidden{i}")
         if state is None:
             shape = (input.size(0), self.hidden_size) if batched else (self.hidden_size,)
             zeros = rushlight.zeros(shape, dtype=input.dtype, device=input.device)
             state = (zeros,) * (2 if mode == "LSTM" else 1)
         projected = rushlight.nn.functional.linear(input, self.weight_ih, self.bias_ih)
         return CELLS[mode](projected, state, self.weight_hh, self.bias_hh, None)
+
+
+    def _check_state(self, input: Any, part: Any, what: str) -> None:
+        batched = input.dim() == 2
+        if batched and input.size(0) != part.size(0):
+            raise RuntimeError(f"Input batch size {input.size(0)} doesn't match {what} batch size {part.size(0)}")
+        features = part.size(1 if batched else 0)
+        if features != self.hidden_size:
+            raise RuntimeError(f"{what} has inconsistent hidden_size: got {features}, expected {self.hidden_size}")
 
 
 class RNNCell(RNNCellBase):
