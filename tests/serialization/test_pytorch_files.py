@@ -128,3 +128,35 @@ def test_classes_have_pytorchs_names() -> None:
             if known and "datapipes" not in cls.__module__:
                 assert torch_global(own) == (cls.__module__, cls.__qualname__)
                 assert find_torch_global(cls.__module__, cls.__qualname__) is own
+
+
+def whole_objects(t: Any) -> dict[str, Any]:
+    """Objects that are saved with all they consist of."""
+    n, weight = t.nn, t.nn.Parameter(t.ones(2))
+    found: dict[str, Any] = {
+        "encoder": n.TransformerEncoderLayer(4, 2), "decoder": n.TransformerDecoderLayer(4, 2, activation="gelu"), "lstm": n.LSTM(2, 3, 2),
+        "gru": n.GRU(2, 3, bidirectional=True), "attention": n.MultiheadAttention(4, 2), "norm": n.BatchNorm3d(2), "lazy": n.LazyLinear(3),
+        "bag": n.EmbeddingBag(3, 2), "average": t.optim.swa_utils.AveragedModel(n.Linear(2, 2)), "data": t.utils.data.TensorDataset(t.ones(3)),
+        "normal": t.distributions.Normal(t.tensor(0.0), t.tensor(1.0)), "packed": n.utils.rnn.pack_sequence([t.ones(2), t.ones(1)]),
+    }  # fmt: skip
+    weight.grad = t.ones(2)
+    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Rprop", "ASGD", "Adamax"):
+        found[name] = getattr(t.optim, name)([weight], lr=0.1)
+        found[name].step()
+    found["cosine"] = t.optim.lr_scheduler.CosineAnnealingLR(found["SGD"], 5)
+    found["plateau"] = t.optim.lr_scheduler.ReduceLROnPlateau(found["SGD"])
+    return found
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("legacy", [False, True])
+def test_whole_objects_both_ways(legacy: bool) -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = whole_objects(rushlight), whole_objects(torch)
+    for name in ours:
+        for writer, reader, obj in ((torch, rushlight, theirs[name]), (rushlight, torch, ours[name])):
+            found = through(writer, reader, obj, legacy, weights_only=False)
+            assert type(found).__name__ == type(obj).__name__
+            if hasattr(found, "state_dict") and name != "lazy":
+                same(found.state_dict(), obj.state_dict())

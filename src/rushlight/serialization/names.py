@@ -88,6 +88,7 @@ _ELSEWHERE = {
     "torch.optim.Adafactor": "rushlight.optim.Adafactor",
     "torch.optim.Muon": "rushlight.optim.Muon",
     "torch.optim.adamw.AdamW": "rushlight.optim.AdamW",
+    "torch.utils.hooks.RemovableHandle": "rushlight.utils.hooks.RemovableHandle",
     "torch.utils.data._utils.collate.default_collate": "rushlight.utils.data.default_collate",
     "torch.utils.data._utils.collate.default_convert": "rushlight.utils.data.default_convert",
     "torch.utils.data._utils.worker.get_worker_info": "rushlight.utils.data.get_worker_info",
