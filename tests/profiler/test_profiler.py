@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,19 @@ def test_only_the_thread_that_asks_is_recorded() -> None:
         other.start()
         other.join()
     assert names(prof) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_nobody_listens_in_a_forked_process() -> None:
+    with profile() as prof:
+        step()
+        child = os.fork()
+        if not child:
+            os._exit(1 if STATE.word & OBSERVED or STATE.observers else 0)
+        assert os.waitpid(child, 0)[1] == 0
+        step()
+    assert names(prof) == ["aten::ones", "aten::add"] * 2
 
 
 def test_profiles_may_nest() -> None:

@@ -7,6 +7,7 @@ for them tell the observers of every call.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -121,6 +122,16 @@ def unobserve(observer: Observer) -> None:
     if not _count:
         for switch in SWITCHES:
             switch(False)
+
+
+def _forget() -> None:
+    """In a process that was forked nobody listens: what observers would learn stays there."""
+    STATE.observers = ()
+    STATE.word &= ~OBSERVED
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _nothing() -> list[tuple[str, Any]]:
