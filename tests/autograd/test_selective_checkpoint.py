@@ -47,10 +47,10 @@ def gradients(function: Any, **options: Any) -> list[Any]:
 
 
 def keep_products(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if op.__name__ == "mm" else CheckpointPolicy.PREFER_RECOMPUTE
+    return CheckpointPolicy.MUST_SAVE if op == torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-@pytest.mark.parametrize("policy", [[torch.mm], [torch.relu, torch.exp], keep_products, lambda *a, **k: True])
+@pytest.mark.parametrize("policy", [[torch.mm], [torch.ops.aten.mm.default, torch.exp], keep_products, lambda *a, **k: True])
 def test_the_same_gradients_whatever_is_kept(policy: Any) -> None:
     assert gradients(block, context_fn=functools.partial(create_selective_checkpoint_contexts, policy)) == gradients(block)
 
@@ -59,14 +59,27 @@ def test_what_is_kept_is_not_computed_again() -> None:
     asked: list[tuple[str, bool]] = []
 
     def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        asked.append((op.__name__, ctx.is_recompute))
-        return CheckpointPolicy.MUST_SAVE if op.__name__ == "mm" else CheckpointPolicy.MUST_RECOMPUTE
+        asked.append((str(op), ctx.is_recompute))
+        return CheckpointPolicy.MUST_SAVE if op == torch.ops.aten.mm.default else CheckpointPolicy.MUST_RECOMPUTE
 
     x = torch.ones(2, 2, requires_grad=True)
     contexts = functools.partial(create_selective_checkpoint_contexts, policy)
     y = checkpoint(lambda v: torch.mm(v, v).exp().sin(), x, use_reentrant=False, context_fn=contexts)
     y.sum().backward()
-    assert asked == [(name, second) for second in (False, True) for name in ("mm", "exp", "sin")]
+    assert asked == [(name, second) for second in (False, True) for name in ("aten.mm.default", "aten.exp.default", "aten.sin.default")]
+
+
+def test_layers_ask_for_native_operators() -> None:
+    asked: list[str] = []
+
+    def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> bool:
+        asked.append(str(op))
+        return False
+
+    layer, x = torch.nn.Linear(2, 2), torch.ones(3, 2)
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    checkpoint(lambda v: layer(v) @ layer.weight.t(), x, use_reentrant=False, context_fn=contexts)
+    assert "aten.addmm.default" in asked and "aten.mm.default" in asked
 
 
 def test_a_kept_result_may_not_change() -> None:

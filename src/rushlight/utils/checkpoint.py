@@ -423,6 +423,8 @@ _SAVING = (
 class SelectiveCheckpointContext:
     """What a policy is told besides the call: whether this is the second computation, and the first one's result where it is known."""
 
+    function: Any = None  # the public function that was called
+
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute, self.op_output = is_recompute, op_output
 
@@ -433,6 +435,26 @@ class SelectiveCheckpointContext:
 def _key(function: Any) -> Any:
     """What makes two forms of an operator (`torch.mm`, `Tensor.mm`) the same."""
     return getattr(function, "operator", function)
+
+
+# Functions that PyTorch makes of native operators, of which a policy asks.
+_PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (2, 2): "mm"}
+
+
+def _overload(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The native operator (`torch.ops.aten.mm.default`) that PyTorch would call, where it has a name here; else the function."""
+    name = getattr(_key(function), "public", None)
+    if name is None or hasattr(function, "overloadpacket"):
+        return function
+    if name == "linear":
+        bias = args[2] if len(args) > 2 else kwargs.get("bias")
+        name = "mm" if bias is None else "addmm"
+    elif name == "matmul" and len(args) == 2 and all(isinstance(a, rushlight.Tensor) for a in args):
+        name = _PRODUCTS.get((args[0].dim(), args[1].dim()), "bmm")
+    elif function.__name__.endswith("_") and not name.endswith("_"):
+        name += "_"
+    packet = getattr(rushlight.ops.aten, name, None)
+    return function if packet is None else packet.default
 
 
 # Calls that no policy is asked about: they compute nothing that could be kept.
@@ -494,7 +516,10 @@ class _Choosing(TorchFunctionMode):
         inner = name.startswith("__") and _key(func) is func  # an attribute's value and the like
         if inner or func in SAC_IGNORED_OPS or not STATE.saved_hooks:
             return func(*args, **kwargs)
-        chosen = self.policy(SelectiveCheckpointContext(is_recompute=self.second), func, *args, **kwargs)
+        asked = _overload(func, args, kwargs)
+        context = SelectiveCheckpointContext(is_recompute=self.second)
+        context.function = func
+        chosen = self.policy(context, asked, *args, **kwargs)
         if isinstance(chosen, bool):
             chosen = CheckpointPolicy.MUST_SAVE if chosen else CheckpointPolicy.PREFER_RECOMPUTE
         if not isinstance(chosen, CheckpointPolicy):
@@ -538,8 +563,9 @@ class _Choosing(TorchFunctionMode):
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> tuple[Any, Any]:
     """Contexts for `checkpoint(..., context_fn=...)` under which the results of some calls are kept and all others computed again.
 
-    `policy_fn_or_list` is a list of functions (`torch.mm`, for all of its forms) whose results are kept, or a function
-    `policy(ctx, op, *args, **kwargs)` that returns a `CheckpointPolicy` for each call of a public function.  TypeError for anything else;
+    `policy_fn_or_list` is a list of functions (`torch.mm`, for all of its forms) or native operators (`torch.ops.aten.mm.default`) whose results
+    are kept, or a function `policy(ctx, op, *args, **kwargs)` that returns a `CheckpointPolicy` for each call of a public function: `op` is the
+    native operator where it has a name here (a linear layer asks for `aten.addmm` or `aten.mm`), else the function.  TypeError for anything else;
     RuntimeError where a result that was kept is changed in place, unless `allow_cache_entry_mutation`.
 
         >>> import functools
@@ -557,10 +583,11 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_ent
         for item in policy_fn_or_list:
             if not callable(item):
                 raise ValueError(f"create_selective_checkpoint_contexts expects functions in its list, but found {item!r} of type {type(item).__name__}")
-        keys = {_key(f) for f in policy_fn_or_list}
+        listed = {_key(f) for f in policy_fn_or_list}
 
         def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-            return CheckpointPolicy.MUST_SAVE if _key(op) in keys else CheckpointPolicy.PREFER_RECOMPUTE
+            same = op in listed or _key(ctx.function) in listed
+            return CheckpointPolicy.MUST_SAVE if same else CheckpointPolicy.PREFER_RECOMPUTE
 
     elif not callable(policy_fn_or_list):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
