@@ -12,8 +12,43 @@ A tensor that is sent has its memory moved to shared memory; the receiver looks 
 
 from __future__ import annotations
 
-import multiprocessing
-from multiprocessing import *  # all of its names, whatever this version of Python has
+from multiprocessing import Array as Array
+from multiprocessing import AuthenticationError as AuthenticationError
+from multiprocessing import Barrier as Barrier
+from multiprocessing import BoundedSemaphore as BoundedSemaphore
+from multiprocessing import BufferTooShort as BufferTooShort
+from multiprocessing import Condition as Condition
+from multiprocessing import Event as Event
+from multiprocessing import JoinableQueue as JoinableQueue
+from multiprocessing import Lock as Lock
+from multiprocessing import Manager as Manager
+from multiprocessing import Pipe as Pipe
+from multiprocessing import Pool as Pool
+from multiprocessing import Process as Process
+from multiprocessing import ProcessError as ProcessError
+from multiprocessing import Queue as Queue
+from multiprocessing import RawArray as RawArray
+from multiprocessing import RawValue as RawValue
+from multiprocessing import RLock as RLock
+from multiprocessing import Semaphore as Semaphore
+from multiprocessing import SimpleQueue as SimpleQueue
+from multiprocessing import TimeoutError as TimeoutError
+from multiprocessing import Value as Value
+from multiprocessing import active_children as active_children
+from multiprocessing import allow_connection_pickling as allow_connection_pickling
+from multiprocessing import cpu_count as cpu_count
+from multiprocessing import current_process as current_process
+from multiprocessing import freeze_support as freeze_support
+from multiprocessing import get_all_start_methods as get_all_start_methods
+from multiprocessing import get_context as get_context
+from multiprocessing import get_logger as get_logger
+from multiprocessing import get_start_method as get_start_method
+from multiprocessing import log_to_stderr as log_to_stderr
+from multiprocessing import parent_process as parent_process
+from multiprocessing import reducer as reducer
+from multiprocessing import set_executable as set_executable
+from multiprocessing import set_forkserver_preload as set_forkserver_preload
+from multiprocessing import set_start_method as set_start_method
 
 from rushlight._engine import shared
 from rushlight.multiprocessing import reductions as reductions
@@ -27,8 +62,13 @@ from rushlight.multiprocessing.spawn import spawn as spawn
 from rushlight.multiprocessing.spawn import start_processes as start_processes
 
 # `spawn` is here the function, as in PyTorch; `import rushlight.multiprocessing.spawn` finds the module.
-__all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"]
-__all__ += multiprocessing.__all__  # type: ignore[attr-defined]
+__all__ = [
+    "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "Array", "AuthenticationError", "Barrier",
+    "BoundedSemaphore", "BufferTooShort", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process",
+    "ProcessError", "Queue", "RLock", "RawArray", "RawValue", "Semaphore", "SimpleQueue", "TimeoutError", "Value", "active_children",
+    "allow_connection_pickling", "cpu_count", "current_process", "freeze_support", "get_all_start_methods", "get_context", "get_logger",
+    "get_start_method", "log_to_stderr", "parent_process", "reducer", "set_executable", "set_forkserver_preload", "set_start_method",
+]  # fmt: skip
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
