@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import json
 import pathlib
 import pickle
@@ -137,6 +138,23 @@ def test_initial_values_have_the_bits_of_pytorch() -> None:
         for key, value in theirs.items():
             if not torch.nn.parameter.is_lazy(value):
                 assert str(value.dtype) == str(ours[key].dtype) and value.tolist() == ours[key].tolist(), (name, key)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_whole_layers_travel_in_files() -> None:
+    torch = pytest.importorskip("torch")
+    for name in list(LAYERS)[::4]:
+        if name.startswith(COMPUTED):
+            continue
+        (theirs, given), (ours, args) = build(torch, name), build(rushlight, name)
+        for source, layer, target, inputs in ((torch, theirs, rushlight, args), (rushlight, ours, torch, given)):
+            file = io.BytesIO()
+            source.save(layer, file)
+            file.seek(0)
+            arrived = target.load(file, weights_only=False)
+            assert repr(arrived) == repr(layer), name
+            arrived(*inputs)
 
 
 @pytest.mark.oracle
