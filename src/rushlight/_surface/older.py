@@ -90,7 +90,10 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 @method
 def __setstate__(self: Tensor, state: Any) -> None:
-    """The state of old pickles: (storage, offset, size, stride), or (requires_grad, backward hooks) after it."""
+    """The attributes of a pickled tensor; in old pickles (storage, offset, size, stride), or (requires_grad, backward hooks) after it."""
+    if isinstance(state, dict):
+        self.__dict__.update(state)
+        return
     if len(state) == 4:
         convert.set_(self, state[0], state[1], tuple(state[2]), tuple(state[3]))
         return
