@@ -7,7 +7,7 @@
 >>> scaled(torch.ones(2), factor=3.0)
 tensor([3., 3.])
 >>> torch.ops.doc.scaled.default._schema
-doc::scaled(Tensor x, float factor=2.0) -> Tensor
+doc::scaled(Tensor x, float factor=2.) -> Tensor
 """
 
 from rushlight.library.checks import OpCheckError, opcheck

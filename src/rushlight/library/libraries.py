@@ -236,6 +236,15 @@ def impl(qualname: Any, types: Any = None, func: Callable[..., Any] | None = Non
     return None
 
 
+# Libraries of compiled operators that a program asked for and that cannot be loaded here.
+REFUSED: set[str] = set()
+
+
+def _is_of_refused(op: Any) -> bool:
+    """Whether an operator is one that such a library would have defined, as far as can be known: nothing else has its namespace."""
+    return isinstance(op, str) and bool(REFUSED) and not operators.namespace(_parts(op)[0]).packets
+
+
 def _rule(op: Any, func: Callable[..., Any] | None, put: Callable[[OpOverload, Callable[..., Any]], None]) -> Any:
     found = overload_of(op)
     if not isinstance(found, OpOverload):
@@ -266,6 +275,9 @@ def register_fake(
     op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None, _stacklevel: int = 1, allow_override: bool = True
 ) -> Any:
     """Register what says an operator's results without data: shapes, dtypes, strides; tensors on the meta device go to it.  Also a decorator."""
+
+    if overload_of(op, missing=None) is None and _is_of_refused(op):  # a rule for what nobody can call
+        return func if func is not None else lambda function: function
 
     def put(found: OpOverload, function: Callable[..., Any]) -> None:
         if "Meta" in found.kernels or "CompositeImplicitAutograd" in found.kernels:
