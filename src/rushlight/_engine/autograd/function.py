@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import Any
 
 from rushlight._base.errors import user_frame
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
 from rushlight._engine.inplace import bump, check_writable, last_change, rebase
@@ -16,6 +16,8 @@ from rushlight._engine.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORM
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._types.spec import Spec
+
+inspect: Any = LazyModule("inspect")
 
 __all__ = ["Function", "FunctionCtx", "FunctionMeta", "FunctionNode", "once_differentiable"]
 
@@ -336,7 +338,7 @@ class Function(FunctionBase, metaclass=FunctionMeta):
         With `setup_context`, arguments may be given by name, and defaults of `forward` count as given.
         """
         if cls.setup_context is not Function.setup_context:
-            bound = signature(cls.forward).bind(*args, **kwargs)
+            bound = _signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args = bound.args
         elif kwargs:
@@ -361,6 +363,11 @@ class Function(FunctionBase, metaclass=FunctionMeta):
         outputs = output if isinstance(output, tuple) else (output,)
         wrapped = _wrap(node, args, outputs, bool(word & GRAD) and any(needs))
         return tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _signature(forward: Any) -> Any:
+    return inspect.signature(forward)
 
 
 def _node_class(cls: type[Function]) -> type[FunctionNode]:
