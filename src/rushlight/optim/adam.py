@@ -196,7 +196,8 @@ def _update_one(row: Any, group: dict[str, Any]) -> None:
     second = exp_avg_sq
     if maximum:
         second = maximum[0]
-        second.copy_(rushlight.maximum(second, exp_avg_sq))
+        before = second.clone() if group["differentiable"] else second
+        second.copy_(rushlight.maximum(before, exp_avg_sq))
     denominator = second.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
     add_ratio(param, exp_avg, denominator, -(lr / (1 - beta1**step)))
 
