@@ -122,6 +122,16 @@ def test_shared_memory_goes_with_its_last_tensor() -> None:
     assert held() == before
 
 
+def test_weak_references_to_storages() -> None:
+    x = torch.ones(3)
+    held = mp.reductions.StorageWeakRef(x.untyped_storage())
+    assert not held.expired() and held == mp.reductions.StorageWeakRef(x[1:].untyped_storage()) and len({held, held}) == 1
+    assert held != mp.reductions.StorageWeakRef(torch.ones(3).untyped_storage())
+    del x
+    gc.collect()
+    assert held.expired()
+
+
 def double(x: Any) -> Any:
     return x * 2
 

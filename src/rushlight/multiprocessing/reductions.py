@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from multiprocessing.reduction import ForkingPickler as ForkingPickler
 from typing import Any
 
@@ -10,7 +11,34 @@ from rushlight._engine.pickling import rebuild_tensor
 from rushlight._engine.shared import share_tensor
 from rushlight.nn.parameter import Parameter
 
-__all__ = ["init_reductions", "rebuild_tensor", "reduce_storage", "reduce_tensor"]
+__all__ = ["StorageWeakRef", "init_reductions", "rebuild_tensor", "reduce_storage", "reduce_tensor"]
+
+
+class StorageWeakRef:
+    """Remembers a storage without keeping it: two are equal when they are of the same memory.
+
+        >>> import rushlight as torch
+        >>> x = torch.ones(2)
+        >>> StorageWeakRef(x.untyped_storage()) == StorageWeakRef(x[1:].untyped_storage())
+        True
+    """
+
+    __slots__ = ("_storage", "cdata")
+
+    def __init__(self, storage: Any) -> None:
+        native = storage.untyped()._native
+        self._storage = weakref.ref(native)
+        self.cdata = int(native.ptr)
+
+    def expired(self) -> bool:
+        """Whether the storage is gone."""
+        return self._storage() is None
+
+    def __hash__(self) -> int:
+        return self.cdata
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, StorageWeakRef) and self.cdata == other.cdata)
 
 
 def _reduce_parameter(parameter: Parameter) -> tuple[Any, ...]:

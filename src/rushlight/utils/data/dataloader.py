@@ -406,6 +406,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._links = self._crew.links
         # Not `__del__`: in a circle of garbage, the connections might go first.
         self._at_end = weakref.finalize(self, self._crew.close)
+        self._at_end.atexit = False  # at the program's end `multiprocessing` ends them, and waits for none
 
     def _state_of(self, worker: int) -> dict[str, Any] | None:
         """The state that a worker starts from."""

@@ -43,6 +43,8 @@ class Handle:
         self.number = number
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.number < 0:  # there is none
+            return Handle, (self.number,)
         return _handle, (multiprocessing.reduction.DupFd(self.number),)  # type: ignore[attr-defined]
 
 
