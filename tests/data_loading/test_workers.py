@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.data_loading.pipes import pipes, workers
 import rushlight as torch
 from rushlight.utils import data
 from rushlight.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from rushlight.utils.data._utils.arena import Arena, Chunk
 from rushlight.utils.data.datapipes.iter import IterableWrapper
 from rushlight.utils.data.datapipes.map import SequenceWrapper
 
@@ -87,6 +89,27 @@ def test_memory_is_used_again() -> None:
     loader = DataLoader(Many((400, 400)), num_workers=1, sampler=[0, 1, 2, 3, 4, 5] * 5)
     places = {b.data_ptr() for b in loader}
     assert len(places) <= 6
+
+
+def test_memory_in_use_is_not_given_out_again() -> None:
+    chance, arena = random.Random(3), Arena()
+    used: dict[int, tuple[int, int, Any]] = {}  # number: start, end, and the chunk (held by the main process) or storage (by the worker)
+    for number in range(2000):
+        nbytes = chance.choice((1, 8, 100, 3000, 60_000, 200_000, 300_000, 1_000_000, 1_200_000))
+        if chance.random() < 0.3:
+            holder: Any = arena.storage(nbytes)
+            start = holder.ptr
+        else:
+            holder, at = arena.take(nbytes)
+            start = holder.block.address + at
+        assert not [k for k, (first, last, _) in used.items() if start < last and first < start + nbytes]
+        used[number] = start, start + nbytes, holder
+        while len(used) > 12:
+            _, _, holder = used.pop(chance.choice(list(used)))
+            if isinstance(holder, Chunk):
+                arena.returned(Counter({holder.number: 1}))
+            del holder
+    assert len(arena.chunks) < 40
 
 
 def test_everything_that_is_picklable_comes() -> None:

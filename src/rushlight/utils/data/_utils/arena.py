@@ -17,7 +17,9 @@ from rushlight._types.spec import Spec
 
 __all__ = ["Arena", "Chunk"]
 
-_SMALL = 1 << 20  # size of the chunks for small tensors; what is larger than a quarter of it gets a chunk of its own
+# Sizes of the chunks that tensors share, and up to which size they do; larger ones get a chunk of their own. Few bytes do not share with
+# many: programs like to keep labels, and what is kept keeps its whole chunk.
+_SHARED = ((1 << 11, 1 << 16), (1 << 18, 1 << 20))
 _LINE = 64
 _SPARE = 16  # chunks that are kept for later
 _OPEN = 64  # chunks up to which descriptors are kept open, so that what lies in them can be handed to further processes
@@ -63,7 +65,7 @@ class Arena:
         self.forgotten: list[int] = []
         self._gone: deque[Chunk] = deque()
         self._free: list[Chunk] = []
-        self._current: Chunk | None = None
+        self._current: dict[int, Chunk] = {}
         self._numbers = 0
         self._foreign: dict[int, Chunk] = {}
 
@@ -73,22 +75,25 @@ class Arena:
         """Room for so many bytes: the chunk, whose users become one more, and the place in it."""
         while self._gone:
             self._release(self._gone.popleft(), 1)
-        if nbytes * 4 > _SMALL:
-            chunk = self._chunk(nbytes)
-            chunk.fill = nbytes
+        for most, size in _SHARED:
+            if nbytes <= most:
+                chunk = self._current.get(size)
+                if chunk is None or chunk.fill + nbytes > size:
+                    chunk = self._next(size)
+                at, chunk.fill = chunk.fill, chunk.fill + -(-nbytes // _LINE) * _LINE
+                break
         else:
-            found = self._current
-            if found is None or found.fill + nbytes > _SMALL:
-                self._current = None
-                if found is not None and not found.users:
-                    self._free.append(found)
-                found = self._current = self._chunk(_SMALL)
-            chunk = found
+            chunk, at = self._chunk(nbytes), 0
         chunk.users += 1
-        at = 0 if nbytes * 4 > _SMALL else chunk.fill
-        if chunk is self._current:
-            chunk.fill += -(-nbytes // _LINE) * _LINE
         return chunk, at
+
+    def _next(self, size: int) -> Chunk:
+        """Another chunk to be shared, as the last one is full."""
+        full = self._current.pop(size, None)
+        if full is not None and not full.users:
+            self._free.append(full)
+        chunk = self._current[size] = self._chunk(size)
+        return chunk
 
     def _chunk(self, nbytes: int) -> Chunk:
         """A chunk that nobody uses: the best fitting one that is free, or a new one."""
@@ -120,7 +125,7 @@ class Arena:
         chunk.users -= times
         if chunk.users:
             return
-        if chunk is self._current:
+        if chunk in self._current.values():
             chunk.fill = 0
         elif id(chunk.block) in self._foreign:
             self._forget(self._foreign.pop(id(chunk.block)))
