@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 import sys
-import tempfile
 from functools import cache
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ ctypes: Any = LazyModule("ctypes")
 fcntl: Any = LazyModule("fcntl")
 gc: Any = LazyModule("gc")
 mmap: Any = LazyModule("mmap")
+tempfile: Any = LazyModule("tempfile")
 posixshmem: Any = LazyModule("_posixshmem")
 process_ends: Any = LazyModule("multiprocessing.util")
 resource_tracker: Any = LazyModule("multiprocessing.resource_tracker")
