@@ -8,6 +8,7 @@ much memory.
 from __future__ import annotations
 
 import struct
+import threading
 import warnings
 import zipfile
 import zlib
@@ -25,7 +26,7 @@ _LOCATOR64 = struct.Struct("<4sLQL")
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 _FROM16, _FROM32 = _MAX16, _MAX32
 _UTF8_NAMES, _SUM_BEHIND = 0x800, 0x8
-_CHUNK = 1 << 20
+_CHUNK, _BESIDE = 1 << 20, 1 << 24
 _DATE_1980 = 0x21  # the first day that the format can express: equal contents give equal files
 
 
@@ -72,14 +73,23 @@ class ArchiveWriter:
         self._records.append((full, 0, size, start, flags))
 
     def _chunks(self, data: memoryview) -> int:
-        crc = 0
-        for at in range(0, len(data), _CHUNK):
-            chunk = data[at : at + _CHUNK]
-            if self._checksums:
-                crc = zlib.crc32(chunk, crc)
-            self._out.write(chunk)
+        """Write large data and say their checksum."""
+        found = [0]
+        beside = None
+        if self._checksums and len(data) >= _BESIDE:  # adding up and writing take about as long: both at once
+            beside = threading.Thread(target=lambda: found.__setitem__(0, zlib.crc32(data)), name="checksum")
+            beside.start()
+        try:
+            for at in range(0, len(data), _CHUNK):
+                chunk = data[at : at + _CHUNK]
+                if self._checksums and beside is None:
+                    found[0] = zlib.crc32(chunk, found[0])
+                self._out.write(chunk)
+        finally:
+            if beside is not None:
+                beside.join()
         self._at += len(data)
-        return crc
+        return found[0]
 
     def _header(self, name: str, size: int, crc: int | None) -> tuple[int, int, bytes]:
         """Write what comes before the data; with `crc` None, the checksum will come behind them."""
