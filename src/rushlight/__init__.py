@@ -52,7 +52,7 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "_dynamo", "_subclasses", "_tensor", "_utils", "compiler", "distributed", "export", "fx", "jit", "onnx",
+    "_C", "_custom_ops", "_dynamo", "_subclasses", "_tensor", "_utils", "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
     "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "library", "linalg", "masked", "monitor",
     "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
@@ -87,7 +87,7 @@ _FROM_PAGES = {
     **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
                      "sparse_compressed_tensor"), "sparse.construct"),
     **dict.fromkeys((
-        "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
+        "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_shape_as_tensor",
     ), "_surface.checks"),
     **dict.fromkeys(("smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),

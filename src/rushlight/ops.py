@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight.library.libraries import REFUSED as refused_libraries
 from rushlight.library.operators import namespace as _namespace
 
 __all__ = ["load_library", "loaded_libraries"]
@@ -16,15 +17,20 @@ __all__ = ["load_library", "loaded_libraries"]
 loaded_libraries: set[str] = set()
 
 
+class LibraryRefusedError(NotImplementedError, OSError):
+    """A library of compiled operators that cannot be loaded; programs that can do without it expect OSError."""
+
+
 def load_library(path: Any) -> None:
-    """NotImplementedError: libraries of operators are compiled for PyTorch's own interface, which is not here.
+    """NotImplementedError (an OSError too): libraries of operators are compiled for PyTorch's own interface, which is not here.
 
     OSError where there is no such file."""
     import os
 
     if not os.path.exists(path):
         raise OSError(f"Could not load this library: {path}")
-    raise NotImplementedError(
+    refused_libraries.add(str(path))
+    raise LibraryRefusedError(
         f"rushlight loads no libraries of compiled operators ({path}): they are made for PyTorch's own interface. "
         "Operators in Python are defined with torch.library."
     )

@@ -12,7 +12,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL
 
 __all__ = [
-    "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
+    "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with", "_check_type",
     "_check_value", "_check_with", "_shape_as_tensor",
 ]  # fmt: skip
 
@@ -82,6 +82,12 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Any, message: _Mes
 
 
 _check_tensor_all = partial(_check_tensor_all_with, RuntimeError)
+
+
+def _assert(condition: Any, message: str) -> None:
+    """AssertionError with this text unless a condition holds; a tensor's truth counts."""
+    if not condition:
+        raise AssertionError(message)
 
 
 def _assert_async(input: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:

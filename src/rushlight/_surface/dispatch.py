@@ -137,7 +137,8 @@ _BACKENDS = ("CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Laz
              "Meta")  # fmt: skip
 _FUNCTIONALITIES = ("", "Quantized", "Sparse", "SparseCsr", "NestedTensor", "Autograd")
 _ALIASES = ("Undefined", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autograd", "BackendSelect", "ADInplaceOrView", "Functionalize",
-            "Python", "AutocastCPU", "AutocastCUDA", "Conjugate", "Negative", "ZeroTensor")  # fmt: skip
+            "Python", "AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastHPU", "AutocastPrivateUse1", "Conjugate", "Negative",
+            "ZeroTensor")  # fmt: skip
 
 DispatchKey = enum.Enum(  # type: ignore[misc]  # members are computed
     "DispatchKey", [*_ALIASES, *(f + b for f in _FUNCTIONALITIES for b in _BACKENDS)], start=0, module="torch"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rushlight.backends.pages import Setting, make_page
@@ -26,8 +27,13 @@ def get_opt_einsum() -> Any:
     return None
 
 
+def _installed() -> bool:
+    """Whether the package is there: programs may then say that it should be used, as PyTorch lets them; the order of products is ours all the same."""
+    return find_spec("opt_einsum") is not None
+
+
 def _check_enabled(value: Any) -> None:
-    if value:
+    if value and not _installed():
         raise ValueError(
             f"opt_einsum is not available, so setting `enabled` to {value} will not reap the benefits of calculating an optimal path for einsum. "
             "rushlight chooses the order of products itself."
@@ -35,6 +41,8 @@ def _check_enabled(value: Any) -> None:
 
 
 def _check_strategy(value: Any) -> None:
+    if _installed():
+        return
     if value is not None and value not in _STRATEGIES:
         raise ValueError(f"`strategy` must be one of the following: {list(_STRATEGIES)} but is {value}")
     if value is not None:

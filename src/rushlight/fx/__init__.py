@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from rushlight._base.absent import absent_class, absent_function
@@ -40,3 +41,9 @@ def wrap(fn_or_name: Any) -> Any:
 def has_side_effect(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function whose calls a graph must keep; it is returned."""
     return fn
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("experimental", "graph_module", "node", "proxy"):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"rushlight.fx has no {name!r} yet")

@@ -7,9 +7,12 @@ False
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from rushlight._base.absent import absent_class, absent_function
 
-__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export"]
+__all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "register_custom_op_symbolic"]
 
 _WHY = "models are not exported to ONNX yet"
 
@@ -25,3 +28,9 @@ export = absent_function("torch.onnx.export", _WHY)
 def is_in_onnx_export() -> bool:
     """Whether a model is being exported: False."""
     return False
+
+
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
+    """How an exporter would write an operator; it is accepted, as packages say it when they are imported."""
+    if "::" not in symbolic_name:
+        raise ValueError(f"expected an operator's name as namespace::name, got {symbolic_name!r}")

@@ -183,6 +183,14 @@ def script_if_tracing(fn: Any) -> Any:
     return fn
 
 
+_script_if_tracing = script_if_tracing
+
+
+def _overload_method(fn: Any) -> Any:
+    """Mark a signature of a method; `fn` is returned."""
+    return fn
+
+
 def trace(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Raises NotImplementedError (with `PYTORCH_JIT=0`, `func` is returned)."""
     if _switched_off():
