@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 __all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Optional", "Tuple", "Union"]
 
 
-Dict, List, Tuple = typing.Dict, typing.List, typing.Tuple  # older packages take these from here
+Dict, List, Tuple = typing.Dict, typing.List, typing.Tuple  # noqa: UP006  # older packages take these from here
 
 
 class _BroadcastingList:
