@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["DTypeError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
+__all__ = ["DTypeError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -25,6 +25,10 @@ class DTypeError(TypeError):
 
 class MissingFeatureError(NotImplementedError):
     """A part of PyTorch that rushlight does not have; the text names it."""
+
+
+class MissingDeviceError(AssertionError, RuntimeError):
+    """A device that this machine, or rushlight, does not have; PyTorch's builds for the CPU say so with AssertionError."""
 
 
 class MissingExtraError(ImportError):

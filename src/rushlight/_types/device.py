@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._base.errors import MissingDeviceError
+
 __all__ = ["CPU", "META", "Device", "as_device", "default_device_hooks", "set_default_device"]
 
 _KNOWN = ("cpu", "meta")
@@ -94,4 +96,4 @@ def as_device(value: Any) -> Device:
         return CPU
     if device.type == "meta":
         return META
-    raise RuntimeError(f"rushlight was asked for device '{device}', but has only: {', '.join(_KNOWN)}")
+    raise MissingDeviceError(f"rushlight was asked for device '{device}', but has only: {', '.join(_KNOWN)}")

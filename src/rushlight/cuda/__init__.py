@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NoReturn
 
+from rushlight._base.errors import MissingDeviceError
+
 __all__ = [
     "current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
     "is_available", "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "mem_get_info", "set_device",
@@ -86,7 +88,7 @@ def max_memory_reserved(device: Any = None) -> int:
 
 def _needs_gpu(name: str) -> Any:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(f"torch.cuda.{name} needs a CUDA GPU, and rushlight computes on the CPU only")
+        raise MissingDeviceError(f"torch.cuda.{name} needs a CUDA GPU, and rushlight computes on the CPU only")
 
     refuse.__name__ = refuse.__qualname__ = name
     refuse.__doc__ = "RuntimeError: there is no GPU."
