@@ -20,6 +20,8 @@ from rushlight.autograd import graph as graph
 from rushlight._engine.modes import inference_mode as inference_mode
 from rushlight._engine.modes import no_grad as no_grad
 from rushlight.autograd import profiler as profiler
+from rushlight.autograd import profiler_legacy as profiler_legacy
+from rushlight.autograd import profiler_util as profiler_util
 from rushlight._engine.autograd.anomaly import set_detect_anomaly as set_detect_anomaly
 from rushlight._engine.modes import set_grad_enabled as set_grad_enabled
 from rushlight.autograd.grad_mode import set_multithreading_enabled as set_multithreading_enabled

@@ -9,8 +9,8 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.autograd.function import Function
-from rushlight.autograd.gradcheck import STAND_INS, GradcheckError
 from rushlight._engine.sparse import bare
+from rushlight.autograd.gradcheck import STAND_INS, GradcheckError
 from rushlight.sparse.parts import gather, in_layout_of, is_sparse, to_dense, with_parts, with_values
 
 __all__ = ["as_sparse_gradcheck", "strided_problem"]
