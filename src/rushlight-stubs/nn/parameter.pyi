@@ -16,7 +16,7 @@ class Parameter(_Tensor):
     def __deepcopy__(self, memo: _dict[_int, _Any]) -> _Any:
         ...
 
-    def __repr__(self, **kwargs: _Any) -> _str:
+    def __repr__(self, *, tensor_contents: _Any=...) -> _str:
         ...
 
     def __reduce_ex__(self, proto: _Any) -> _Any:

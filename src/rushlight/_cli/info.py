@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -10,6 +11,8 @@ import platform
 import sys
 from pathlib import Path
 from typing import Any
+
+from rushlight._base.errors import MissingExtraError
 
 __all__ = ["load_every_room", "main", "report"]
 
@@ -43,12 +46,13 @@ def report() -> str:
 
 
 def load_every_room() -> None:
-    """Import every module of the package, so that every knob is registered."""
+    """Import every module of the package, so that every knob is registered; but for pages whose extra is not installed."""
     import rushlight
 
-    for module in pkgutil.walk_packages(rushlight.__path__, "rushlight."):
+    for module in pkgutil.walk_packages(rushlight.__path__, "rushlight.", onerror=lambda name: None):
         if not module.name.startswith(("rushlight._cli", "rushlight.__main__")):
-            importlib.import_module(module.name)
+            with contextlib.suppress(MissingExtraError):
+                importlib.import_module(module.name)
 
 
 def _versions() -> list[tuple[str, str]]:

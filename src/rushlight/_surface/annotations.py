@@ -157,7 +157,8 @@ def home_of(value: Any, name: str) -> tuple[str, str] | None:
     Asked of the source: classes and functions that are made by functions have no such place, and some say another module on purpose.
     """
     named = getattr(value, "__module__", None)
-    function = getattr(value, "__globals__", {}).get("__name__")
+    code = vars(value).get("__init__") if isinstance(value, type) else value  # a class may go by its page's name; its functions know better
+    function = getattr(code, "__globals__", {}).get("__name__")
     for module in (named, function):
         for word in (getattr(value, "__qualname__", None), getattr(value, "__name__", None), name):
             if not isinstance(module, str) or not isinstance(word, str) or module not in sys.modules:

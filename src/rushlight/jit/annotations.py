@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import typing
-from typing import Any, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035  # older packages take these from here
 
 __all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Optional", "Tuple", "Union"]
-
-
-Dict, List, Tuple = typing.Dict, typing.List, typing.Tuple  # noqa: UP006  # older packages take these from here
 
 
 class _BroadcastingList:
@@ -24,4 +20,6 @@ class _BroadcastingList:
         return self._name
 
 
-BroadcastingList1, BroadcastingList2, BroadcastingList3 = (_BroadcastingList(f"BroadcastingList{n}") for n in (1, 2, 3))
+BroadcastingList1 = _BroadcastingList("BroadcastingList1")
+BroadcastingList2 = _BroadcastingList("BroadcastingList2")
+BroadcastingList3 = _BroadcastingList("BroadcastingList3")

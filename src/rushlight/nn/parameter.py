@@ -86,8 +86,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):  # type: ignore[misc]
         memo[id(self)] = copied
         return copied
 
-    def __repr__(self, **kwargs: Any) -> str:
-        return "Parameter containing:\n" + super().__repr__(**kwargs)
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
 
     def __reduce_ex__(self, proto: Any) -> Any:
         # Hooks are not kept: they are code, and a file holds data.
