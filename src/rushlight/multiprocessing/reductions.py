@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
+import mmap
 import weakref
+from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler as ForkingPickler
 from typing import Any
 
+from rushlight._backends.cpu import storage as cpu_storage
 from rushlight._engine.handing import join, reduce_storage, reduce_tensor
 from rushlight._engine.pickling import rebuild_tensor
 from rushlight._engine.shared import share_tensor
 from rushlight.nn.parameter import Parameter
+
+# What the thread of a queue needs is imported here: a process that is forked while a thread imports waits for that import for ever.
+NEEDED = (hmac, mmap, resource_sharer, cpu_storage)
 
 __all__ = ["StorageWeakRef", "init_reductions", "rebuild_tensor", "reduce_storage", "reduce_tensor"]
 
