@@ -259,7 +259,7 @@ class _Bare(ast.NodeTransformer):
 
 # ***** Tensor *****
 
-_NOT_METHODS = {"__init_subclass__", "__dict__", "__weakref__", "__slots__", "__module__", "__doc__", "__annotations__", "__firstlineno__",
+_NOT_METHODS = {"__repr__", "__init_subclass__", "__dict__", "__weakref__", "__slots__", "__module__", "__doc__", "__annotations__", "__firstlineno__",
                 "__static_attributes__"}  # fmt: skip
 _UNLIKE_OBJECT = {"__eq__", "__ne__"}  # their results are tensors, where `object` promises a bool
 _OPERATORS = {**BINARY, **REVERSED, **INPLACE, **UNARY}
