@@ -87,7 +87,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):  # type: ignore[misc]
         return copied
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
+        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)  # type: ignore[call-arg]  # stubs leave it out
 
     def __reduce_ex__(self, proto: Any) -> Any:
         # Hooks are not kept: they are code, and a file holds data.
