@@ -36,7 +36,7 @@ TASKS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=mp.get_all_sharing_strategies())
+@pytest.fixture(params=sorted(mp.get_all_sharing_strategies()))
 def ask(request: Any) -> Any:
     before = mp.get_sharing_strategy()
     mp.set_sharing_strategy(request.param)
