@@ -197,7 +197,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
         elif isinstance(value, (str, Device)) and not loose:
             device = value
         elif type(value) is int and not loose:
-            device = f"cuda:{value}"
+            raise RuntimeError("Cannot access accelerator device when none is available.")
         elif isinstance(value, bool):
             loose.append(value)
         elif value is None:
