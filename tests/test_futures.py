@@ -132,7 +132,7 @@ def test_errors_are_pytorchs() -> None:
     for call in CALLS:
         assert error(call, rushlight) == error(call, torch)
     for call in CLASSES:
-        assert error(call, rushlight)[0] is error(call, torch)[0]
+        assert issubclass(error(call, rushlight)[0], error(call, torch)[0])
 
 
 def test_the_name_at_the_top() -> None:
