@@ -172,6 +172,7 @@ def test_resizing_moves_every_tensor_over_the_storage_and_refuses_foreign_memory
     assert part[:4].tolist() == [2, 3, 4, 5] and part.data_ptr() - whole.data_ptr() == 8 and other.data_ptr() == whole.data_ptr()
     part[0] = 7
     assert whole[2] == 7 and other[0, 2] == 7
+    assert whole.untyped_storage().resizable() and not torch.from_numpy(np.zeros(3)).untyped_storage().resizable()
     with pytest.raises(RuntimeError, match="storage that is not resizable"):
         torch.from_numpy(np.zeros((2, 3), np.float32)).resize_(4, 4)
     with pytest.raises(RuntimeError, match="storage that is not resizable"), pytest.warns(UserWarning):

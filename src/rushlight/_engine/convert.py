@@ -11,7 +11,7 @@ from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
-from rushlight._engine.memory import empty_spec, read_element, reader_of
+from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
 from rushlight._engine.shared import relocate
 from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of
@@ -307,10 +307,7 @@ _ALONE = 3
 
 def _larger(storage: Any, nbytes: int) -> Any:
     """New memory of so many bytes that begins with the storage's; RuntimeError where the memory is somebody else's."""
-    owner = storage.owner
-    while type(owner) is type(storage):  # the storage of `x.data` is a window on that of `x`
-        owner = owner.owner
-    if owner is not None:
+    if is_foreign(storage):
         raise RuntimeError("Trying to resize storage that is not resizable")
     grown, size = empty_spec(Spec.of(BYTE, CPU, (nbytes,))), Spec.of(BYTE, CPU, (storage.nbytes,))
     copy_(make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))

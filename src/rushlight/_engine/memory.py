@@ -13,7 +13,7 @@ from rushlight._types.dtype import DType
 from rushlight._types.float8 import FORMATS, values
 from rushlight._types.spec import Spec
 
-__all__ = ["MEMORY", "empty_spec", "from_address", "read_element", "zeros_spec"]
+__all__ = ["MEMORY", "empty_spec", "from_address", "is_foreign", "read_element", "zeros_spec"]
 
 
 class _Memory:
@@ -74,6 +74,14 @@ def _native_reader(dtype: DType) -> Any:
         return wide(load(element, p, 0))
 
     return require("rushlight._backends.cpu.stubs").bind(read)
+
+
+def is_foreign(storage: Any) -> bool:
+    """Whether a storage's memory is somebody else's (an array's, a file's), so that it cannot grow."""
+    owner = getattr(storage, "owner", None)
+    while owner is not None and type(owner) is type(storage):  # the storage of `x.data` is a window on that of `x`
+        owner = owner.owner
+    return owner is not None
 
 
 def read_element(x: Tensor) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.memory import MEMORY
+from rushlight._engine.memory import MEMORY, is_foreign
 from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BY_NAME, UINT8, DType
@@ -47,8 +47,8 @@ class _AnyStorage:
     is_cuda = is_hpu = is_sparse = False
 
     def resizable(self) -> bool:
-        """True: the memory may move to where there is room."""
-        return True
+        """Whether the memory may move to where there is room; not where it is somebody else's, as an array's is."""
+        return not is_foreign(self.untyped()._native)  # type: ignore[attr-defined]
 
     def is_pinned(self, device: Any = "cuda") -> bool:
         """False: there is no accelerator to pin memory for."""
