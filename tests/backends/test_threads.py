@@ -13,8 +13,8 @@ import pytest
 
 from rushlight._backends.cpu import stubs, target, threads
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.threads_native import RUNNING, WANTED
-from rushlight._backends.native import extern, f32, native
+from rushlight._backends.cpu.threads_native import ALONE, RUNNING, WANTED
+from rushlight._backends.native import extern, f32, native, pause, ticks
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
@@ -25,6 +25,25 @@ def square_kernel(bufs, ints, piece):
     for _round in range(ints.i64[9]):
         for i in range(piece * n, piece * n + n):
             o.f32[i] = a.f32[i] * a.f32[i] + f32(piece)
+    return 0
+
+
+pthread_self = extern("pthread_self", "i64()")
+
+
+@native("i32(ptr, ptr, i64)")
+def lingering_kernel(bufs, ints, piece):
+    """Notes who ran the piece; whoever is not the thread in ints[9] stays for long."""
+    me = pthread_self()
+    bufs.ptr[0].i64[piece] = me
+    if me != ints.i64[9]:
+        began = ticks()
+        for _k in range(2_000_000):
+            pause()
+        bufs.ptr[0].i64[piece + 2] = ticks() - began
+    else:
+        for _k in range(1_000):
+            pause()
     return 0
 
 
@@ -271,3 +290,26 @@ def test_flush_denormal_reaches_the_workers():
     finally:
         threads.set_flush_denormal(False)
     assert (halves() == np.float32(1e-38)).all()
+
+
+def test_short_jobs_are_not_shared_with_a_thread_that_lost_its_core():
+    threads.set_num_threads(2)
+    words, me = runtime().threads, threading.get_ident()
+    kernel = stubs.make_kernel_callable(stubs.native_address(lingering_kernel), "lingering")
+    ints = constants(2, 0, rounds=me)
+
+    def who_ran():
+        out = np.zeros(4, np.int64)
+        kernel(ctypes.addressof(ints), out.ctypes.data, out.ctypes.data)
+        return out
+
+    for _ in range(2000):  # until a worker takes a piece
+        out = who_ran()
+        if (out[:2] != me).any():
+            break
+    assert (out[:2] != me).any() and words[ALONE] > out[2:].max()
+    for _ in range(20):
+        assert (who_ran()[:2] == me).all()
+    words[ALONE] = 0
+    assert any((who_ran()[:2] != me).any() for _ in range(2000))  # and shared again when the time is over
+    words[ALONE] = 0

@@ -9,6 +9,10 @@ reported (that of the lowest piece) does not depend on the number of threads.
 
 Only one job runs at a time: whoever finds the pool taken (a second Python thread, a kernel inside a kernel) runs its
 pieces alone.
+
+A piece that was taken must be waited for, even if its thread has lost its core to another program, for a whole slice of the
+scheduler's time. Where that has happened, short jobs are run by their caller alone for a while: in the quiet case sharing
+one halves its time, in the other it costs a hundred times it.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from rushlight._backends.native import (
     set_float_control,
     stack,
     static,
+    ticks,
     u64,
     unlikely,
 )  # fmt: skip
@@ -53,7 +58,10 @@ TICKET = 0
 EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES = 16, 17, 18, 19
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN = 64, 33, 34, 35
+LOCK4, WANTED, RUNNING, SPIN, ALONE = 64, 33, 34, 35, 36
+SHORT = 16  # pieces up to which a job is short
+IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
+PATIENCE = 32  # times that wait during which short jobs are not shared
 
 CLOSED = 0xFFFFFFFF  # the piece part of a ticket that hands nothing out
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
@@ -226,6 +234,7 @@ def threads_forked():
     THREADS.i32[STOP4] = 0
     THREADS.i32[WAITING4] = 0
     THREADS.i32[LOCK4] = 0
+    THREADS.i64[ALONE] = 0
     threads_init()
 
 
@@ -293,11 +302,22 @@ def wait_done(pieces):
 
 
 @native("i32(ptr, ptr, ptr, i64)")
+def alone_for(fn, bufs, ints, pieces):
+    """A short job while sharing does not pay."""
+    began = ticks()
+    status = serial_for(fn, bufs, ints, pieces)
+    THREADS.i64[ALONE] -= ticks() - began  # other callers may do so too: a lost update only ends the time later
+    return status
+
+
+@native("i32(ptr, ptr, ptr, i64)")
 def rl_parallel_for(fn, bufs, ints, pieces):
     """Run `fn(bufs, ints, piece)` for every piece, on all threads; the status of a failed piece, or 0."""
     wanted = THREADS.i64[WANTED]
     if pieces <= 1 or wanted <= 1:
         return serial_for(fn, bufs, ints, pieces)
+    if pieces <= SHORT and THREADS.i64[ALONE] > 0:
+        return alone_for(fn, bufs, ints, pieces)
     if atomic_cas(i32, THREADS, LOCK4, 0, 1) != 0:
         return serial_for(fn, bufs, ints, pieces)
     if THREADS.i64[RUNNING] == 0:
@@ -314,8 +334,13 @@ def rl_parallel_for(fn, bufs, ints, pieces):
     atomic_add(i32, THREADS, EPOCH4, 1)
     if atomic_load(i32, THREADS, SLEEPERS4) > 0:
         wake(THREADS + 4 * EPOCH4, i32(min(pieces - 1, i64(MOST))))
+    began = ticks()
     take_pieces()
+    worked = ticks()
     status = wait_done(i32(pieces))
+    waited = ticks() - worked
+    if pieces <= SHORT and waited > IN_VAIN * (worked - began):
+        THREADS.i64[ALONE] = PATIENCE * waited
     # no job from here on: a worker that comes late finds nothing
     atomic_store(u64, THREADS, TICKET, (job << 32) | u64(CLOSED))
     atomic_store(i32, THREADS, LOCK4, 0)

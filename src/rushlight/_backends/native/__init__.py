@@ -86,6 +86,7 @@ from rushlight._backends.native.intrinsics import (
     srem,
     stack,
     store,
+    ticks,
     trap,
     trunc,
     unlikely,
@@ -121,5 +122,5 @@ __all__ = [
     "copysign", "ctz", "extern", "extern_data", "f32", "f64", "fence", "float_control", "floor", "fma", "funnel_left",
     "i1", "i8", "i16", "i32", "i64", "isnan", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause",
     "popcount", "prefetch", "ptr", "rint", "sdiv", "select", "set_float_control", "sqrt", "srem", "stack", "static",
-    "store", "trap", "trunc", "u8", "u16", "u32", "u64", "unlikely", "void",
+    "store", "ticks", "trap", "trunc", "u8", "u16", "u32", "u64", "unlikely", "void",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ __all__ = [
     "Intrinsic", "atomic_add", "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bits", "bitcast", "bswap",
     "call_ptr", "ceil", "clz", "copysign", "ctz", "fence", "float_control", "floor", "fma", "funnel_left", "isnan",
     "load", "memcpy", "memmove", "memset", "mulhi", "pause", "popcount", "prefetch", "rint", "sdiv", "select",
-    "set_float_control", "sqrt", "srem", "stack", "store", "trap", "trunc", "unlikely",
+    "set_float_control", "sqrt", "srem", "stack", "store", "ticks", "trap", "trunc", "unlikely",
 ]  # fmt: skip
 
 
@@ -325,6 +325,16 @@ def set_float_control(c: Any, args: list[Any]) -> Any:
         c.emit(c.intrinsic("llvm.x86.sse.ldmxcsr", "void", "ptr", f"ptr {p}"))
     elif c.arch in ("aarch64", "arm64"):
         c.emit(c.intrinsic("llvm.aarch64.set.fpcr", "void", "i64", f"{word}"))
+
+
+@_intrinsic(0)
+def ticks(c: Any, args: list[Any]) -> Any:
+    """ticks(): a counter of the processor that runs at a steady rate, as i64; 0 where none is known."""
+    if c.arch == "x86_64":
+        return c.op(i64, c.intrinsic("llvm.readcyclecounter", "i64", "", ""))
+    if c.arch in ("aarch64", "arm64"):
+        return c.op(i64, c.intrinsic("llvm.readsteadycounter", "i64", "", ""))
+    return c.value(i64, "0")
 
 
 @_intrinsic(0)
