@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Call = Callable[[], Any]
-Make = Callable[[Any], Call]
+import rows_kernels  # noqa: F401  (it adds its rows)
+from registry import ROWS, Call, row
 
-ROWS: dict[str, tuple[float, Make]] = {}  # name -> (how many times PyTorch's speed we claim, maker)
-
-
-def row(name: str, claim: float) -> Callable[[Make], Make]:
-    def add(make: Make) -> Make:
-        ROWS[name] = (claim, make)
-        return make
-
-    return add
+__all__ = ["ROWS"]
 
 
 # ***** the cost of a call *****
@@ -51,17 +43,17 @@ SIZES = {"64k": (1 << 16, 1.0), "1M": (1 << 20, 1.0), "16M": (1 << 24, 2.0)}
 
 
 def _pointwise(label: str, size: int, claim: float) -> None:
-    @row(f"pointwise/add_{label}", claim)
+    @row(f"pointwise/add_{label}", claim, moved=12.0 * size)
     def add(t: Any) -> Call:
         a, b = t.randn(size), t.randn(size)
         return lambda: a + b
 
-    @row(f"pointwise/exp_{label}", claim)
+    @row(f"pointwise/exp_{label}", claim, moved=8.0 * size)
     def exp(t: Any) -> Call:
         a = t.randn(size)
         return lambda: t.exp(a)
 
-    @row(f"pointwise/gelu_{label}", claim)
+    @row(f"pointwise/gelu_{label}", claim, moved=8.0 * size)
     def gelu(t: Any) -> Call:
         a = t.randn(size)
         return lambda: t.nn.functional.gelu(a)
@@ -74,13 +66,15 @@ for _label, (_size, _claim) in SIZES.items():
 # ***** rows of a matrix, forward alone and with backward *****
 
 
-def _rowwise(name: str, shape: tuple[int, ...], apply: Callable[[Any, Any], Any]) -> None:
-    @row(f"rows/{name}", 1.0)
+def _rowwise(name: str, shape: tuple[int, ...], apply: Callable[[Any, Any], Any], whole: bool) -> None:
+    size, out = 4.0 * shape[0] * shape[1], 4.0 * shape[0] * shape[1] * whole
+
+    @row(f"rows/{name}", 1.0, moved=size + out)
     def forward(t: Any) -> Call:
         x = t.randn(*shape)
         return lambda: apply(t, x)
 
-    @row(f"rows/{name}_backward", 1.0)
+    @row(f"rows/{name}_backward", 1.0, moved=2 * (size + out) + size)
     def backward(t: Any) -> Call:
         x = t.randn(*shape, requires_grad=True)
         seed = t.ones_like(apply(t, x).detach())
@@ -92,21 +86,21 @@ def _rowwise(name: str, shape: tuple[int, ...], apply: Callable[[Any, Any], Any]
         return step
 
 
-_rowwise("softmax", (4096, 1024), lambda t, x: t.softmax(x, -1))
-_rowwise("layer_norm", (4096, 1024), lambda t, x: t.nn.functional.layer_norm(x, (1024,)))
-_rowwise("sum_rows", (4096, 1024), lambda t, x: x.sum(-1))
-_rowwise("sum_columns", (4096, 1024), lambda t, x: x.sum(0))
-_rowwise("mean", (4096, 1024), lambda t, x: x.mean())
-_rowwise("var", (4096, 1024), lambda t, x: x.var(-1))
+_rowwise("softmax", (4096, 1024), lambda t, x: t.softmax(x, -1), True)
+_rowwise("layer_norm", (4096, 1024), lambda t, x: t.nn.functional.layer_norm(x, (1024,)), True)
+_rowwise("sum_rows", (4096, 1024), lambda t, x: x.sum(-1), False)
+_rowwise("sum_columns", (4096, 1024), lambda t, x: x.sum(0), False)
+_rowwise("mean", (4096, 1024), lambda t, x: x.mean(), False)
+_rowwise("var", (4096, 1024), lambda t, x: x.var(-1), False)
 
 
-@row("rows/cross_entropy", 1.0)
+@row("rows/cross_entropy", 1.0, moved=4.0 * 512 * 32000)
 def cross_entropy(t: Any) -> Call:
     x, y = t.randn(512, 32000), t.randint(0, 32000, (512,))
     return lambda: t.nn.functional.cross_entropy(x, y)
 
 
-@row("rows/cross_entropy_backward", 1.0)
+@row("rows/cross_entropy_backward", 1.0, moved=12.0 * 512 * 32000)
 def cross_entropy_backward(t: Any) -> Call:
     x, y = t.randn(512, 32000, requires_grad=True), t.randint(0, 32000, (512,))
 

@@ -92,8 +92,8 @@ def measure_rows(args: argparse.Namespace, peer: str | None, results: dict[str, 
                 answers[w.module].append(w.ask(name))
         ours, theirs = lowest(answers["rushlight"]), lowest(answers.get(peer or "", []))
         error = next((r["error"] for r in answers["rushlight"] if "error" in r), "")
-        results[name] = {"rushlight": ours, "peer": theirs, "claim": ROWS[name][0], "error": error}
-        print(show_row(name, ours, theirs, ROWS[name][0], "failed"), error, flush=True)
+        results[name] = {"rushlight": ours, "peer": theirs, "claim": ROWS[name].claim, "error": error}
+        print(show_row(name, ours, theirs, ROWS[name].claim, "failed"), error, flush=True)
     for w in workers:
         w.close()
 

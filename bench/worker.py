@@ -10,7 +10,8 @@ import sys
 import time
 from typing import Any
 
-from rows import ROWS, Call
+from registry import Call
+from rows import ROWS
 
 
 def measure(call: Call, budget: float) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def main() -> None:
         name = line.strip()
         module.manual_seed(0)
         try:
-            answer = measure(ROWS[name][1](module), args.budget)
+            answer = measure(ROWS[name].make(module), args.budget)
         except Exception as error:  # a row that fails is reported, and the others still measured
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

@@ -1,0 +1,246 @@
+"""Rows of the kernel families: products, convolutions, attention, recurrent layers, choosing, ordering, random numbers, optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from registry import Call, row
+
+# ***** matrix products *****
+
+
+def _product(name: str, a: tuple[int, ...], b: tuple[int, ...], dtype: str = "float32", turned: bool = False) -> None:
+    batch = a[0] if len(a) == 3 else 1
+    m, k, n = a[-2], a[-1], b[-1]
+    size = 2 if dtype == "bfloat16" else 4
+
+    @row(f"products/{name}", flops=2.0 * batch * m * n * k, moved=size * batch * (m * k + k * n + m * n))
+    def make(t: Any) -> Call:
+        x = t.randn(*a).to(getattr(t, dtype))
+        y = (t.randn(*b[:-2], b[-1], b[-2]).mT if turned else t.randn(*b)).to(getattr(t, dtype))
+        return lambda: x @ y
+
+
+for _size in (64, 256, 1024):
+    _product(f"float32_{_size}", (_size, _size), (_size, _size))
+_product("float32_weights_turned_128x768x3072", (128, 768), (768, 3072), turned=True)
+_product("float32_batch_64x128", (64, 128, 128), (64, 128, 128))
+_product("float32_vector_1x768x50257", (1, 768), (768, 50257))
+for _size in (256, 1024):
+    _product(f"bfloat16_{_size}", (_size, _size), (_size, _size), "bfloat16")
+
+
+# ***** convolutions, pooling, resizing *****
+
+
+def _convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], backward: bool = False, dtype: str = "float32", **options: int) -> None:
+    stride, padding = options.get("stride", 1), options.get("padding", 0)
+    places = [(s + 2 * padding - k) // stride + 1 for s, k in zip(x[2:], w[2:], strict=True)]
+    out = x[0] * w[0]
+    for size in places:
+        out *= size
+    taps, images = w[1], 1
+    for size in w[2:]:
+        taps *= size
+    for size in x:
+        images *= size
+    passes, size = 3 if backward else 1, 2 if dtype == "bfloat16" else 4
+
+    @row(f"convolutions/{name}", flops=2.0 * passes * out * taps, moved=size * (images + out) * (2 if backward else 1))
+    def make(t: Any) -> Call:
+        image = t.randn(*x).to(getattr(t, dtype)).requires_grad_(backward)
+        weight = t.randn(*w).to(getattr(t, dtype)).requires_grad_(backward)
+        function = t.nn.functional.conv1d if len(x) == 3 else t.nn.functional.conv2d
+        if not backward:
+            return lambda: function(image, weight, **options)
+        seed = t.ones_like(function(image, weight, **options).detach())
+
+        def step() -> None:
+            image.grad = weight.grad = None
+            function(image, weight, **options).backward(seed)
+
+        return step
+
+
+_convolution("3x3_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), padding=1)
+_convolution("3x3_backward_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), True, padding=1)
+_convolution("3x3_bfloat16_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), dtype="bfloat16", padding=1)
+_convolution("1x1_8x64x56x56_256", (8, 64, 56, 56), (256, 64, 1, 1))
+_convolution("7x7_stride_2_8x3x224x224", (8, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
+_convolution("3x3_1x512x7x7", (1, 512, 7, 7), (512, 512, 3, 3), padding=1)
+_convolution("grouped_3x3_8x128x28x28", (8, 128, 28, 28), (128, 4, 3, 3), padding=1, groups=32)
+_convolution("depthwise_3x3_8x32x112x112", (8, 32, 112, 112), (32, 1, 3, 3), padding=1, groups=32)
+_convolution("depthwise_3x3_backward_8x32x112x112", (8, 32, 112, 112), (32, 1, 3, 3), True, padding=1, groups=32)
+_convolution("1d_k5_16x64x1024", (16, 64, 1024), (64, 64, 5), padding=2)
+
+_PIXELS = 8 * 64 * 112 * 112
+
+
+def _resampling(name: str, out: int, apply: Callable[[Any, Any], Any]) -> None:
+    @row(f"resampling/{name}", moved=4.0 * (_PIXELS + out))
+    def forward(t: Any) -> Call:
+        x = t.randn(8, 64, 112, 112)
+        return lambda: apply(t.nn.functional, x)
+
+    @row(f"resampling/{name}_backward", moved=8.0 * (_PIXELS + out))
+    def backward(t: Any) -> Call:
+        x = t.randn(8, 64, 112, 112, requires_grad=True)
+        seed = t.ones_like(apply(t.nn.functional, x).detach())
+
+        def step() -> None:
+            x.grad = None
+            apply(t.nn.functional, x).backward(seed)
+
+        return step
+
+
+_resampling("max_pool_3x3_stride_2", _PIXELS // 4, lambda f, x: f.max_pool2d(x, 3, 2, 1))
+_resampling("avg_pool_2x2", _PIXELS // 4, lambda f, x: f.avg_pool2d(x, 2))
+_resampling("bilinear_to_half", _PIXELS // 4, lambda f, x: f.interpolate(x, scale_factor=0.5, mode="bilinear"))
+_resampling("nearest_to_double", 4 * _PIXELS, lambda f, x: f.interpolate(x, scale_factor=2))
+
+
+# ***** attention and recurrent layers *****
+
+
+def _attention(name: str, dtype: str, backward: bool) -> None:
+    flops = 2.0 * 2 * 12 * 1024 * 1024 * 64 / 2 * (3.5 if backward else 1)  # causal: half of the square
+
+    @row(f"attention/{name}", flops=flops, moved=(32.0 if backward else 16.0) * 12 * 1024 * 64)
+    def make(t: Any) -> Call:
+        attend = t.nn.functional.scaled_dot_product_attention
+        q, k, v = (t.randn(1, 12, 1024, 64).to(getattr(t, dtype)).requires_grad_(backward) for _ in range(3))
+        if not backward:
+            return lambda: attend(q, k, v, is_causal=True)
+        seed = t.ones_like(q.detach())
+
+        def step() -> None:
+            q.grad = k.grad = v.grad = None
+            attend(q, k, v, is_causal=True).backward(seed)
+
+        return step
+
+
+_attention("causal_12x1024x64", "float32", False)
+_attention("causal_backward_12x1024x64", "float32", True)
+_attention("causal_bfloat16_12x1024x64", "bfloat16", False)
+
+
+def _recurrent(kind: str, gates: int) -> None:
+    @row(f"recurrent/{kind.lower()}_64x16x256", flops=2.0 * 64 * 16 * 512 * 256 * gates)
+    def forward(t: Any) -> Call:
+        layer, x = getattr(t.nn, kind)(256, 256), t.randn(64, 16, 256)
+
+        def run() -> None:
+            with t.no_grad():
+                layer(x)
+
+        return run
+
+    @row(f"recurrent/{kind.lower()}_backward_64x16x256", flops=6.0 * 64 * 16 * 512 * 256 * gates)
+    def backward(t: Any) -> Call:
+        layer, x = getattr(t.nn, kind)(256, 256), t.randn(64, 16, 256, requires_grad=True)
+        seed = t.ones(64, 16, 256)
+
+        def step() -> None:
+            x.grad = None
+            layer.zero_grad()
+            layer(x)[0].backward(seed)
+
+        return step
+
+
+_recurrent("LSTM", 4)
+_recurrent("GRU", 3)
+
+
+# ***** choosing, moving, ordering, drawing *****
+
+
+def _moving(name: str, moved: float, make: Callable[[Any], Call]) -> None:
+    row(f"moving/{name}", moved=moved)(make)
+
+
+def _gather(t: Any) -> Call:
+    x, i = t.randn(4096, 4096), t.randint(0, 4096, (4096, 1024))
+    return lambda: x.gather(1, i)
+
+
+def _scatter_add(t: Any) -> Call:
+    x, i, v = t.zeros(1024, 1024), t.randint(0, 1024, (1024, 1024)), t.randn(1024, 1024)
+    return lambda: x.scatter_add_(1, i, v)
+
+
+def _embedding(t: Any) -> Call:
+    w, i = t.randn(50257, 768), t.randint(0, 50257, (8, 1024))
+    return lambda: t.nn.functional.embedding(i, w)
+
+
+def _embedding_backward(t: Any) -> Call:
+    w, i = t.randn(50257, 768, requires_grad=True), t.randint(0, 50257, (8, 1024))
+    seed = t.randn(8, 1024, 768)
+
+    def step() -> None:
+        w.grad = None
+        t.nn.functional.embedding(i, w).backward(seed)
+
+    return step
+
+
+def _of_square(apply: Callable[[Any], Any]) -> Callable[[Any], Call]:
+    def make(t: Any) -> Call:
+        x = t.randn(4096, 1024)
+        return lambda: apply(x)
+
+    return make
+
+
+_SQUARE = 4.0 * 4096 * 1024
+_moving("transpose_4096x1024", 2 * _SQUARE, _of_square(lambda x: x.t().contiguous()))
+_moving("masked_select_4M", 1.5 * _SQUARE, _of_square(lambda x: x[x > 0]))
+_moving("cumsum_4096x1024", 2 * _SQUARE, _of_square(lambda x: x.cumsum(-1)))
+_moving("sort_4096x1024", 4 * _SQUARE, _of_square(lambda x: x.sort(-1)))
+_moving("topk_20_4096x1024", _SQUARE, _of_square(lambda x: x.topk(20)))
+_moving("gather_4096x1024", 4.0 * _SQUARE, _gather)
+_moving("scatter_add_1024x1024", 20.0 * 1024 * 1024, _scatter_add)
+_moving("embedding_8x1024x768", 8.0 * 8192 * 768, _embedding)
+_moving("embedding_backward_8x1024x768", 4.0 * (50257 + 4 * 8192) * 768, _embedding_backward)
+
+
+@row("drawing/randn_1M", moved=4.0 * (1 << 20))
+def randn(t: Any) -> Call:
+    return lambda: t.randn(1 << 20)
+
+
+@row("drawing/dropout_1M", moved=8.0 * (1 << 20))
+def dropout(t: Any) -> Call:
+    x = t.randn(1 << 20)
+    return lambda: t.nn.functional.dropout(x, 0.1, training=True)
+
+
+# ***** optimizers *****
+
+
+def _optimizer(name: str, kind: str, count: int, size: int, words: int, **options: Any) -> None:
+    @row(f"optimizers/{name}", moved=4.0 * words * count * size)
+    def make(t: Any) -> Call:
+        params = [t.randn(size, requires_grad=True) for _ in range(count)]
+        for p in params:
+            p.grad = t.randn(size)
+        step: Call = getattr(t.optim, kind)(params, lr=1e-4, **options).step
+        return step
+
+
+_optimizer("adamw_100x10k", "AdamW", 100, 10_000, 7)
+_optimizer("adamw_fused_100x10k", "AdamW", 100, 10_000, 7, fused=True)
+_optimizer("adamw_1x10M", "AdamW", 1, 10_000_000, 7)
+_optimizer("sgd_momentum_1x10M", "SGD", 1, 10_000_000, 5, momentum=0.9)
+
+
+@row("optimizers/clip_grad_norm_100x10k", moved=12.0 * 1_000_000)
+def clip(t: Any) -> Call:
+    params = [t.randn(10_000, requires_grad=True) for _ in range(100)]
+    for p in params:
+        p.grad = t.randn(10_000)
+    return lambda: t.nn.utils.clip_grad_norm_(params, 1e9)
