@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rushlight._types.dtype import DType
 
-__all__ = ["PRIMITIVES", "Aval", "Builder", "Namespace", "Primitive", "building", "not_differentiable", "prim"]
+__all__ = ["PRIMITIVES", "Aval", "Builder", "ByDecomposition", "Namespace", "Primitive", "building", "not_differentiable", "prim"]
 
 Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
@@ -63,6 +63,15 @@ class not_differentiable:
         return f"not_differentiable({self.why!r})"
 
 
+class ByDecomposition:
+    """Stands where a derivative rule would: transforms put the primitive's decomposition in its place first."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        raise RuntimeError("this derivative is that of the decomposition, which a transform puts in the primitive's place")
+
+
 class Primitive:
     """One primitive with all its rules.
 
@@ -72,6 +81,7 @@ class Primitive:
     - `reference(a..., **p)` -> NumPy array(s): the definition that tests compare with.
     - `vjp(ct, out, x..., **p)` -> tuple with one cotangent (or None) per input; `ct` and `out` are tuples where `multiple`.
     - `jvp(tangents, out, x..., **p)` -> tangent of the output (or None); `tangents` has None for constants.
+      `ByDecomposition()` in the place of either: it is derived from what `decompose` gives.
     - `batch(batched, x..., **p)` -> output(s) with a new leading dim; `batched[i]` tells whether input i has that leading dim.
     - `lower`: how kernels compute it, e.g. ("scalar", "exp"), ("index", ...), ("reduce", "add"), ("extern", ...).
     - `layout(shape, strides, offset, **p)` -> (shape, strides, offset) or None: for those that can be views.

@@ -19,15 +19,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._graph.core import Graph, Value, evaluate
+from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
-from rushlight._prims.record import not_differentiable
+from rushlight._prims.record import ByDecomposition, not_differentiable
 from rushlight._transforms.partition import dear, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
 
-__all__ = ["Gradient", "carries_gradient", "pull_back", "vjp"]
+__all__ = ["Gradient", "carries_gradient", "opened", "pull_back", "vjp"]
 
 Source = tuple[str, int]
 
@@ -135,14 +135,14 @@ def _by_rule(
 
 
 def pull_back(
-    builder: RewritingBuilder, outputs: Sequence[Value], cotangents: Sequence[Value | None], wrt: Sequence[Value]
+    builder: GraphBuilder, outputs: Sequence[Value], cotangents: Sequence[Value | None], wrt: Sequence[Value], nodes: Sequence[Node] | None = None
 ) -> list[Value | None]:
-    """Cotangents of `wrt` from those of `outputs`, built by the active builder over the nodes it holds.
+    """Cotangents of `wrt` from those of `outputs`, built by the active builder over the nodes it holds (or over some of them, `nodes`).
 
     None where no differentiable path leads from an output with a cotangent to the value; zeros where one does, but its
     derivative is zero everywhere.
     """
-    nodes = list(builder.nodes)
+    nodes = list(builder.nodes) if nodes is None else nodes
     active = _reached_from(nodes, wrt)
     held: dict[Value, Any] = {}
     touched: set[Value] = set()
@@ -160,9 +160,11 @@ def pull_back(
         cts = tuple(held.pop(v, None) for v in node.outputs)
         if all(ct is None for ct in cts):
             continue
-        found = rule(
-            cts if node.prim.multiple else cts[0], node.outputs if node.prim.multiple else node.outputs[0], *node.inputs, **node.params
-        )
+        if isinstance(rule, ByDecomposition):
+            found: Sequence[Any] = _through(builder, node, cts)
+        else:
+            outs = node.outputs if node.prim.multiple else node.outputs[0]
+            found = rule(cts if node.prim.multiple else cts[0], outs, *node.inputs, **node.params)
         for value, ct in zip(node.inputs, found, strict=True):
             if isinstance(ct, not_differentiable) and value in active:
                 raise NotDifferentiableError(f"this derivative of prim.{node.prim.name} is not implemented: {ct.why}")
@@ -177,6 +179,30 @@ def _check(name: str, value: Value, ct: Value) -> None:
         raise AssertionError(
             f"the vjp of prim.{name} gave {ct.dtype.name}{list(ct.shape)} for an input that is {value.dtype.name}{list(value.shape)}"
         )
+
+
+def opened(builder: GraphBuilder, node: Node) -> tuple[Sequence[Value], list[Node]]:
+    """The decomposition of a node written down by the active builder: its results, and the nodes between them and the node's inputs."""
+    assert node.prim.decompose is not None
+    made = node.prim.decompose(*node.inputs, **node.params)
+    outs: Sequence[Value] = made if node.prim.multiple else (made,)
+    seen, found = set(node.inputs), set()
+    todo = list(outs)
+    while todo:
+        value = todo.pop()
+        if value not in seen and value.node is not None:
+            seen.add(value)
+            found.add(value.node)
+            todo.extend(value.node.inputs)
+    return outs, [n for n in builder.nodes if n in found]
+
+
+def _through(builder: GraphBuilder, node: Node, cts: Sequence[Value | None]) -> list[Value | None]:
+    """The rule of a primitive that is differentiated by its decomposition: one cotangent for each different input."""
+    outs, nodes = opened(builder, node)
+    inputs = list(dict.fromkeys(node.inputs))
+    grads = dict(zip(inputs, pull_back(builder, outs, cts, inputs, nodes), strict=True))
+    return [grads.pop(v, None) for v in node.inputs]
 
 
 def _reached_from(nodes: Sequence[Any], start: Sequence[Value]) -> set[Value]:
