@@ -3,116 +3,185 @@
 The structure is that of BLIS (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality", 2015, section 3):
 A comes as panels [k][rows], B as panels [k][columns], and each step of k is one outer product, `rows` broadcasts against `columns / lanes`
 vectors.  The tile is as large as the registers allow, so that the loads hide behind the multiplications.
+
+Narrow numbers are taken in *words* of 32 bits, which hold `group` neighbours of k: panels are [k / group][rows][group], zeros filling up the
+last word.  One instruction multiplies all pairs of a word and adds them to the accumulator:
+
+    kind   operands         accumulators   instructions (chosen by `register_tile` from what the machine has)
+    f32    float32          float32        multiply-add
+    f64    float64          float64        multiply-add
+    bf16   pairs bfloat16   float32        vdpbf16ps; bfdot; elsewhere two multiply-adds on the halves made float32
+    i16    pairs int16      int32          vpmaddwd; elsewhere widened
+    i8     fours            int32          vpdpbusd, A unsigned and B signed; sdot, both signed; there is no other form: use i16
+
+Products of bfloat16 are exact in float32.  vdpbf16ps adds that of the second half first, then that of the first, each with a rounding to
+nearest even, reads subnormal numbers as zeros and writes zeros for them, whatever the thread's mode (Intel, "BFloat16 Hardware Numerics
+Definition", 2018; AMD's processors the same, see the tests).  The form without the instruction adds in the same order with the thread's own
+treatment of subnormal numbers.  bfdot, without the extended mode of newer processors, rounds the sum of two products to odd first (Arm,
+"Architecture Reference Manual", BFDotAdd).
 """
 
 from __future__ import annotations
 
-__all__ = ["RegisterTile", "register_tile"]
+from rushlight._kernels.panels import Panels
 
-_ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
+__all__ = ["KINDS", "RegisterTile", "register_tile"]
+
+# kind: type of a word, its bytes, type of an accumulator (of as many bytes), elements in a word
+KINDS = {
+    "f32": ("float", 4, "float", 1), "f64": ("double", 8, "double", 1),
+    "bf16": ("i32", 4, "float", 2), "i16": ("i32", 4, "i32", 2), "i8": ("i32", 4, "i32", 4),
+}  # fmt: skip
+
+# (kind, name): LLVM's function for vectors of 16, 32 or 64 bytes, and the type of the elements that it takes
+_INSTRUCTIONS = {
+    ("bf16", "vdpbf16ps"): ({64: "llvm.x86.avx512bf16.dpbf16ps.512"}, "bfloat"),
+    ("bf16", "bfdot"): ({16: "llvm.aarch64.neon.bfdot.v4f32.v8bf16"}, "bfloat"),
+    ("i16", "vpmaddwd"): ({64: "llvm.x86.avx512.pmaddw.d.512", 32: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.sse2.pmadd.wd"}, "i16"),
+    ("i8", "vpdpbusd"): ({64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256"}, "i8"),
+    ("i8", "sdot"): ({16: "llvm.aarch64.neon.sdot.v4i32.v16i8"}, "i8"),
+}  # fmt: skip
+_SUMS = ("vpdpbusd", "sdot", "vdpbf16ps", "bfdot")  # these add to an accumulator themselves
 
 
 class RegisterTile:
-    """`rows` x `columns` elements of `kind` ("f32", "f64") held in vectors of `lanes`; `text` is the LLVM text of its kernel, `symbol`.
+    """`rows` x `columns` accumulators of `kind` (see above) held in vectors of `lanes`; `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(A, B, C, row, k, add)`: C[i, j] at C + i * row + j (elements) becomes the sum over k of A[k][i] B[k][j], plus what was there where
-    `add` is not 0.  `turn_symbol(out, x, row, step, k)` is for packing what lies the other way round: it reads `turned` rows of x, each of k
-    elements (a multiple of `turned`), and writes element n of row i to out + n * step + i.
+    `symbol(A, B, C, row, k, add)`: C[i, j] at C + i * row + j (accumulators) becomes the sum over the k words of A[k][i] B[k][j], plus what
+    was there where `add` is not 0.  `instruction` names what multiplies words, empty for plain arithmetic.
+
+    `panels` are the routines for packing operands (see `Panels`), which `text` defines too.
     """
 
-    __slots__ = ("columns", "fma", "kind", "lanes", "rows", "symbol", "turn_symbol", "turned", "vectors")
+    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "vectors")
 
-    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool) -> None:
+    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "") -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
-        self.columns, self.symbol, self.turn_symbol = vectors * lanes, f"rl_tile_{kind}_{rows}", f"rl_turn_{kind}_{rows}"
-        fits = min(rows, lanes, 8)
-        self.turned = 1 << fits.bit_length() - 1
+        self.instruction = instruction
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}"
+        self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
+
+    @property
+    def group(self) -> int:
+        """How many neighbours of k one word holds."""
+        return KINDS[self.kind][3]
+
+    @property
+    def turn_symbol(self) -> str:
+        return self.panels.turn_symbol
+
+    @property
+    def turned(self) -> int:
+        return self.panels.n
+
+    @property
+    def key(self) -> str:
+        """What `text` depends on."""
+        return f"{self.symbol} {self.lanes} {self.vectors} {self.fma} {self.instruction}"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """What `text` defines."""
+        return (self.symbol, *self.panels.symbols)
 
     @property
     def text(self) -> str:
-        element, size = _ELEMENTS[self.kind]
-        vector = f"<{self.lanes} x {element}>"
+        word, size, sum_, _ = KINDS[self.kind]
+        vector, total = f"<{self.lanes} x {word}>", f"<{self.lanes} x {sum_}>"
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
         lines = [
-            f"declare {vector} @llvm.fma.v{self.lanes}f{8 * size}({vector}, {vector}, {vector})",
+            *self._declared(total, size),
             f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
             "entry:", "  br label %loop", "loop:",
             "  %n = phi i64 [0, %entry], [%n1, %loop]",
             "  %a = phi ptr [%A, %entry], [%a1, %loop]",
             "  %b = phi ptr [%B, %entry], [%b1, %loop]",
-            *(f"  %c{i}_{j} = phi {vector} [zeroinitializer, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
+            *(f"  %c{i}_{j} = phi {total} [zeroinitializer, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
         ]  # fmt: skip
         for j in range(self.vectors):
             lines += [
-                f"  %pb{j} = getelementptr {element}, ptr %b, i64 {j * self.lanes}",
+                f"  %pb{j} = getelementptr {word}, ptr %b, i64 {j * self.lanes}",
                 f"  %y{j} = load {vector}, ptr %pb{j}, align {self.lanes * size}",
+                *self._operand(f"y{j}"),
             ]
         for i in range(self.rows):
             lines += [
-                f"  %pa{i} = getelementptr {element}, ptr %a, i64 {i}",
-                f"  %e{i} = load {element}, ptr %pa{i}, align {size}",
-                f"  %v{i} = insertelement {vector} poison, {element} %e{i}, i64 0",
+                f"  %pa{i} = getelementptr {word}, ptr %a, i64 {i}",
+                f"  %e{i} = load {word}, ptr %pa{i}, align {size}",
+                f"  %v{i} = insertelement {vector} poison, {word} %e{i}, i64 0",
                 f"  %x{i} = shufflevector {vector} %v{i}, {vector} poison, <{self.lanes} x i32> zeroinitializer",
-                *(self._step(i, j, vector, size) for j in range(self.vectors)),
+                *self._operand(f"x{i}"),
+                *(line for j in range(self.vectors) for line in self._step(i, j, total, size)),
             ]
         lines += [
-            f"  %a1 = getelementptr {element}, ptr %a, i64 {self.rows}",
-            f"  %b1 = getelementptr {element}, ptr %b, i64 {self.columns}",
+            f"  %a1 = getelementptr {word}, ptr %a, i64 {self.rows}",
+            f"  %b1 = getelementptr {word}, ptr %b, i64 {self.columns}",
             "  %n1 = add nuw nsw i64 %n, 1",
             "  %more = icmp slt i64 %n1, %k",
             "  br i1 %more, label %loop, label %done",
             "done:",
             "  %fresh = icmp eq i64 %add, 0",
             "  br i1 %fresh, label %write, label %join",
-            *self._out("write", vector, element, size, tile, False),
-            *self._out("join", vector, element, size, tile, True),
+            *self._out("write", total, sum_, size, tile, False),
+            *self._out("join", total, sum_, size, tile, True),
             "}",
-            *self._turn(element, size),
+            self.panels.text,
         ]
         return "\n".join(lines)
 
-    def _turn(self, element: str, size: int) -> list[str]:
-        """A square of elements after the other, turned by exchanging ever smaller blocks of two rows."""
-        n = self.turned
-        vector = f"<{n} x {element}>"
-        lines = [
-            f"define void @{self.turn_symbol}(ptr noalias %out, ptr noalias %x, i64 %row, i64 %step, i64 %k) {{",
-            "entry:", "  br label %loop", "loop:",
-            "  %n = phi i64 [0, %entry], [%n1, %loop]",
-            f"  %from = getelementptr {element}, ptr %x, i64 %n",
-            "  %place = mul i64 %n, %step",
-            f"  %to = getelementptr {element}, ptr %out, i64 %place",
-        ]  # fmt: skip
-        for i in range(n):
-            lines += [
-                f"  %i{i} = mul i64 %row, {i}",
-                f"  %p{i} = getelementptr {element}, ptr %from, i64 %i{i}",
-                f"  %v{n}_{i} = load {vector}, ptr %p{i}, align {size}",
-            ]
-        half = n // 2
-        while half:
-            for i in range(n):
-                first = i & half == 0
-                a, b = (i, i + half) if first else (i - half, i)
-                lane = [(j if first else j + half) if j & half == 0 else n + (j - half if first else j) for j in range(n)]
-                mask = ", ".join(f"i32 {m}" for m in lane)
-                lines.append(
-                    f"  %v{half}_{i} = shufflevector {vector} %v{2 * half}_{a}, {vector} %v{2 * half}_{b}, <{n} x i32> <{mask}>"
-                )
-            half //= 2
-        for i in range(n):
-            lines += [
-                f"  %o{i} = mul i64 %step, {i}",
-                f"  %q{i} = getelementptr {element}, ptr %to, i64 %o{i}",
-                f"  store {vector} %v1_{i}, ptr %q{i}, align {size}",
-            ]
-        lines += [f"  %n1 = add nuw nsw i64 %n, {n}", "  %more = icmp slt i64 %n1, %k", "  br i1 %more, label %loop, label %done"]
-        return [*lines, "done:", "  ret void", "}"]
+    def _declared(self, total: str, size: int) -> list[str]:
+        """The functions of LLVM that the steps call."""
+        if self.instruction:
+            names, element = _INSTRUCTIONS[self.kind, self.instruction]
+            taken = f"<{self.lanes * self.group} x {element}>"
+            sums = f"{total}, " if self.instruction in _SUMS else ""
+            return [f"declare {total} @{names[self.lanes * size]}({sums}{taken}, {taken})"]
+        if KINDS[self.kind][2] == "i32":
+            return []
+        return [f"declare {total} @llvm.fma.v{self.lanes}f{8 * size}({total}, {total}, {total})"]
 
-    def _step(self, i: int, j: int, vector: str, size: int) -> str:
+    def _operand(self, name: str) -> list[str]:
+        """A vector of words as the steps take it: cast, or as the halves of its words."""
+        vector = f"<{self.lanes} x i32>"
+        if self.instruction:
+            element = _INSTRUCTIONS[self.kind, self.instruction][1]
+            return [f"  %{name}p = bitcast {vector} %{name} to <{self.lanes * self.group} x {element}>"]
+        low = f"  %{name}l = shl {vector} %{name}, splat (i32 16)"
+        if self.kind == "bf16":
+            floats = f"<{self.lanes} x float>"
+            return [
+                low, f"  %{name}m = and {vector} %{name}, splat (i32 -65536)",
+                f"  %{name}f = bitcast {vector} %{name}l to {floats}", f"  %{name}s = bitcast {vector} %{name}m to {floats}",
+            ]  # fmt: skip
+        if self.kind == "i16":
+            return [low, f"  %{name}f = ashr {vector} %{name}l, splat (i32 16)", f"  %{name}s = ashr {vector} %{name}, splat (i32 16)"]
+        return []
+
+    def _step(self, i: int, j: int, total: str, size: int) -> list[str]:
+        """The products of one vector, added to its accumulator."""
+        tag, held = f"{i}_{j}", f"%c{i}_{j}"
+        if self.instruction:
+            names, element = _INSTRUCTIONS[self.kind, self.instruction]
+            taken = f"<{self.lanes * self.group} x {element}>"
+            pair = f"{taken} %x{i}p, {taken} %y{j}p"
+            if self.instruction in _SUMS:
+                return [f"  %s{tag} = call {total} @{names[self.lanes * size]}({total} {held}, {pair})"]
+            return [f"  %m{tag} = call {total} @{names[self.lanes * size]}({pair})", f"  %s{tag} = add {total} {held}, %m{tag}"]
+        if self.kind == "i16":
+            return [
+                f"  %m{tag} = mul {total} %x{i}f, %y{j}f", f"  %w{tag} = mul {total} %x{i}s, %y{j}s",
+                f"  %z{tag} = add {total} %m{tag}, %w{tag}", f"  %s{tag} = add {total} {held}, %z{tag}",
+            ]  # fmt: skip
+        if self.kind == "bf16":
+            return [*self._added(f"q{tag}", f"%x{i}s", f"%y{j}s", held, total, size),
+                    *self._added(f"s{tag}", f"%x{i}f", f"%y{j}f", f"%q{tag}", total, size)]  # fmt: skip
+        return self._added(f"s{tag}", f"%x{i}", f"%y{j}", held, total, size)
+
+    def _added(self, name: str, x: str, y: str, held: str, total: str, size: int) -> list[str]:
+        """name = x * y + held."""
         if self.fma:
-            return f"  %s{i}_{j} = call {vector} @llvm.fma.v{self.lanes}f{8 * size}({vector} %x{i}, {vector} %y{j}, {vector} %c{i}_{j})"
-        return f"  %m{i}_{j} = fmul {vector} %x{i}, %y{j}\n  %s{i}_{j} = fadd {vector} %c{i}_{j}, %m{i}_{j}"
+            return [f"  %{name} = call {total} @llvm.fma.v{self.lanes}f{8 * size}({total} {x}, {total} {y}, {total} {held})"]
+        return [f"  %{name}m = fmul {total} {x}, {y}", f"  %{name} = fadd {total} {held}, %{name}m"]
 
     def _out(self, block: str, vector: str, element: str, size: int, tile: list[tuple[int, int]], add: bool) -> list[str]:
         lines, p = [f"{block}:"], block[0]
@@ -124,16 +193,18 @@ class RegisterTile:
             if add:
                 lines += [
                     f"  %{p}l{i}_{j} = load {vector}, ptr %{p}p{i}_{j}, align {size}",
-                    f"  %{p}t{i}_{j} = fadd {vector} %{p}l{i}_{j}, {value}",
+                    f"  %{p}t{i}_{j} = {'add' if element == 'i32' else 'fadd'} {vector} %{p}l{i}_{j}, {value}",
                 ]
                 value = f"%{p}t{i}_{j}"
             lines.append(f"  store {vector} {value}, ptr %{p}p{i}_{j}, align {size}")
         return [*lines, "  ret void"]
 
 
-def register_tile(kind: str, vector_bytes: int, registers: int, fma: bool) -> RegisterTile:
+def register_tile(kind: str, vector_bytes: int, registers: int, fma: bool, instruction: str = "") -> RegisterTile:
     """The largest tile that leaves room for the vectors of B and one broadcast; `registers`: how many vector registers there are."""
-    lanes = vector_bytes // _ELEMENTS[kind][1]
+    lanes = vector_bytes // KINDS[kind][1]
     vectors = 3 if registers == 32 and vector_bytes == 16 else 2
-    rows = (registers - vectors - (1 if fma else 2)) // vectors
-    return RegisterTile(kind, lanes, rows - rows % 2, vectors, fma)
+    parts = 2 if KINDS[kind][3] > 1 and not instruction else 1  # an operand is held as its halves
+    apart = instruction == "vpmaddwd" or not (fma or instruction)  # products need a register before they are added
+    rows = (registers - parts * (vectors + 1) - apart) // vectors
+    return RegisterTile(kind, lanes, rows - rows % 2, vectors, fma, instruction)

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from struct import pack, unpack
 from typing import Any
 
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
-from rushlight._backends.cpu.blas_native import KINDS, make_gemm
-from rushlight._backends.cpu.gemm_native import make_generated
-from rushlight._backends.cpu.target import host_target
+from rushlight._backends.cpu.blas_native import KINDS, make_driver, make_gemm
+from rushlight._backends.cpu.gemm_native import Form, make_shared, make_tiled
+from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._backends.native.types import i32, i64
 from rushlight._base.knobs import Knob
 from rushlight._base.log import log
+from rushlight._kernels.panels import Cast, Panels
 from rushlight._kernels.register_tile import RegisterTile, register_tile
+from rushlight._types.dtype import FLOAT32, FLOAT64, DType
 
 __all__ = ["BLAS_LIBRARY", "GEMM", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
 
@@ -143,7 +145,7 @@ def blas() -> Blas:
 
 
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
-TILED = ("f32", "f64")  # what our own kernels are made for
+_DTYPES = {"f32": FLOAT32, "f64": FLOAT64}  # what the library knows and our own kernels are made for
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -154,7 +156,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     `generated` chooses between our own kernel and the library's; None leaves it to `GEMM`, and to what there is.
     """
     library = blas() if KINDS[kind][0] else Blas(None, None)
-    if kind in TILED and (_prefers_own(library) if generated is None else generated):
+    if kind in _DTYPES and (_prefers_own(library) if generated is None else generated):
         return tiled_address(host_tiles(kind), library)
     if kind not in _LOADED:
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
@@ -176,29 +178,83 @@ def _prefers_own(library: Blas) -> bool:
 def tiled_address(tiles: tuple[RegisterTile, ...], library: Blas) -> int:
     """The address of the same kernel around tiles of our own; thin products still go to the library where there is one."""
     kind = tiles[0].kind
-    key = "\n".join([*(t.text for t in tiles), str(library.path)])
+    forms = tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles)
+    key = " ".join(["gemm", *(t.key for t in tiles), str(library.path)])
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
-        imports = {**_runtime.runtime().symbols, **library.symbols}
-        for tile in tiles:
-            names = (tile.symbol, tile.turn_symbol)
-            if tile.text not in _LOADED:  # once: other kernels that use it hold its addresses alone
-                _LOADED.setdefault(tile.text, jit.load(_runtime.compile_text(tile.text), names))
-            imports.update({name: _LOADED[tile.text][name] for name in names})
         wide = i64 if library.wide else i32
         least = _LEAST if library.path is not None else 0
-        function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_generated(kind, tiles, block, least))
-        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [symbol], imports))
+        function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least))
+        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [symbol], {**_imports(forms), **library.symbols}))
     return _LOADED[key][symbol]
 
 
+def _imports(forms: Iterable[Form]) -> dict[str, int]:
+    """The addresses of what kernels around these forms call: the runtime, tiles, packing, conversions."""
+    found = dict(_runtime.runtime().symbols)
+    for form in forms:
+        for part in form.parts:
+            found.update(part_addresses(part))
+    return found
+
+
+def part_addresses(part: RegisterTile | Panels | Cast) -> dict[str, int]:
+    """The addresses of the symbols of a tile, of packing routines or of a conversion; loaded once, and kept."""
+    if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the one that is there
+        _LOADED.setdefault(part.key, jit.load(_runtime.compile_made(part.key, lambda: part.text), part.symbols))
+    loaded = _LOADED[part.key]
+    return {name: loaded[name] for name in part.symbols}
+
+
+def form_address(forms: tuple[Form, ...]) -> int:
+    """The address of the kernel for products of these forms, which have one source and one result: our own code alone."""
+    key = " ".join(["form", forms[0].name, *(part.key for form in forms for part in form.parts)])
+    if key not in _LOADED:
+        first = forms[0]
+        function = make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)
+        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], _imports(forms)))
+    return _LOADED[key]["rl_gemm_form"]
+
+
+def shared_addresses(form: Form) -> tuple[int, int]:
+    """The addresses of the kernels of a large product: packing, multiplying (see `make_shared`)."""
+    key = " ".join(["shared", form.name, *(part.key for part in form.parts)])
+    if key not in _LOADED:
+        functions = make_shared(form)
+        data = _runtime.compile_native(functions, opt="quick")
+        _LOADED.setdefault(key, jit.load(data, [f.symbol for f in functions], _imports([form])))
+    return _LOADED[key]["rl_pack"], _LOADED[key]["rl_multiply"]
+
+
 def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
-    """The tiles of products on this machine."""
+    """The tiles of products on this machine: the largest, and one of 8 rows where that has more."""
     target = host_target()
     arm = target.arch == "aarch64"
     fma = arm or (target.fma and target.vector_bytes > 16)
-    tile = register_tile(kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, fma)
-    return (tile, RegisterTile(kind, tile.lanes, 8, tile.vectors, fma)) if tile.rows > 8 else (tile,)
+    tile = register_tile(kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, fma, tile_instruction(kind, target))
+    return (tile, RegisterTile(kind, tile.lanes, 8, tile.vectors, fma, tile.instruction)) if tile.rows > 8 else (tile,)
+
+
+def tile_instruction(kind: str, target: TargetDescription) -> str:
+    """What multiplies the words of a tile (see `_kernels/register_tile.py`); empty for plain arithmetic."""
+    if target.arch == "aarch64":
+        return {"bf16": "bfdot" if target.has("bf16") else "", "i8": "sdot" if target.has("asimddp") else ""}.get(kind, "")
+    if target.arch != "x86_64":
+        return ""
+    if kind == "i16":
+        return "vpmaddwd" if target.vector_bytes < 64 or target.has("avx512bw") else ""
+    flag, name = {"bf16": ("avx512_bf16", "vdpbf16ps"), "i8": ("avx512_vnni", "vpdpbusd")}.get(kind, ("", ""))
+    return name if flag and target.vector_bytes == 64 and target.has(flag) else ""
+
+
+def host_forms(source: DType, result: DType) -> tuple[Form, ...] | None:
+    """How this machine computes products of `source` with results of `result` by our own kernels; None where it has no way."""
+    kind = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f32"}.get(source.name)
+    if kind is None or result not in (source, source.wide):
+        return None
+    if kind == "bf16" and not tile_instruction("bf16", host_target()):
+        kind = "f32"
+    return tuple(Form(source, result, tile) for tile in host_tiles(kind))
 
 
 def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from rushlight._backends.native import (
     i64,
     load,
     memcpy,
+    memset,
     native,
     pause,
     ptr,
@@ -34,7 +35,7 @@ from rushlight._backends.native import (
 )  # fmt: skip
 from rushlight._backends.native.function import NativeFunction
 
-__all__ = ["BATCHES", "G", "KINDS", "make_gemm"]
+__all__ = ["BATCHES", "G", "KINDS", "make_driver", "make_gemm"]
 
 # ints[8 + ...]; after the last one, for each batch dimension: size, stride of A, of B, of C
 G = {name: 8 + n for n, name in enumerate(
@@ -94,9 +95,19 @@ def make_gemm(
     if generated is not None:
         block = generated(block)
     size = real.itemsize * width
-    threshold = TINY if generated is not None else SMALL if blas else 1 << 62
+    return make_driver(f"rl_gemm_{kind}", size, size, block, simple, TINY if generated is not None else SMALL if blas else 1 << 62)
 
-    @native("i32(ptr, ptr, i64)", name=f"rl_gemm_{kind}")
+
+def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple: NativeFunction | None, threshold: int) -> NativeFunction:
+    """The kernel `name`: finds the rectangles of a piece and has `block` compute them.
+
+    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes what has at most `threshold` multiplications or nothing to sum,
+    and what `block` leaves out (2); without it that is zero.
+    """
+    plain = simple is not None
+    loops = simple if simple is not None else block
+
+    @native("i32(ptr, ptr, i64)", name=name)
     def gemm(bufs, ints, piece):
         tiles = ints.i64[TILES_M] * ints.i64[TILES_N]
         tile = piece % tiles
@@ -106,7 +117,7 @@ def make_gemm(
         columns = min(ints.i64[TILE_N], ints.i64[N] - column)
         first = piece // tiles * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[TOTAL])
-        small = rows * columns * ints.i64[K] <= threshold
+        small = plain and rows * columns * ints.i64[K] <= threshold
         for batch in range(first, last):
             a = row * ints.i64[A_ROW]
             b = column * ints.i64[B_COL]
@@ -121,12 +132,17 @@ def make_gemm(
                 b += i * words.i64[2]
                 c += i * words.i64[3]
                 d -= 1
-            pa, pb, pc = bufs.ptr[1] + size * a, bufs.ptr[2] + size * b, bufs.ptr[0] + size * c
+            pa, pb, pc = bufs.ptr[1] + size * a, bufs.ptr[2] + size * b, bufs.ptr[0] + c_size * c
             status: i32 = 2
             if not small and ints.i64[K] > 0:
                 status = block(ints, pc, pa, pb, rows, columns)
             if status == 2:
-                simple(ints, pc, pa, pb, rows, columns)
+                if plain:
+                    loops(ints, pc, pa, pb, rows, columns)
+                else:
+                    for i in range(rows):
+                        for j in range(columns):
+                            memset(pc + c_size * (i * ints.i64[C_ROW] + j * ints.i64[C_COL]), 0, c_size)
             elif status == 1:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
         return 0

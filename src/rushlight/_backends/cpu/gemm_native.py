@@ -1,44 +1,127 @@
 """Matrix products of our own: packing and blocking around a tile kernel, in the native language.
 
-Blocks of A and B are packed into panels (BLIS's structure, see `_kernels/register_tile.py`), zeros filling up the last panel of each; alpha
-goes into A.  Each call works on one rectangle of C with memory that it takes from a few blocks kept for the purpose, one for each thread
-that is at work.
+Blocks of A and B are packed into panels (BLIS's structure, see `_kernels/register_tile.py`).  There are two ways to run them.  `make_tiled` is for
+one rectangle of C: it packs what it needs, into memory that it takes from a few blocks kept for the purpose, one for each thread that is at work.
+`make_shared` is for large products, where many rectangles need the same operands: one kernel packs both into memory that the caller gives,
+another multiplies.
+
+Operands may be narrower than what is computed with (`Form`): they are converted while they are packed, and results are rounded once, from a
+rectangle of sums that is still in a cache.
 """
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.blas_native import A_COL, A_ROW, ALPHA, B_COL, B_ROW, BETA, C_COL, C_ROW, KINDS, K
+from typing import TYPE_CHECKING
+
+from rushlight._backends.cpu.blas_native import (
+    A_COL,
+    A_ROW,
+    ALPHA,
+    B_COL,
+    B_ROW,
+    BATCHES,
+    BETA,
+    C_COL,
+    C_ROW,
+    TILE_M,
+    TILE_N,
+    TILES_N,
+    K,
+    M,
+    N,
+)
+from rushlight._backends.cpu.pack_native import make_pack, make_wide_pack
 from rushlight._backends.native import (
     Type,
     atomic_cas,
     atomic_store,
     extern,
+    f32,
+    f64,
     i32,
     i64,
     load,
     memcpy,
     native,
+    ptr,
     stack,
     static,
     store,
 )
 from rushlight._backends.native.function import NativeFunction
-from rushlight._kernels.register_tile import RegisterTile
+from rushlight._kernels.panels import Cast, Panels
+from rushlight._kernels.register_tile import KINDS, RegisterTile
+from rushlight._types import dtype as _dtypes
 
-__all__ = ["DEPTH", "ROWS", "make_generated"]
+if TYPE_CHECKING:
+    from rushlight._types.dtype import DType
 
-DEPTH = 256  # steps of k in one block: a panel of B stays in the first cache
+__all__ = ["COLUMNS", "DEPTH", "ROWS", "Form", "make_shared", "make_tiled", "make_turned", "scratch_bytes"]
+
+DEPTH = 256  # words of k in one block: a panel of B stays in the first cache
 ROWS = 192  # rows of A in one block: it stays in the second cache
 COLUMNS = 512  # columns of B in one block
 SLOTS = 256
+
+# what a kind of tile takes, and what it adds up
+OPERANDS = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
+_SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32}
+_SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32"}
 
 SCRATCH = static("gemm_scratch", 16 * SLOTS)  # for each slot: whether it is taken, and its memory
 aligned_alloc = extern("aligned_alloc", "ptr(i64, i64)")
 
 
+class Form:
+    """A kind of product: operands of dtype `source`, a C of dtype `result`, computed by `tile`.
+
+    `casts` are what it needs beside the tile: the conversion of operands (None: the tile takes them) and that of sums (None: they are C).
+    """
+
+    __slots__ = ("narrow", "raw", "result", "source", "tile", "widen")
+
+    def __init__(self, source: DType, result: DType, tile: RegisterTile) -> None:
+        self.source, self.result, self.tile = source, result, tile
+        taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[KINDS[tile.kind][2]])
+        self.widen = Cast(source, taken, tile.lanes, tile.fma) if source is not taken else None
+        self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
+        size = source.itemsize * tile.group
+        self.raw = Panels(size, tile.group, 1 << min(tile.rows, tile.lanes, 8).bit_length() - 1) if self.widen else tile.panels
+
+    @property
+    def name(self) -> str:
+        """Part of the symbols of its kernels."""
+        return f"{self.source.name}_{self.result.name}_{self.tile.kind}_{self.tile.rows}"
+
+    @property
+    def parts(self) -> tuple[RegisterTile | Panels | Cast, ...]:
+        """What defines the symbols that its kernels need (`text`, `symbols`)."""
+        wide = () if self.widen is None else (self.raw, self.widen)
+        return (self.tile, *wide, *(() if self.narrow is None else (self.narrow,)))
+
+
+def _dtype(name: str) -> DType:
+    found: DType = getattr(_dtypes, name.upper())
+    return found
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
+    """Bytes of a packed block of A, one of B, a rectangle of sums, and a panel before its conversion."""
+    tile = form.tile
+    size = KINDS[tile.kind][1]
+    rows, columns = _up(ROWS, tile.rows), _up(COLUMNS, tile.columns)
+    sums = 2 * rows * columns * size if form.narrow else 0
+    raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if form.widen else 0
+    return size * rows * DEPTH, size * columns * DEPTH, sums, _up(raw, 64)
+
+
 @native("i64(i64)")
 def take_scratch(nbytes):
-    """The number of a slot whose memory is ours until `give_scratch`; -1 where there is none."""
+    """The number of a slot whose memory is ours until `give_scratch`; -1 where there is none.  All calls of a unit ask for the same size."""
     for slot in range(SLOTS):
         if SCRATCH.i32[4 * slot] == 0:
             if atomic_cas(i32, SCRATCH, 4 * slot, 0, 1) == 0:
@@ -57,7 +140,7 @@ def give_scratch(slot):
     atomic_store(i32, SCRATCH, 4 * slot, 0)
 
 
-def _make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
+def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
     """Packs a panel whose elements lie along k: squares of them are turned in registers."""
     size, n = real.itemsize, tile.turned
     turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
@@ -139,50 +222,100 @@ def _make_pack_b(kind: str, real: Type, nr: int, turned: NativeFunction) -> Nati
     return pack_b
 
 
-def _make_macro(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
-    size, mr, nr = real.itemsize, tile.rows, tile.columns
+_make_turned = make_turned
+
+
+def _make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
+    """What packs A and what packs B: `void(out, x, count, depth, step, k_step, aside)`."""
+    made = []
+    for side, width in (("a", form.tile.rows), ("b", form.tile.columns)):
+        if form.widen is not None:
+            made.append(make_wide_pack(form.raw, form.widen, width))
+            continue
+        plain = make_pack(form.raw, width)
+
+        def wrap(plain: NativeFunction, side: str) -> NativeFunction:
+            @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{side}_{form.name}", inline=True)
+            def pack(out, x, count, depth, step, k_step, aside):
+                plain(out, x, count, depth, step, k_step)
+
+            return pack
+
+        made.append(wrap(plain, side))
+    return made[0], made[1]
+
+
+def _make_macro(tile: RegisterTile) -> NativeFunction:
+    """`void(a, b, c, c_row, c_col, words, rows, columns, add)`: all tiles of packed blocks, into sums."""
+    size, mr, nr = KINDS[tile.kind][1], tile.rows, tile.columns
+    number = _SUMS[KINDS[tile.kind][2]]
     kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{kind}_{mr}")
-    def edge(a, b, c, c_row, c_col, depth, rows, columns, add):
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}")
+    def edge(a, b, c, c_row, c_col, words, rows, columns, add):
         """A tile that is not whole, or of which the columns lie apart: computed aside."""
         aside = stack(size * mr * nr)
-        kernel(a, b, aside, nr, depth, 0)
+        kernel(a, b, aside, nr, words, 0)
         for i in range(rows):
             for j in range(columns):
-                x = load(real, aside, i * nr + j)
+                x = load(number, aside, i * nr + j)
                 if add != 0:
-                    x = x + load(real, c, i * c_row + j * c_col)
-                store(real, c, i * c_row + j * c_col, x)
+                    x = x + load(number, c, i * c_row + j * c_col)
+                store(number, c, i * c_row + j * c_col, x)
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{kind}_{mr}")
-    def macro(a, b, c, c_row, c_col, depth, rows, columns, add):
-        """All tiles of packed blocks."""
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{tile.kind}_{mr}")
+    def macro(a, b, c, c_row, c_col, words, rows, columns, add):
         for j in range(0, columns, nr):
             for i in range(0, rows, mr):
                 to = c + size * (i * c_row + j * c_col)
                 if c_col == 1 and rows - i >= mr and columns - j >= nr:
-                    kernel(a + size * i * depth, b + size * j * depth, to, c_row, depth, add)
+                    kernel(a + size * i * words, b + size * j * words, to, c_row, words, add)
                 else:
-                    edge(a + size * i * depth, b + size * j * depth, to, c_row, c_col, depth, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
+                    edge(a + size * i * words, b + size * j * words, to, c_row, c_col, words, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
 
     return macro
 
 
-def make_generated(kind: str, tiles: tuple[RegisterTile, ...], other: NativeFunction, least: int) -> NativeFunction:
+def _make_finish(form: Form) -> NativeFunction:
+    """`void(c, c_row, c_col, sums, row, rows, columns)`: sums, `row` apart, become elements of C."""
+    assert form.narrow is not None
+    cast, size, wide = form.narrow, form.result.itemsize, form.narrow.source.itemsize
+    convert = extern(cast.symbol, "void(ptr, ptr, i64)")
+
+    @native("void(ptr, i64, i64, ptr, i64, i64, i64)", name=f"finish_{form.name}")
+    def finish(c, c_row, c_col, sums, row, rows, columns):
+        for i in range(rows):
+            if c_col == 1:
+                convert(c + size * i * c_row, sums + wide * i * row, columns)
+            else:
+                for j in range(columns):
+                    convert(c + size * (i * c_row + j * c_col), sums + wide * (i * row + j), 1)
+
+    return finish
+
+
+@native("i64(i64, i64)")
+def block_depth(k, most):
+    """The length of blocks of k: as even as possible, none longer than `most`, which has as many elements as whole words do."""
+    count = (k + most - 1) // most
+    return min(most, ((k + count - 1) // count + 3) // 4 * 4)
+
+
+def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, least: int = 0) -> NativeFunction:
     """One rectangle of C by our own kernels: `i32(ints, c, a, b, m, n)`.
 
     `other` serves thin products and those of fewer than `least` multiplications, which packing does not pay for.
 
-    The second tile, if there is one, has fewer rows: it takes the products that fill the first one badly.
+    The second form, if there is one, has a tile of fewer rows: it takes the products that fill the first one badly.
     """
-    first = _make_blocked(kind, tiles[0], other, least)
-    if len(tiles) == 1:
+    nbytes = max(sum(scratch_bytes(form)) for form in forms)
+    first = _make_blocked(forms[0], nbytes, other, least)
+    if len(forms) == 1:
         return first
-    second = _make_blocked(kind, tiles[1], other, least)
-    high, low = tiles[0].rows, tiles[1].rows
+    second = _make_blocked(forms[1], nbytes, other, least)
+    high, low = forms[0].tile.rows, forms[1].tile.rows
 
-    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"chosen_{kind}")
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"chosen_{forms[0].name}")
     def chosen(ints, c, a, b, m, n):
         rows = n if ints.i64[C_COL] != 1 and ints.i64[C_ROW] == 1 else m
         if (rows + low - 1) // low * low * 31 < (rows + high - 1) // high * high * 30:
@@ -192,33 +325,50 @@ def make_generated(kind: str, tiles: tuple[RegisterTile, ...], other: NativeFunc
     return chosen
 
 
-def _make_blocked(kind: str, tile: RegisterTile, other: NativeFunction, least: int) -> NativeFunction:
-    """The same around one tile."""
-    _, real, _ = KINDS[kind]
-    size = real.itemsize
-    turned = _make_turned(kind, real, tile)
-    pack_a, pack_b = _make_pack_a(kind, real, tile.rows, turned), _make_pack_b(kind, real, tile.columns, turned)
-    macro = _make_macro(kind, real, tile)
-    rows_max = -(-ROWS // tile.rows) * tile.rows
-    columns_max = -(-COLUMNS // tile.columns) * tile.columns
-    a_bytes, b_bytes = size * rows_max * DEPTH, size * columns_max * DEPTH
-    least_m, least_n = 4, 8
+def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
+    """For alpha and beta: `void(p, n, x)`, n numbers beside each other times x, and the same for a matrix."""
+    real = _SUMS[KINDS[form.tile.kind][2]]
 
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"scaled_{kind}_{tile.rows}")
-    def scaled(ints, c, rows, columns, c_row, c_col):
-        """C times beta, where beta is neither 0 nor 1."""
-        beta = real(ints.f64[BETA])
+    @native("void(ptr, i64, f64)", name=f"times_{form.name}")
+    def times(p, n, x):
+        for i in range(n):
+            store(real, p, i, load(real, p, i) * real(x))
+
+    @native("void(ptr, i64, i64, i64, i64, f64)", name=f"scaled_{form.name}")
+    def scaled(c, rows, columns, c_row, c_col, x):
         for i in range(rows):
             for j in range(columns):
-                store(real, c, i * c_row + j * c_col, load(real, c, i * c_row + j * c_col) * beta)
+                store(real, c, i * c_row + j * c_col, load(real, c, i * c_row + j * c_col) * real(x))
 
-    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{kind}_{tile.rows}")
+    return times, scaled
+
+
+def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
+    """The same around one tile."""
+    tile, own = form.tile, other is not None
+    size, e, group, mr = KINDS[tile.kind][1], form.source.itemsize, tile.group, tile.rows
+    pack_a, pack_b = _make_packs(form)
+    macro = _make_macro(tile)
+    plain = form.narrow is None
+    finish = macro if plain else _make_finish(form)
+    c_size = form.result.itemsize
+    rows_max, columns_max, depth_max = _up(ROWS, mr), _up(COLUMNS, tile.columns), DEPTH * group
+    a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
+    span = 1 << 60 if plain else 2 * rows_max
+    times, scaled = _make_scaled(form)
+    least_m, least_n = 4, 8
+    fallback = other if other is not None else macro
+
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
     def generated(ints, c, a, b, m, n):
-        if m < least_m or n < least_n or m * n * ints.i64[K] < least:
-            return other(ints, c, a, b, m, n)
-        slot = take_scratch(a_bytes + b_bytes)
+        if own:
+            if m < least_m or n < least_n or m * n * ints.i64[K] < least:
+                return fallback(ints, c, a, b, m, n)
+        slot = take_scratch(nbytes)
         if slot < 0:
-            return other(ints, c, a, b, m, n)
+            if own:
+                return fallback(ints, c, a, b, m, n)
+            return 1
         k = ints.i64[K]
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
@@ -228,24 +378,130 @@ def _make_blocked(kind: str, tile: RegisterTile, other: NativeFunction, least: i
             c_row, c_col = c_col, c_row
         pa = SCRATCH.ptr[2 * slot + 1]
         pb = pa + a_bytes
-        beta = ints.f64[BETA]
-        if beta != 0.0 and beta != 1.0:
-            scaled(ints, c, m, n, c_row, c_col)
-        depth = (k + (k + DEPTH - 1) // DEPTH - 1) // ((k + DEPTH - 1) // DEPTH)
-        for j in range(0, n, columns_max):
-            columns = min(i64(columns_max), n - j)
-            p: i64 = 0
-            while p < k:
-                steps = min(depth, k - p)
-                pack_b(pb, b + size * (p * b_row + j * b_col), steps, columns, b_row, b_col)
-                for i in range(0, m, rows_max):
-                    rows = min(i64(rows_max), m - i)
-                    pack_a(pa, a + size * (i * a_row + p * a_col), rows, steps, a_row, a_col, ints.f64[ALPHA])
-                    macro(pa, pb, c + size * (i * c_row + j * c_col), c_row, c_col, steps, rows, columns, i64(p > 0 or beta != 0.0))
-                p += depth
+        sums = pb + b_bytes
+        aside = sums + sum_bytes
+        start: i64 = 0
+        if plain:
+            if ints.f64[BETA] != 0.0:
+                start = 1
+                if ints.f64[BETA] != 1.0:
+                    scaled(c, m, n, c_row, c_col, ints.f64[BETA])
+        depth = block_depth(k, depth_max)
+        for top in range(0, m, span):
+            height = min(i64(span), m - top)
+            for j in range(0, n, columns_max):
+                columns = min(i64(columns_max), n - j)
+                p: i64 = 0
+                while p < k:
+                    steps = min(depth, k - p)
+                    words = (steps + group - 1) // group
+                    pack_b(pb, b + e * (p * b_row + j * b_col), columns, steps, b_col, b_row, aside)
+                    for i in range(0, height, rows_max):
+                        rows = min(i64(rows_max), height - i)
+                        pack_a(pa, a + e * ((top + i) * a_row + p * a_col), rows, steps, a_row, a_col, aside)
+                        if plain:
+                            if ints.f64[ALPHA] != 1.0:
+                                times(pa, (rows + mr - 1) // mr * mr * words, ints.f64[ALPHA])
+                            macro(pa, pb, c + size * ((top + i) * c_row + j * c_col), c_row, c_col, words, rows, columns, i64(p > 0 or start != 0))
+                        else:
+                            macro(pa, pb, sums + size * i * columns_max, columns_max, 1, words, rows, columns, i64(p > 0))
+                    p += depth
+                if not plain:
+                    finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, columns_max, height, columns)
         give_scratch(slot)
         return 0
 
     return generated
 
 
+# ***** large products: both operands packed once *****
+
+# words after those of every product (no batches): length of a block of k, rows of A and columns of B in one piece of packing, pieces of A
+P_DEPTH, P_ROWS, P_COLUMNS, P_PIECES = range(BATCHES, BATCHES + 4)
+
+
+def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
+    """Two kernels of the usual form: one packs A and B (`bufs`: packed, A, B), one multiplies (`bufs`: C, packed).
+
+    Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another.
+    """
+    tile = form.tile
+    size, e, group, mr, nr = KINDS[tile.kind][1], form.source.itemsize, tile.group, tile.rows, tile.columns
+    pack_a, pack_b = _make_packs(form)
+    macro = _make_macro(tile)
+    plain = form.narrow is None
+    finish = macro if plain else _make_finish(form)
+    c_size = form.result.itemsize
+    sum_bytes, raw_bytes = scratch_bytes(form)[2:]
+    columns_max = _up(COLUMNS, nr)
+
+    @native("i64(i64, i64)", inline=True)
+    def a_packed(padded, k):
+        """Bytes of all of A; what follows is read in whole vectors."""
+        return (size * padded * ((k + group - 1) // group) + 63) // 64 * 64
+
+    @native("i32(ptr, ptr, i64)", name="rl_pack")
+    def pack(bufs, ints, piece):
+        k, depth, m, n = ints.i64[K], ints.i64[P_DEPTH], ints.i64[M], ints.i64[N]
+        out, x = bufs.ptr[0], bufs.ptr[1]
+        chunk, count, step, k_step = ints.i64[P_ROWS], m, ints.i64[A_ROW], ints.i64[A_COL]
+        padded = (m + mr - 1) // mr * mr
+        place = piece
+        if piece >= ints.i64[P_PIECES]:
+            out, x = out + a_packed(padded, k), bufs.ptr[2]
+            chunk, count, step, k_step = ints.i64[P_COLUMNS], n, ints.i64[B_COL], ints.i64[B_ROW]
+            padded = (n + nr - 1) // nr * nr
+            place = piece - ints.i64[P_PIECES]
+        first = place * chunk
+        count = min(chunk, count - first)
+        slot: i64 = 0
+        aside: ptr = None
+        if raw_bytes > 0:
+            slot = take_scratch(sum_bytes + raw_bytes)
+            if slot < 0:
+                return 1
+            aside = SCRATCH.ptr[2 * slot + 1] + sum_bytes
+        p: i64 = 0
+        while p < k:
+            steps = min(depth, k - p)
+            to = out + size * (p // group * padded + first * ((steps + group - 1) // group))
+            if piece >= ints.i64[P_PIECES]:
+                pack_b(to, x + e * (first * step + p * k_step), count, steps, step, k_step, aside)
+            else:
+                pack_a(to, x + e * (first * step + p * k_step), count, steps, step, k_step, aside)
+            p += depth
+        if raw_bytes > 0:
+            give_scratch(slot)
+        return 0
+
+    @native("i32(ptr, ptr, i64)", name="rl_multiply")
+    def multiply(bufs, ints, piece):
+        k, depth, m, n = ints.i64[K], ints.i64[P_DEPTH], ints.i64[M], ints.i64[N]
+        c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
+        row = piece // ints.i64[TILES_N] * ints.i64[TILE_M]
+        column = piece % ints.i64[TILES_N] * ints.i64[TILE_N]
+        rows, columns = min(ints.i64[TILE_M], m - row), min(ints.i64[TILE_N], n - column)
+        m_padded, n_padded = (m + mr - 1) // mr * mr, (n + nr - 1) // nr * nr
+        a = bufs.ptr[1]
+        b = a + a_packed(m_padded, k)
+        c = bufs.ptr[0] + c_size * (row * c_row + column * c_col)
+        slot: i64 = 0
+        to, to_row, to_col = c, c_row, c_col
+        if not plain:
+            slot = take_scratch(sum_bytes + raw_bytes)
+            if slot < 0:
+                return 1
+            to, to_row, to_col = SCRATCH.ptr[2 * slot + 1], i64(columns_max), i64(1)
+        p: i64 = 0
+        while p < k:
+            words = (min(depth, k - p) + group - 1) // group
+            pa = a + size * (p // group * m_padded + row * words)
+            pb = b + size * (p // group * n_padded + column * words)
+            macro(pa, pb, to, to_row, to_col, words, rows, columns, i64(p > 0))
+            p += depth
+        if not plain:
+            finish(c, c_row, c_col, to, to_row, rows, columns)
+            give_scratch(slot)
+        return 0
+
+    return pack, multiply

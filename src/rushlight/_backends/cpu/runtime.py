@@ -7,12 +7,12 @@ It holds the memory pool, the `Storage` type, the thread pool and the stub of al
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu import jit, limits, pool_native, stub_native, threads_native
 from rushlight._backends.cpu.cache import default_cache
-from rushlight._backends.cpu.sources import sources_digest
+from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import native
 from rushlight._backends.native.function import NativeFunction, digest_of
@@ -27,7 +27,7 @@ else:
     ctypes = LazyModule("ctypes")
     compiler = LazyModule("rushlight._backends.native.compiler")  # only when something is compiled: it needs `ast`
 
-__all__ = ["Runtime", "cached_object", "compile_native", "is_loaded", "runtime"]
+__all__ = ["Runtime", "cached_object", "compile_made", "compile_native", "is_loaded", "runtime"]
 
 
 # ***** native functions to object code *****
@@ -58,6 +58,17 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "", opt: st
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, opt)
+        cache.put(key, data)
+    return data
+
+
+def compile_made(name: str, make: Callable[[], str]) -> bytes:
+    """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no text."""
+    cache = default_cache()
+    key = cache.key("made", sources_digest((*files_below("_kernels"), *_COMPILER)), name)
+    data = cache.get(key)
+    if data is None:
+        data = jit.compile_object(make(), "kernel")
         cache.put(key, data)
     return data
 

@@ -1,0 +1,98 @@
+"""Packing operands of matrix products into panels, in the native language.
+
+A panel holds `width` rows of A, or columns of B, as words [k / group][width][group] (see `_kernels/register_tile.py`); zeros fill up the last
+panel and the last word.  What lies along k or across it is moved in vectors; other strides element by element.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.native import Type, extern, i64, load, memcpy, memset, native, store, u8, u16, u32, u64
+from rushlight._backends.native.function import NativeFunction
+from rushlight._kernels.panels import Cast, Panels
+
+__all__ = ["make_pack", "make_wide_pack"]
+
+_RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64}
+_MOVER = "void(ptr, ptr, i64, i64, i64)"
+
+
+def make_pack(panels: Panels, width: int) -> NativeFunction:
+    """`void(out, x, count, depth, step, k_step)`: `count` rows of `depth` elements, as panels of `width` rows.
+
+    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other.
+    """
+    size, group, n = panels.size, panels.group, panels.n
+    bytes_ = size // group
+    raw = _RAW[bytes_]
+    turn, zipped = extern(panels.turn_symbol, _MOVER), extern(panels.zip_symbol, _MOVER)
+    tag = f"{size}_{group}_{n}_{width}"
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"gather_{tag}")
+    def gather(out, x, rows, first, depth, step, k_step):
+        """The words from `first` on, element by element; `out` is zero where nothing is written."""
+        for k in range(first * group, depth):
+            at = k // group * width * group + k % group
+            for i in range(rows):
+                store(raw, out, at + i * group, load(raw, x, i * step + k * k_step))
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"panel_{tag}")
+    def panel(out, x, rows, words, depth, step, k_step):
+        """One panel of up to `width` rows."""
+        if rows < width:
+            memset(out, 0, size * width * words)
+        elif depth % group != 0:
+            memset(out + size * width * (words - 1), 0, size * width)
+        done: i64 = 0
+        if k_step == 1 and rows >= n:
+            done = depth // group // n * n
+            if done > 0:
+                for i in range(0, rows, n):
+                    at = min(i, rows - n)
+                    turn(out + size * at, x + bytes_ * at * step, step, width, done)
+        elif step == 1:
+            if group == 1:
+                done = depth
+                if rows == width:
+                    for k in range(depth):
+                        memcpy(out + size * k * width, x + size * k * k_step, size * width)
+                else:
+                    for k in range(depth):
+                        memcpy(out + size * k * width, x + size * k * k_step, size * rows)
+            else:
+                if rows >= n:
+                    done = depth // group
+                    if done > 0:
+                        for i in range(0, rows, n):
+                            at = min(i, rows - n)
+                            zipped(out + size * at, x + bytes_ * at, k_step, width, done)
+        gather(out, x, rows, done, depth, step, k_step)
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"pack_{tag}")
+    def pack(out, x, count, depth, step, k_step):
+        words = (depth + group - 1) // group
+        for i in range(0, count, width):
+            panel(out, x + bytes_ * i * step, min(i64(width), count - i), words, depth, step, k_step)
+            out = out + size * width * words
+
+    return pack
+
+
+def make_wide_pack(panels: Panels, cast: Cast, width: int) -> NativeFunction:
+    """The same for operands of another dtype than the panels have: `panels` are those of the operands, and `cast` makes of them what is wanted.
+
+    `void(out, x, count, depth, step, k_step, aside)`; `aside` has room for one panel of the operand's dtype.
+    """
+    group, size = panels.group, panels.group * cast.target.itemsize
+    bytes_ = cast.source.itemsize
+    pack = make_pack(panels, width)
+    convert = extern(cast.symbol, "void(ptr, ptr, i64)")
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"wide_{pack.symbol}_{cast.symbol}")
+    def wide(out, x, count, depth, step, k_step, aside):
+        words = (depth + group - 1) // group
+        for i in range(0, count, width):
+            pack(aside, x + bytes_ * i * step, min(i64(width), count - i), depth, step, k_step)
+            convert(out, aside, words * width * group)
+            out = out + size * width * words
+
+    return wide

@@ -1,0 +1,182 @@
+"""Packing for products of matrices, as LLVM text: what lies the other way round is turned in registers.
+
+Panels are those of `register_tile`: words of one or more neighbours of k, [k / group][width] of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rushlight._base.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from rushlight._kernels.scalar import emitter, writer
+    from rushlight._types.dtype import DType
+else:
+    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # kernels that are found on disk need no text
+    writer = LazyModule("rushlight._kernels.scalar.writer")
+
+__all__ = ["Cast", "Panels"]
+
+_WORDS = {2: "i16", 4: "i32", 8: "i64"}
+
+
+class Panels:
+    """How words of `size` bytes, each of `group` elements, are packed; `text` is LLVM text that defines `symbols`.
+
+    `turn_symbol(out, x, row, step, k)` packs what lies along k: it reads n rows of x, `row` elements apart, of k words each (a multiple of n),
+    and writes word w of row i to word w * step + i of out.  `zip_symbol(out, x, row, step, k)`, where a word has several elements, packs what lies
+    across: it reads k words whose elements are `row` elements apart, of n places beside each other, and writes word w of place i to word
+    w * step + i.
+    """
+
+    __slots__ = ("group", "n", "size", "turn_symbol", "zip_symbol")
+
+    def __init__(self, size: int, group: int, n: int) -> None:
+        self.size, self.group, self.n = size, group, n
+        self.turn_symbol, self.zip_symbol = f"rl_turn_{size}_{group}_{n}", f"rl_zip_{size}_{group}_{n}"
+
+    @property
+    def key(self) -> str:
+        """What `text` depends on."""
+        return f"panels {self.size} {self.group} {self.n}"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (self.turn_symbol, self.zip_symbol) if self.group > 1 else (self.turn_symbol,)
+
+    @property
+    def text(self) -> str:
+        turned = turn_text(self.turn_symbol, self.n, self.size, self.size // self.group)
+        return turned if self.group == 1 else turned + "\n" + zip_text(self.zip_symbol, self.n, self.group, self.size // self.group)
+
+
+class Cast:
+    """`symbol(out, x, n)`: n elements converted from one dtype to another, as the primitive `convert` does it; `text` defines it."""
+
+    __slots__ = ("fma", "lanes", "source", "symbol", "target")
+
+    def __init__(self, source: DType, target: DType, lanes: int, fma: bool) -> None:
+        self.source, self.target, self.lanes, self.fma = source, target, lanes, fma
+        self.symbol = f"rl_cast_{source.name}_{target.name}"
+
+    @property
+    def key(self) -> str:
+        """What `text` depends on."""
+        return f"{self.symbol} {self.lanes} {self.fma}"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (self.symbol,)
+
+    @property
+    def text(self) -> str:
+        module, loops = writer.ModuleText(), []
+        for width in (self.lanes, 1):
+            em = emitter.Emitter(width, module, fma=self.fma, prefix=f"w{width}v")
+            source, target = (em.vt(writer.mem_type(d)) for d in (self.source, self.target))
+            made = em.op("convert", [em.wrap(f"%x{width}", self.source)], [self.source], self.target)
+            start, end = ("0", "%whole") if width > 1 else ("%whole", "%n")
+            before, after = ("entry", "rest") if width > 1 else ("rest", "done")
+            loops += [
+                f"{'vectors' if width > 1 else 'singles'}:",
+                f"  %i{width} = phi i64 [{start}, %{before}], [%j{width}, %body{width}]",
+                f"  %go{width} = icmp slt i64 %i{width}, {end}",
+                f"  br i1 %go{width}, label %body{width}, label %{after}",
+                f"body{width}:",
+                f"  %p{width} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 %i{width}",
+                f"  %x{width} = load {source}, ptr %p{width}, align {self.source.itemsize}",
+                *em.lines,
+                f"  %q{width} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 %i{width}",
+                f"  store {target} {made}, ptr %q{width}, align {self.target.itemsize}",
+                f"  %j{width} = add nuw nsw i64 %i{width}, {width}",
+                f"  br label %{'vectors' if width > 1 else 'singles'}",
+                *(["rest:", "  br label %singles"] if width > 1 else []),
+            ]
+        head = [
+            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{", "entry:",
+            f"  %left = srem i64 %n, {self.lanes}", "  %whole = sub i64 %n, %left", "  br label %vectors",
+        ]  # fmt: skip
+        return "\n".join([str(module), *head, *loops, "done:", "  ret void", "}"])
+
+
+def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
+    """`symbol(out, x, row, step, k)`: squares of n words after each other, turned by exchanging ever smaller blocks of two rows.
+
+    Words have `size` bytes; `row` counts elements, of which a word may have several.
+    """
+    word = _WORDS[size]
+    vector = f"<{n} x {word}>"
+    lines = [
+        f"define void @{symbol}(ptr noalias %out, ptr noalias %x, i64 %row, i64 %step, i64 %k) {{",
+        "entry:", "  br label %loop", "loop:",
+        "  %n = phi i64 [0, %entry], [%n1, %loop]",
+        f"  %from = getelementptr {word}, ptr %x, i64 %n",
+        "  %place = mul i64 %n, %step",
+        f"  %to = getelementptr {word}, ptr %out, i64 %place",
+    ]  # fmt: skip
+    for i in range(n):
+        lines += [
+            f"  %i{i} = mul i64 %row, {i * element_bytes}",
+            f"  %p{i} = getelementptr i8, ptr %from, i64 %i{i}",
+            f"  %v{n}_{i} = load {vector}, ptr %p{i}, align {element_bytes}",
+        ]
+    half = n // 2
+    while half:
+        for i in range(n):
+            first = i & half == 0
+            a, b = (i, i + half) if first else (i - half, i)
+            lane = [(j if first else j + half) if j & half == 0 else n + (j - half if first else j) for j in range(n)]
+            lines.append(f"  %v{half}_{i} = {_shuffled(vector, f'%v{2 * half}_{a}', f'%v{2 * half}_{b}', lane)}")
+        half //= 2
+    for i in range(n):
+        lines += [
+            f"  %o{i} = mul i64 %step, {i}",
+            f"  %q{i} = getelementptr {word}, ptr %to, i64 %o{i}",
+            f"  store {vector} %v1_{i}, ptr %q{i}, align {size}",
+        ]
+    lines += [f"  %n1 = add nuw nsw i64 %n, {n}", "  %more = icmp slt i64 %n1, %k", "  br i1 %more, label %loop, label %done"]
+    return "\n".join([*lines, "done:", "  ret void", "}"])
+
+
+def zip_text(symbol: str, n: int, group: int, element_bytes: int) -> str:
+    """`symbol(out, x, row, step, k)`: for each of k words, n elements of each of `group` rows of x become n words beside each other."""
+    element = f"i{8 * element_bytes}"
+    size = group * element_bytes
+    lines = [
+        f"define void @{symbol}(ptr noalias %out, ptr noalias %x, i64 %row, i64 %step, i64 %k) {{",
+        "entry:",
+        f"  %next = mul i64 %row, {element_bytes}",
+        f"  %skip = mul i64 %next, {group}",
+        f"  %ahead = mul i64 %step, {size}",
+        "  br label %loop", "loop:",
+        "  %n = phi i64 [0, %entry], [%n1, %loop]",
+        "  %to = phi ptr [%out, %entry], [%to1, %loop]",
+        "  %p0 = phi ptr [%x, %entry], [%from1, %loop]",
+        *(f"  %p{g} = getelementptr i8, ptr %p{g - 1}, i64 %next" for g in range(1, group)),
+        *(f"  %v{g} = load <{n} x {element}>, ptr %p{g}, align {element_bytes}" for g in range(group)),
+    ]  # fmt: skip
+    held, width = [f"%v{g}" for g in range(group)], n
+    while len(held) > 1:  # neighbours first: after the last round each word has its elements in order
+        half, made = len(held) // 2, []
+        for g in range(half):
+            lane = [i // 2 if i % 2 == 0 else width + i // 2 for i in range(2 * width)]
+            name = f"%z{2 * width}_{g}"
+            lines.append(f"  {name} = {_shuffled(f'<{width} x {element}>', held[g], held[g + half], lane)}")
+            made.append(name)
+        held, width = made, 2 * width
+    lines += [
+        f"  store <{width} x {element}> {held[0]}, ptr %to, align {size}",
+        "  %to1 = getelementptr i8, ptr %to, i64 %ahead",
+        "  %from1 = getelementptr i8, ptr %p0, i64 %skip",
+        "  %n1 = add nuw nsw i64 %n, 1",
+        "  %more = icmp slt i64 %n1, %k",
+        "  br i1 %more, label %loop, label %done",
+        "done:", "  ret void", "}",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _shuffled(vector: str, a: str, b: str, lane: list[int]) -> str:
+    mask = ", ".join(f"i32 {m}" for m in lane)
+    return f"shufflevector {vector} {a}, {vector} {b}, <{len(lane)} x i32> <{mask}>"

@@ -1,0 +1,159 @@
+"""Tiles and packing of narrow dtypes, and products made of them, against NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+
+from rushlight._backends.cpu import blas, storage, stubs
+from rushlight._backends.cpu.gemm_native import Form
+from rushlight._backends.cpu.target import host_target
+from rushlight._kernels.register_tile import KINDS, RegisterTile, register_tile
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+
+WIDTHS = [w for w in (64, 32, 16) if w <= host_target().vector_bytes]
+TOLERANCE = {"bfloat16": 5e-3, "float16": 6e-4, "float32": 1e-5, "float64": 1e-12}
+
+
+def to_bits(x):
+    """float32 as bfloat16, in 16 bits."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
+
+
+def from_bits(x):
+    return (x.astype(np.uint32) << 16).view(np.float32)
+
+
+def encoded(x, dtype):
+    return to_bits(x) if dtype is BFLOAT16 else x.astype(dtype.name)
+
+
+def decoded(x, dtype):
+    return from_bits(x) if dtype is BFLOAT16 else x.astype(np.float64)
+
+
+def laid(x, layout):
+    if layout == "transposed":
+        return np.ascontiguousarray(x.T).T
+    if layout == "apart":
+        wide = np.zeros((2 * x.shape[0], 3 * x.shape[1]), x.dtype)
+        wide[::2, ::3] = x
+        return wide[::2, ::3]
+    return x
+
+
+def aligned(shape, dtype):
+    """An array that begins at a multiple of 64 bytes."""
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def run_tile(tile, a, b, c, add=0):
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 3)(blas.part_addresses(tile)[tile.symbol])
+    call(a.ctypes.data, b.ctypes.data, c.ctypes.data, tile.columns, a.shape[0], add)
+    return c
+
+
+def pair_tiles():
+    own = [t for t in blas.host_tiles("bf16") if t.instruction]
+    return own + [register_tile("bf16", w, r, f) for w, r, f in ((64, 32, True), (32, 16, True), (16, 16, False)) if w in WIDTHS]
+
+
+@pytest.mark.parametrize("tile", pair_tiles(), ids=lambda t: f"{t.rows}x{t.columns}{t.instruction}")
+def test_a_tile_of_pairs_adds_the_second_product_first(tile):
+    rng = np.random.default_rng(0)
+    a, b = aligned((5, tile.rows, 2), np.uint16), aligned((5, tile.columns, 2), np.uint16)
+    a[...], b[...] = to_bits(rng.standard_normal(a.shape)), to_bits(rng.standard_normal(b.shape))
+    x, y = from_bits(a), from_bits(b)
+    want = np.zeros((tile.rows, tile.columns), np.float32)
+    for k, g in itertools.product(range(5), (1, 0)):
+        want = want + x[k, :, None, g] * y[k, None, :, g]  # products of bfloat16 are exact in float32
+    c = run_tile(tile, a, b, aligned(want.shape, np.float32))
+    if tile.instruction == "bfdot":  # rounds to odd in between
+        np.testing.assert_allclose(c, want, rtol=1e-5, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(c, want)
+    once = c.copy()
+    np.testing.assert_allclose(run_tile(tile, a, b, c, add=1), 2 * once, rtol=1e-5, atol=1e-5)
+
+
+def test_the_instruction_takes_subnormal_numbers_for_zero():
+    tile = blas.host_tiles("bf16")[0]
+    if tile.instruction != "vdpbf16ps":
+        pytest.skip("needs AVX512-BF16")
+    a, b = aligned((1, tile.rows, 2), np.uint16), aligned((1, tile.columns, 2), np.uint16)
+    for left, right in ((0x0001, 0x7F00), (0x0080, 0x3F00)):  # 2**-133 * 2**127; 2**-126 * 0.5
+        a[..., 0], b[..., 0] = left, right
+        assert not run_tile(tile, a, b, aligned((tile.rows, tile.columns), np.float32)).any()
+
+
+def product(forms, a, b, out_dtype):
+    m, k = a.shape
+    n = b.shape[1]
+    strides = [tuple(s // x.itemsize for s in x.strides) for x in (a, b)]
+    ints = np.array(blas.gemm_ints("f32", m, n, k, a_strides=strides[0], b_strides=strides[1]), np.int64)
+    ints[3] = m * n * out_dtype.itemsize
+    kernel = stubs.make_kernel_callable(blas.form_address(forms), "form")
+    made = kernel(storage.from_owner(ints.ctypes.data, ints.nbytes, ints), a.ctypes.data, b.ctypes.data)
+    return np.frombuffer(made, np.uint16 if out_dtype is BFLOAT16 else out_dtype.name).reshape(m, n)
+
+
+def check(forms, m, n, k, layouts):
+    source, result = forms[0].source, forms[0].result
+    rng = np.random.default_rng(m * n + k)
+    a, b = (encoded(rng.standard_normal(shape), source) for shape in ((m, k), (k, n)))
+    got = product(forms, laid(a, layouts[0]), laid(b, layouts[1]), result)
+    x, y = decoded(a, source).astype(np.float64), decoded(b, source).astype(np.float64)
+    size = np.abs(x) @ np.abs(y)
+    assert (np.abs(decoded(got, result) - x @ y) <= TOLERANCE[result.name] * np.maximum(size, 1e-3)).all()
+
+
+SHAPES = ((1, 1, 1), (5, 3, 2), (14, 32, 30), (33, 70, 301), (8, 8, 64), (15, 600, 530), (500, 40, 7))
+LAYOUTS = ("row-major", "transposed", "apart")
+PAIRS = ((BFLOAT16, FLOAT32), (BFLOAT16, BFLOAT16), (FLOAT16, FLOAT32), (FLOAT16, FLOAT16), (FLOAT64, FLOAT64))
+
+
+@pytest.mark.parametrize(("source", "result"), PAIRS, ids=lambda d: d.name)
+def test_products_of_this_machine(source, result):
+    forms = blas.host_forms(source, result)
+    for shape, la, lb in itertools.product(SHAPES, LAYOUTS, LAYOUTS):
+        check(forms, *shape, (la, lb))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_products_of_other_machines(width):
+    fma = host_target().fma and width > 16
+    registers = 32 if width == 64 else 16
+    for source, result, kind in ((BFLOAT16, BFLOAT16, "bf16"), (BFLOAT16, FLOAT32, "f32"), (FLOAT16, FLOAT16, "f32")):
+        forms = (Form(source, result, register_tile(kind, width, registers, fma)),)
+        for shape, layouts in itertools.product(SHAPES[2:5], (("row-major", "row-major"), ("transposed", "apart"), ("apart", "transposed"))):
+            check(forms, *shape, layouts)
+
+
+def test_nothing_to_sum_is_zero():
+    forms = blas.host_forms(BFLOAT16, BFLOAT16)
+    assert not product(forms, np.zeros((3, 0), np.uint16), np.zeros((0, 40), np.uint16), BFLOAT16).any()
+
+
+MACHINES = (
+    ("aarch64-unknown-linux-gnu", "+neon", RegisterTile("bf16", 4, 8, 3, True), "fmla"),
+    ("aarch64-unknown-linux-gnu", "+neon,+bf16", RegisterTile("bf16", 4, 8, 3, True, "bfdot"), "bfdot"),
+    ("x86_64-unknown-linux-gnu", "+avx512f,+avx512bw,+avx512bf16", RegisterTile("bf16", 16, 14, 2, True, "vdpbf16ps"), "vdpbf16ps"),
+    ("x86_64-unknown-linux-gnu", "+avx2,+fma", register_tile("bf16", 32, 16, True), "vfmadd"),
+)
+
+
+@pytest.mark.parametrize(("triple", "features", "tile", "word"), MACHINES, ids=lambda v: str(v)[:12])
+def test_tiles_of_pairs_compile_for_other_machines(triple, features, tile, word):
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(triple).create_target_machine(features=features, opt=2)
+    text = machine.emit_assembly(llvm.parse_assembly(tile.text))
+    assert text.count(word) >= tile.rows * tile.vectors * (1 if tile.instruction else KINDS[tile.kind][3])
