@@ -165,10 +165,14 @@ def make_sort(dtype: str) -> NativeFunction:
     return sort
 
 
+BLOCK = 64  # elements of which the least is found at once, before any of them is looked at
+
+
+# long function: the native function inside closes over one dtype's types, and is one loop
 def make_topk(dtype: str) -> NativeFunction:
     """The kernel that finds the first `K` of each row in order, for small K: bufs are values, places (int64), then the rows.
 
-    The best so far are kept sorted; hardly any of a long row's elements comes in.
+    The best so far are kept sorted; hardly any of a long row's elements comes in, so most blocks are passed over by their least key.
     """
     memory, key, how = SORTS[dtype]
     key_of = make_key(f"top_{dtype}", memory, key, how)
@@ -183,6 +187,7 @@ def make_topk(dtype: str) -> NativeFunction:
         if keys is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         places = keys + count * width
+        block = stack(8 * BLOCK)
         flip: key = key(0)
         if ints.i64[DESCENDING] != 0:
             flip = key(0) - key(1)
@@ -190,21 +195,33 @@ def make_topk(dtype: str) -> NativeFunction:
             x = bufs.ptr[2] + r * n * size
             held = 0
             worst: key = key(0)
-            for i in range(n):
-                k: key = key_of(load(memory, x, i)) ^ flip
-                if held == count:
-                    if k >= worst:
-                        continue
-                    held -= 1
-                j = held
-                while j > 0 and load(key, keys, j - 1) > k:
-                    store(key, keys, j, load(key, keys, j - 1))
-                    places.i64[j] = places.i64[j - 1]
-                    j -= 1
-                store(key, keys, j, k)
-                places.i64[j] = i
-                held += 1
-                worst = load(key, keys, held - 1)
+            at = 0
+            while at < n:
+                m = min(n - at, BLOCK)
+                least: key = key(0) - key(1)
+                for i in range(m):
+                    k: key = key_of(load(memory, x, at + i)) ^ flip
+                    store(key, block, i, k)
+                    least = min(least, k)
+                if held == count and least >= worst:
+                    at += m
+                    continue
+                for i in range(m):
+                    k2: key = load(key, block, i)
+                    if held == count:
+                        if k2 >= worst:
+                            continue
+                        held -= 1
+                    j = held
+                    while j > 0 and load(key, keys, j - 1) > k2:
+                        store(key, keys, j, load(key, keys, j - 1))
+                        places.i64[j] = places.i64[j - 1]
+                        j -= 1
+                    store(key, keys, j, k2)
+                    places.i64[j] = at + i
+                    held += 1
+                    worst = load(key, keys, held - 1)
+                at += m
             values = bufs.ptr[0] + r * count * size
             index = bufs.ptr[1] + r * count * 8
             for j in range(count):
