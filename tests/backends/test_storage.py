@@ -6,13 +6,14 @@ import copy
 import copyreg
 import gc
 import pickle
+import sys
 import weakref
 
 import numpy as np
 import pytest
 
 from rushlight._backends.cpu import storage
-from rushlight._backends.cpu.pool_native import class_bytes, size_class
+from rushlight._backends.cpu.pool_native import RESERVE, class_bytes, memory_is_short, size_class
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import bind
 from rushlight._base.errors import OutOfMemoryError
@@ -153,6 +154,29 @@ def test_out_of_memory_says_how_much():
     with pytest.raises(OutOfMemoryError, match="more than an address space"):
         storage.alloc(1 << 60)
     assert held.nbytes == MB
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system is asked on Linux only")
+def test_free_blocks_are_given_back_before_more_is_asked_of_a_short_system():
+    state = runtime().state
+    before = state[RESERVE]
+    with open("/proc/meminfo") as file:
+        available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+    short = bind(memory_is_short)
+    try:
+        state[RESERVE] = 0
+        assert short(available // 2) == 0 and short(4 * available) == 1
+        cached = storage.alloc(8 * MB)
+        del cached
+        trims = storage.memory_stats()["trims"]
+        kept = storage.alloc(16 * MB)  # there is enough: nothing happens
+        assert storage.memory_stats()["trims"] == trims and storage.memory_stats()["cached"] >= 8 * MB
+        state[RESERVE] = 1 << 60
+        more = storage.alloc(32 * MB)
+        assert storage.memory_stats()["trims"] == trims + 1 and storage.memory_stats()["cached"] == 0
+        assert kept.nbytes + more.nbytes == 48 * MB
+    finally:
+        state[RESERVE] = before
 
 
 def test_wrong_arguments():

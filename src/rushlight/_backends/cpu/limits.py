@@ -68,6 +68,9 @@ def configure(runtime: Runtime) -> None:
     """Prepare a fresh runtime.  Worker threads start with the first kernel that has work for them."""
     runtime.state[pool_native.CAP] = POOL_CAP_MB.get() << 20
     runtime.state[pool_native.LIMIT] = MEMORY_LIMIT_MB.get() << 20
+    target = host_target()
+    runtime.state[pool_native.RESERVE] = target.memory_bytes // 16
+    runtime.state[pool_native.GROUP_LIMIT] = target.group_bytes
     runtime.plain("threads_init")()
     spin_many = runtime.plain("spin_many", ctypes.c_int64)
     spin_many(1)

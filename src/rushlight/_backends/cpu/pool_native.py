@@ -5,6 +5,10 @@ to the list of its class (its first word links to the next one) and is handed ou
 the class.  What the lists hold is capped; beyond the cap they are emptied, in favour of the block being freed. Blocks
 of 2 MB and more are mapped on their own, aligned to 2 MB, and ask for huge pages: a first touch of 4 KB pages costs
 more than most arithmetic on them.
+
+Before another large block is asked of the system while the lists hold memory, the system is asked how much it has left:
+where that is little, the lists are emptied first, for others may need it more, and a process that asks for too much is
+killed rather than refused.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from rushlight._backends.native import (
 
 __all__ = [
     "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK",
-    "PEAK_HELD", "STATE", "STATE_WORDS", "S_PTR", "STORAGE_BYTES", "STORAGE_TYPE", "SYSTEM_CALLS", "TOTAL", "TRIMS",
+    "GROUP_LIMIT", "PEAK_HELD", "RESERVE", "STATE", "STATE_WORDS", "S_PTR", "STORAGE_BYTES", "STORAGE_TYPE", "SYSTEM_CALLS", "TOTAL", "TRIMS",
     "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
     "py_resize",
     "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new",
@@ -41,6 +45,7 @@ STATE = static("rl_state", 8 * STATE_WORDS)
 STORAGE_TYPE, HANDLE_TYPE, OOM_ERROR = 0, 1, 2
 CAP, LIMIT = 4, 5  # most bytes to keep in the lists; most bytes to hold in all (0: no limit)
 ALLOCATED, CACHED, PEAK, TOTAL, LIVE, SYSTEM_CALLS, TRIMS, CACHED_BLOCKS, FRESH, PEAK_HELD = range(6, 16)
+RESERVE, GROUP_LIMIT = 16, 17  # bytes that the system should keep; most bytes that the control group may have (0: no limit)
 HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 
@@ -57,6 +62,10 @@ free = extern("free", "void(ptr)")
 mmap = extern("mmap", "ptr(ptr, i64, i32, i32, i32, i64)")
 munmap = extern("munmap", "i32(ptr, i64)")
 madvise = extern("madvise", "i32(ptr, i64, i32)")
+open_file = extern("open", "i32(ptr, i32, ...)")
+read_file = extern("read", "i64(i32, ptr, i64)")
+close_file = extern("close", "i32(i32)")
+strstr = extern("strstr", "ptr(ptr, ptr)")
 Py_IncRef = extern("Py_IncRef", "void(ptr)")
 Py_DecRef = extern("Py_DecRef", "void(ptr)")
 PyErr_Format = extern("PyErr_Format", "ptr(ptr, ptr, ...)")
@@ -109,6 +118,45 @@ def map_huge(size):
     munmap(p + head + size, HUGE - head)
     madvise(p + head, size, 14)  # MADV_HUGEPAGE; a kernel without it says so, and nothing is lost
     return p + head
+
+
+@native("i64(ptr, ptr)")
+def number_in(path, before):
+    """The number that follows the text `before` in a small file (at its beginning: ""); -1 where there is none."""
+    fd = open_file(path, 0x80000)  # O_RDONLY | O_CLOEXEC
+    if fd < 0:
+        return -1
+    text = stack(2048)
+    got = read_file(fd, text, 2047)
+    close_file(fd)
+    if got <= 0:
+        return -1
+    text.u8[got] = u8(0)
+    p = strstr(text, before)
+    if p is None:
+        return -1
+    while p.u8[0] != 0 and (p.u8[0] < 48 or p.u8[0] > 57):
+        p = p + 1
+    found: i64 = -1
+    while p.u8[0] >= 48 and p.u8[0] <= 57:
+        found = max(found, i64(0)) * 10 + i64(p.u8[0]) - 48
+        p = p + 1
+    return found
+
+
+@native("i64(i64)")
+def memory_is_short(size):
+    """Whether the system, or the control group, would have less than the reserve left after giving `size` bytes."""
+    least = STATE.i64[RESERVE] + size
+    available = number_in("/proc/meminfo", "MemAvailable:")
+    if available >= 0 and available << 10 < least:
+        return 1
+    limit = STATE.i64[GROUP_LIMIT]
+    if limit > 0:
+        used = number_in("/sys/fs/cgroup/memory.current", "")
+        if used >= 0 and limit - used < least:
+            return 1
+    return 0
 
 
 @native("ptr(i64)")
@@ -167,6 +215,9 @@ def block_from_system(nbytes):
         )
         return None
     size = class_bytes(size_class(nbytes))
+    if MAPPED:
+        if size >= HUGE and STATE.i64[CACHED] >= HUGE and memory_is_short(size) != 0:
+            empty_cache()
     p = system_alloc(size)
     if p is None and STATE.i64[CACHED] > 0:
         empty_cache()

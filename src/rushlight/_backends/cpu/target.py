@@ -27,7 +27,7 @@ class TargetDescription:
     """A machine: `arch`, `system`, `flags` (as in /proc/cpuinfo), `model`, `vector_bytes`, caches in bytes, `cores`."""
 
     __slots__ = (
-        "arch", "cores", "flags", "l1_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes", "model",
+        "arch", "cores", "flags", "group_bytes", "l1_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes", "model",
         "native_vector_bytes", "page_bytes", "system", "vector_bytes",
     )  # fmt: skip
 
@@ -46,7 +46,8 @@ class TargetDescription:
         self.l3_bytes, self.line_bytes = caches.get(3, 8 << 20), 64
         self.cores = usable_cores()
         self.page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-        self.memory_bytes = _memory_bytes()
+        self.group_bytes = _group_bytes()
+        self.memory_bytes = _memory_bytes(self.group_bytes)
 
     def __repr__(self) -> str:
         name = f"{self.arch}-{self.system}, {self.model}"
@@ -128,19 +129,23 @@ def usable_cores() -> int:
     return max(1, cores)
 
 
-def _memory_bytes() -> int:
+def _group_bytes() -> int:
+    """Most memory that the control group may have; 0 where there is no such limit."""
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            text = file.read().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdigit() else 0
+
+
+def _memory_bytes(group: int) -> int:
     """Memory of the machine, or of the control group when that is less."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         total = 8 << 30
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            text = file.read().strip()
-            total = min(total, int(text)) if text.isdigit() else total
-    except OSError:
-        pass
-    return total
+    return min(total, group) if group else total
 
 
 _HOST: list[TargetDescription] = []
