@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32, FLOAT64
@@ -19,36 +19,106 @@ RELEASE = 1 << 17
 _COUNTER = Spec.of(FLOAT32, CPU, ())
 
 
+class _Step(NamedTuple):
+    """What a family makes of its scalars: arguments of its preparation and which (None: no steps are counted), numbers, options."""
+
+    preparation: str | None
+    arguments: tuple[float, ...]
+    numbers: tuple[float, ...]
+    options: tuple[bool, ...]
+
+
+def _sgd(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    momentum = len(row) == 3
+    return _Step(None, (), s[:6], (s[1] != 0, momentum, momentum and bool(s[6])))
+
+
+def _adam(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, beta1, beta2, eps, shrink, penalty, sign = s
+    return _Step("adam", (lr, beta1, beta2), (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign), (penalty != 0, len(row) == 6))
+
+
+def _adagrad(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    return _Step("decay", s[:2], s[2:], (s[3] != 0,))
+
+
+def _rmsprop(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, alpha, eps, penalty, sign, momentum = s
+    return _Step("decay", (lr, 0.0), (alpha, 1 - alpha, eps, penalty, sign, momentum), (penalty != 0, row[3] is not None, row[4] is not None))
+
+
+def _adadelta(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, rho, eps, penalty, sign = s
+    return _Step("decay", (0.0, 0.0), (-lr, rho, 1 - rho, eps, penalty, sign), (penalty != 0,))
+
+
+def _adamax(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, beta1, beta2, eps, penalty, sign = s
+    return _Step("adam", (lr, beta1, 0.0), (1 - beta1, beta2, eps, penalty, sign), (penalty != 0,))
+
+
+def _nadam(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, beta1, beta2, eps, shrink, penalty, sign, decay = s
+    return _Step("nadam", (lr, beta1, beta2, decay), (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign), (penalty != 0,))
+
+
+def _radam(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, beta1, beta2, eps, shrink, penalty, sign = s
+    return _Step("radam", (beta1, beta2), (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign, lr), (penalty != 0,))
+
+
+def _rprop(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    return _Step("decay", (0.0, 0.0), s, ())
+
+
+def _asgd(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
+    lr, shrinking, exponent, begin, penalty, sign = s
+    return _Step("asgd", (lr, shrinking, exponent, begin), (penalty, sign), (penalty != 0,))
+
+
+# How a family reads its scalars, and the counters at the end of its rows (step first): the words of a row where they go.
+_FAMILIES: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "adadelta": (_adadelta, (6,)), "adagrad": (_adagrad, (6,)), "adam": (_adam, (6,)), "adamax": (_adamax, (6,)), "asgd": (_asgd, (6, 11, 12)),
+    "nadam": (_nadam, (6, 12)), "radam": (_radam, (6,)), "rmsprop": (_rmsprop, (6,)), "rprop": (_rprop, (6,)), "sgd": (_sgd, ()),
+}  # fmt: skip
+
+
 def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
     """Update parameters and their state in place, all rows in one kernel call for each dtype.
 
     `name` and what a row holds, and the scalars:
 
-    - "sgd": (param, grad); -lr, weight decay, sign of the gradient, momentum, share of the gradient in the buffer, share of the old
-      buffer, nesterov (0 or 1)
-    - "sgd_momentum": (param, grad, buffer); the same
-    - "adam": (param, grad, average, average of squares, step); lr, beta1, beta2, eps, factor for the parameter, penalty, sign
-    - "adam_amsgrad": (param, grad, average, average of squares, largest of those, step); the same
+    - "sgd": (param, grad) or (param, grad, buffer); -lr, weight decay, sign of the gradient, momentum, share of the gradient in the buffer,
+      share of the old buffer, nesterov (0 or 1)
+    - "adam": (param, grad, average, average of squares, step), or with the largest of those before step; lr, beta1, beta2, eps, factor for
+      the parameter, penalty, sign
     - "adagrad": (param, grad, sum of squares, step); lr, decay of lr, eps, penalty, sign
     - "rmsprop": (param, grad, average of squares, average or None, buffer or None, step); lr, alpha, eps, penalty, sign, momentum
+    - "adadelta": (param, grad, average of squares, average of squared steps, step); lr, rho, eps, penalty, sign
+    - "adamax": (param, grad, average, largest, step); lr, beta1, beta2, eps, penalty, sign
+    - "nadam": (param, grad, average, average of squares, step, product of momenta); as "adam", and the decay of momentum
+    - "radam": (param, grad, average, average of squares, step); as "adam"
+    - "rprop": (param, grad, gradient before, step sizes, step); shrinking and growing factor, smallest and largest step size, sign
+    - "asgd": (param, grad, average, step, rate, weight); lr, lambd, alpha, t0, penalty, sign
 
-    Returns the positions of the rows that it did not take: other dtypes than float32 and float64, parameters without memory of
-    their own or with gaps in it, gradients or states whose layout is not the parameter's. The caller updates those by tensor operations.
+    All rows of a call have the same form.  Returns the positions of the rows that it did not take: other dtypes than float32 and float64,
+    parameters without memory of their own or with gaps in it, gradients or states whose layout is not the parameter's. The caller updates
+    those by tensor operations.
     """
     rest: list[int] = []
     chosen: dict[Any, list[tuple[Any, ...]]] = {}
-    counted = not name.startswith("sgd")
+    read, places = _FAMILIES[name]
+    counters = len(places)
     for i, row in enumerate(rows):
         spec = row[0]._spec
         dtype = spec.dtype
-        states = row[1:-1] if counted else row[1:]
         if (
             (dtype is FLOAT32 or dtype is FLOAT64)
             and spec.device is CPU
             and (spec.contiguous or _dense(spec))
-            and all(tensor is None or (tensor._spec is spec and tensor._storage is not None) for tensor in states)
+            and all(tensor is None or (tensor._spec is spec and tensor._storage is not None) for tensor in row[1 : len(row) - counters])
             and row[0]._storage is not None  # kinds of tensor have specs and no memory
-            and (not counted or row[-1]._spec is _COUNTER)
+            and (not counters or all(counter._spec is _COUNTER for counter in row[-counters:]))
         ):
             group = chosen.get(dtype)
             if group is None:
@@ -57,9 +127,8 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
                 group.append(row)
         else:
             rest.append(i)
-    run = _run_sgd if not counted else _run_adam if name.startswith("adam") else _run_decaying
     for dtype, group in chosen.items():
-        run(name, dtype.name, group, scalars)
+        _run(name, dtype.name, group, places, read(group[0], scalars))
     return rest
 
 
@@ -73,78 +142,32 @@ def _dense(spec: Spec) -> bool:
     return True
 
 
-def _run_adam(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
-    from rushlight._backends.cpu.optimizers import adam_prepare, update_kernel
+def _run(name: str, dtype: str, rows: list[tuple[Any, ...]], places: tuple[int, ...], step: _Step) -> None:
+    from rushlight._backends.cpu.optimizers import ROW, preparation, update_kernel
 
-    lr, beta1, beta2, eps, shrink, penalty, sign = scalars
-    amsgrad = name == "adam_amsgrad"
-    words: list[int] = []
-    if amsgrad:
-        for p, g, m, v, x, step in rows:
-            words += (p._spec.numel, p._ptr, g._ptr, m._ptr, v._ptr, x._ptr, step._ptr, 0, 0)
-    else:
-        for p, g, m, v, step in rows:
-            words += (p._spec.numel, p._ptr, g._ptr, m._ptr, v._ptr, 0, step._ptr, 0, 0)
-    table = array("q", words)
-    hyper = array("d", (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign))
-    address = table.buffer_info()[0]
-    adam_prepare(address, len(rows), lr, beta1, beta2)
-    kernel = update_kernel("adam", dtype, penalty != 0, amsgrad)
-    _launch(kernel, address, [row[0]._spec.numel for row in rows], hyper)
+    table = array("q", bytes(8 * ROW * len(rows)))
+    tensors = len(rows[0]) - len(places)
+    at = 0
     for row in rows:
-        row[0]._storage.version += 1
-        for tensor in row[2:]:
-            tensor._storage.version += 1
-
-
-def _run_decaying(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
-    """Adagrad and RMSprop, whose steps count and whose rates may fall with them."""
-    from rushlight._backends.cpu.optimizers import decay_prepare, update_kernel
-
-    words: list[int] = []
-    for param, grad, *states, step in rows:
-        places = [0 if tensor is None else tensor._ptr for tensor in states]
-        words += (param._spec.numel, param._ptr, grad._ptr, *places, *[0] * (3 - len(places)), step._ptr, 0, 0)
-    table = array("q", words)
+        table[at] = row[0]._spec.numel
+        for i in range(tensors):
+            tensor = row[i]
+            if tensor is not None:
+                table[at + 1 + i] = tensor._ptr
+        for i, place in enumerate(places, tensors):
+            table[at + place] = row[i]._ptr
+        at += ROW
     address = table.buffer_info()[0]
-    if name == "adagrad":
-        lr, decay, eps, penalty, sign = scalars
-        hyper = array("d", (eps, penalty, sign))
-        kernel = update_kernel("adagrad", dtype, penalty != 0)
-    else:
-        lr, alpha, eps, penalty, sign, momentum = scalars
-        decay = 0.0
-        hyper = array("d", (alpha, 1 - alpha, eps, penalty, sign, momentum))
-        kernel = update_kernel("rmsprop", dtype, penalty != 0, rows[0][3] is not None, rows[0][4] is not None)
-    decay_prepare(address, len(rows), lr, decay)
-    _launch(kernel, address, [row[0]._spec.numel for row in rows], hyper)
+    if step.preparation is not None:
+        preparation(step.preparation)(address, len(rows), *step.arguments)
+    ints = array("q", _work(tuple([row[0]._spec.numel for row in rows])))
+    numbers = array("d", step.numbers)
+    update_kernel(name, dtype, *step.options)(ints.buffer_info()[0], address, numbers.buffer_info()[0])
     for row in rows:
         row[0]._storage.version += 1
         for tensor in row[2:]:
             if tensor is not None:
                 tensor._storage.version += 1
-
-
-def _run_sgd(name: str, dtype: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
-    from rushlight._backends.cpu.optimizers import update_kernel
-
-    momentum = name == "sgd_momentum"
-    words: list[int] = []
-    for row in rows:
-        buffer = row[2]._ptr if momentum else 0
-        words += (row[0]._spec.numel, row[0]._ptr, row[1]._ptr, buffer, 0, 0, 0, 0, 0)
-    table = array("q", words)
-    kernel = update_kernel("sgd", dtype, scalars[1] != 0, momentum, momentum and bool(scalars[6]))
-    _launch(kernel, table.buffer_info()[0], [row[0]._spec.numel for row in rows], array("d", scalars))
-    for row in rows:
-        row[0]._storage.version += 1
-        if momentum:
-            row[2]._storage.version += 1
-
-
-def _launch(kernel: Any, table: int, sizes: list[int], hyper: array[float]) -> None:
-    ints = array("q", _work(tuple(sizes)))
-    kernel(ints.buffer_info()[0], table, hyper.buffer_info()[0])
 
 
 _works: dict[tuple[int, ...], list[int]] = {}

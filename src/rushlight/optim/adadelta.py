@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, decayed
-from rushlight.optim.optimizer import add_scaled, hyper
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, decayed, penalty_of
+from rushlight.optim.optimizer import add_scaled, hyper, number
 
-__all__ = ["Adadelta"]
+__all__ = ["Adadelta", "adadelta"]
 
 
 class Adadelta(ElementwiseOptimizer):
@@ -19,6 +19,7 @@ class Adadelta(ElementwiseOptimizer):
     """
 
     _state = ("square_avg", "acc_delta")
+    _family = "adadelta"
 
     def __init__(
         self,
@@ -49,8 +50,14 @@ class Adadelta(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
+    @classmethod
+    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
+        _, penalty, sign = penalty_of(group, 0.0)
+        return number(group["lr"]), group["rho"], group["eps"], penalty, sign
+
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         rho, eps, lr = group["rho"], group["eps"], hyper(group, "lr")
         grad = decayed(param, grad, group, lr)
@@ -59,3 +66,27 @@ class Adadelta(ElementwiseOptimizer):
         delta = moved.add(eps).sqrt().div(square.add(eps).sqrt()).mul(grad)
         moved.mul_(rho).addcmul_(delta, delta, value=1 - rho)
         add_scaled(param, delta, -lr)
+
+
+def adadelta(
+    params: list[Any],
+    grads: list[Any],
+    square_avgs: list[Any],
+    acc_deltas: list[Any],
+    state_steps: list[Any],
+    capturable: bool = False,
+    foreach: bool | None = None,
+    differentiable: bool = False,
+    has_complex: bool = False,
+    *,
+    lr: Any,
+    rho: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of `Adadelta` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
+    }  # fmt: skip
+    Adadelta._update_lists(params, grads, {"square_avg": square_avgs, "acc_delta": acc_deltas, "step": state_steps}, group)

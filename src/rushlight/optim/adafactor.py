@@ -9,7 +9,7 @@ from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer
 from rushlight.optim.optimizer import number, step_dtype
 
-__all__ = ["Adafactor"]
+__all__ = ["Adafactor", "adafactor"]
 
 
 class Adafactor(ElementwiseOptimizer):
@@ -67,12 +67,14 @@ class Adafactor(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def _step_one(self, param: Any, grad: Any, group: dict[str, Any]) -> None:
+    @classmethod
+    def _update_one(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         if param.is_complex():
             raise RuntimeError("Adafactor does not support complex parameters")
-        super()._step_one(param, grad, group)
+        super()._update_one(param, grad, kept, group)
 
-    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+    @classmethod
+    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         kept["step"] = rushlight.zeros((), dtype=step_dtype())
         if grad.dim() > 1:
             *lead, rows, columns = grad.shape
@@ -81,8 +83,9 @@ class Adafactor(ElementwiseOptimizer):
         else:
             kept["variance"] = rushlight.zeros_like(grad, memory_format=rushlight.preserve_format)
 
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         lr = number(group["lr"])
         least, smallest_scale = group["eps"]
@@ -110,3 +113,30 @@ def _mean_root(x: Any) -> float:
 
 def _mean_square(x: Any, dim: int) -> Any:
     return rushlight.norm(x, dim=dim, keepdim=True).square_().div_(x.size(dim))
+
+
+def adafactor(
+    params: list[Any],
+    grads: list[Any],
+    row_vars: list[Any],
+    col_vars: list[Any],
+    variances: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    has_complex: bool = False,
+    *,
+    d: float,
+    lr: Any,
+    beta2_decay: float,
+    weight_decay: float,
+    eps1: float,
+    eps2: float,
+    maximize: bool,
+) -> None:
+    """One step of `Adafactor` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "lr": lr, "beta2_decay": beta2_decay, "eps": (eps1, eps2), "d": d, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach,
+    }  # fmt: skip
+    Adafactor._update_lists(params, grads, {"row_var": row_vars, "col_var": col_vars, "variance": variances, "step": state_steps}, group, grad_scale, found_inf)

@@ -6,11 +6,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.multi_tensor import fused_update
-from rushlight.optim.elementwise import ElementwiseOptimizer, decayed
+from rushlight.optim.elementwise import ElementwiseOptimizer, decayed, penalty_of
 from rushlight.optim.optimizer import add_ratio, hyper, number, step_dtype
 
-__all__ = ["Adagrad"]
+__all__ = ["Adagrad", "adagrad"]
 
 
 class Adagrad(ElementwiseOptimizer):
@@ -67,7 +66,8 @@ class Adagrad(ElementwiseOptimizer):
             for param in group["params"]:
                 self._begin(param, param, self.state[param], group)
 
-    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+    @classmethod
+    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         start = group["initial_accumulator_value"]
         value = complex(start, start) if param.is_complex() else start
         with rushlight.no_grad():
@@ -80,20 +80,14 @@ class Adagrad(ElementwiseOptimizer):
             for param in group["params"]:
                 self.state[param]["sum"].share_memory_()
 
-    def _step_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
-        rows, rest = [], []
-        for param in params:
-            kept = self.state[param]
-            if not kept or param.grad.is_sparse:
-                rest.append(param)
-            else:
-                rows.append((param, param.grad, kept["sum"], kept["step"]))
-        sign = -1.0 if group["maximize"] else 1.0
-        scalars = (number(group["lr"]), group["lr_decay"], group["eps"], group["weight_decay"], sign)
-        return [*rest, *(rows[i][0] for i in fused_update("adagrad", rows, scalars))]
+    @classmethod
+    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
+        _, penalty, sign = penalty_of(group, 0.0)
+        return number(group["lr"]), group["lr_decay"], group["eps"], penalty, sign
 
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         if grad.is_sparse and group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
@@ -113,3 +107,29 @@ def _sparse_update(param: Any, grad: Any, total: Any, rate: float, eps: float) -
     squares = total[places] + values * values
     total[places] = squares
     param[places] = param[places] - rate * (values / (squares.sqrt() + eps))
+
+
+def adagrad(
+    params: list[Any],
+    grads: list[Any],
+    state_sums: list[Any],
+    state_steps: list[Any],
+    fused: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    has_sparse_grad: bool = False,
+    foreach: bool | None = None,
+    differentiable: bool = False,
+    has_complex: bool = False,
+    *,
+    lr: Any,
+    weight_decay: float,
+    lr_decay: float,
+    eps: float,
+    maximize: bool,
+) -> None:
+    """One step of `Adagrad` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "fused": fused, "foreach": foreach, "differentiable": differentiable,
+    }  # fmt: skip
+    Adagrad._update_lists(params, grads, {"sum": state_sums, "step": state_steps}, group, grad_scale, found_inf)

@@ -13,14 +13,16 @@ from rushlight.optim.optimizer import (
     add_square,
     check_implementation,
     check_param,
+    check_steps,
     hyper,
     number,
     run_closure,
     scaler_skips,
     step_dtype,
+    unscaled,
 )
 
-__all__ = ["Adam", "AdamW"]
+__all__ = ["Adam", "AdamW", "adam", "adamw"]
 
 
 def _check_tensors(value: Any, lists: Any, name: str) -> None:
@@ -137,7 +139,7 @@ class Adam(Optimizer):
                 else:
                     rows.append((param, grad, kept["exp_avg"], kept["exp_avg_sq"], kept["step"]))
             if rows:
-                _update("adam_amsgrad" if amsgrad else "adam", rows, group)
+                _update(rows, group)
         return loss
 
 
@@ -150,7 +152,7 @@ def _begin(param: Any, kept: dict[str, Any], amsgrad: bool) -> None:
             kept["max_exp_avg_sq"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
 
-def _update(name: str, rows: list[Any], group: dict[str, Any]) -> None:
+def _update(rows: list[Any], group: dict[str, Any]) -> None:
     if group["differentiable"]:
         check_param(rows[0][0], group)
         with rushlight.enable_grad():
@@ -165,7 +167,7 @@ def _update(name: str, rows: list[Any], group: dict[str, Any]) -> None:
     shrink = number(1 - group["lr"] * weight_decay) if decoupled else 1.0
     penalty = 0.0 if decoupled else weight_decay
     sign = -1.0 if group["maximize"] else 1.0
-    rest = fused_update(name, rows, (lr, beta1, beta2, group["eps"], shrink, penalty, sign))
+    rest = fused_update("adam", rows, (lr, beta1, beta2, group["eps"], shrink, penalty, sign))
     if rest:
         with rushlight.no_grad():
             for i in rest:
@@ -242,3 +244,69 @@ class AdamW(Adam):
         super().__setstate__(state)
         for group in self.param_groups:
             group["decoupled_weight_decay"] = True
+
+
+def adam(
+    params: list[Any],
+    grads: list[Any],
+    exp_avgs: list[Any],
+    exp_avg_sqs: list[Any],
+    max_exp_avg_sqs: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    capturable: bool = False,
+    differentiable: bool = False,
+    fused: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    has_complex: bool = False,
+    decoupled_weight_decay: bool = False,
+    *,
+    amsgrad: bool,
+    beta1: Any,
+    beta2: Any,
+    lr: Any,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> None:
+    """One step of `Adam` on lists of parameters, of their gradients and of their states, all in the same order."""
+    check_steps(state_steps)
+    group = {
+        "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "fused": fused,
+        "decoupled_weight_decay": decoupled_weight_decay, "capturable": capturable, "differentiable": differentiable,
+    }  # fmt: skip
+    grads = unscaled(grads, grad_scale, found_inf, group)
+    if grads:
+        states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else []), state_steps]
+        _update(list(zip(params, grads, *states, strict=True)), group)
+
+
+def adamw(
+    params: list[Any],
+    grads: list[Any],
+    exp_avgs: list[Any],
+    exp_avg_sqs: list[Any],
+    max_exp_avg_sqs: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    capturable: bool = False,
+    differentiable: bool = False,
+    fused: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    has_complex: bool = False,
+    *,
+    amsgrad: bool,
+    beta1: Any,
+    beta2: Any,
+    lr: Any,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> None:
+    """One step of `AdamW` on lists of parameters, of their gradients and of their states, all in the same order."""
+    adam(
+        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach, capturable, differentiable, fused, grad_scale, found_inf,
+        has_complex, True, amsgrad=amsgrad, beta1=beta1, beta2=beta2, lr=lr, weight_decay=weight_decay, eps=eps, maximize=maximize,
+    )  # fmt: skip

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rushlight.optim.adam import AdamW
+from rushlight.optim.adam import AdamW, adamw
 
-__all__ = ["AdamW"]
+__all__ = ["AdamW", "adamw"]

@@ -9,7 +9,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight.optim.optimizer import Optimizer, number, run_closure
 
-__all__ = ["Muon"]
+__all__ = ["Muon", "muon"]
 
 
 class Muon(Optimizer):
@@ -69,11 +69,10 @@ class Muon(Optimizer):
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
         loss = run_closure(closure)
-        with rushlight.no_grad():
-            for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is not None:
-                        self._step_one(param, param.grad, group)
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    self._step_one(param, param.grad, group)
         return loss
 
     def _step_one(self, param: Any, grad: Any, group: dict[str, Any]) -> None:
@@ -84,12 +83,46 @@ class Muon(Optimizer):
         kept = self.state[param]
         if "momentum_buffer" not in kept:
             kept["momentum_buffer"] = rushlight.zeros_like(grad, memory_format=rushlight.preserve_format)
-        buffer, momentum, lr = kept["momentum_buffer"], group["momentum"], number(group["lr"])
-        buffer.lerp_(grad, 1 - momentum)
-        update = grad.lerp(buffer, momentum) if group["nesterov"] else buffer
-        update = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        param.mul_(1 - lr * group["weight_decay"])
-        param.add_(update, alpha=-lr * _rate_of_shape(group["adjust_lr_fn"], *param.shape))
+        _update(param, grad, kept["momentum_buffer"], group)
+
+
+def muon(
+    params: list[Any],
+    grads: list[Any],
+    muon_momentum_bufs: list[Any],
+    *,
+    foreach: bool | None = None,
+    lr: Any,
+    weight_decay: float,
+    momentum: float,
+    nesterov: bool,
+    ns_coefficients: tuple[float, float, float],
+    ns_steps: int,
+    eps: float,
+    adjust_lr_fn: str | None,
+    has_complex: bool,
+) -> None:
+    """One step of `Muon` on lists of parameters, of their gradients and of their buffers, all in the same order."""
+    if foreach:
+        raise RuntimeError("Foreach is not supported for Muon yet")
+    if has_complex:
+        raise ValueError("Complex parameters are not supported")
+    group = {
+        "lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "ns_coefficients": ns_coefficients,
+        "ns_steps": ns_steps, "eps": eps, "adjust_lr_fn": adjust_lr_fn,
+    }  # fmt: skip
+    for param, grad, buffer in zip(params, grads, muon_momentum_bufs, strict=True):
+        _update(param, grad, buffer, group)
+
+
+@rushlight.no_grad()
+def _update(param: Any, grad: Any, buffer: Any, group: dict[str, Any]) -> None:
+    momentum, lr = group["momentum"], number(group["lr"])
+    buffer.lerp_(grad, 1 - momentum)
+    update = grad.lerp(buffer, momentum) if group["nesterov"] else buffer
+    update = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+    param.mul_(1 - lr * group["weight_decay"])
+    param.add_(update, alpha=-lr * _rate_of_shape(group["adjust_lr_fn"], *param.shape))
 
 
 def _rate_of_shape(how: str | None, rows: int, columns: int) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed
-from rushlight.optim.optimizer import add_ratio, hyper, step_dtype
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed, penalty_of
+from rushlight.optim.optimizer import add_ratio, hyper, number, step_dtype
 
-__all__ = ["NAdam"]
+__all__ = ["NAdam", "nadam"]
 
 
 class NAdam(ElementwiseOptimizer):
@@ -18,6 +18,8 @@ class NAdam(ElementwiseOptimizer):
     """
 
     _state = ("exp_avg", "exp_avg_sq")
+    _counters = ("step", "mu_product")
+    _family = "nadam"
 
     def __init__(
         self,
@@ -51,14 +53,21 @@ class NAdam(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+    @classmethod
+    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         kept["step"] = rushlight.zeros((), dtype=step_dtype())
         kept["mu_product"] = rushlight.ones((), dtype=step_dtype())
-        for name in self._state:
+        for name in cls._state:
             kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
+    @classmethod
+    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
+        lr = number(group["lr"])
+        return lr, *map(number, group["betas"]), group["eps"], *penalty_of(group, lr), group["momentum_decay"]
+
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         beta1, beta2 = group["betas"]
         lr, decay = hyper(group, "lr"), group["momentum_decay"]
@@ -73,3 +82,32 @@ class NAdam(ElementwiseOptimizer):
         denominator = square.div(1 - beta2**step).sqrt() + group["eps"]
         add_ratio(param, grad, denominator, -lr * (1.0 - mu) / (1.0 - product))
         add_ratio(param, mean, denominator, -lr * mu_next / (1.0 - product * mu_next))
+
+
+def nadam(
+    params: list[Any],
+    grads: list[Any],
+    exp_avgs: list[Any],
+    exp_avg_sqs: list[Any],
+    mu_products: list[Any],
+    state_steps: list[Any],
+    decoupled_weight_decay: bool = False,
+    foreach: bool | None = None,
+    capturable: bool = False,
+    differentiable: bool = False,
+    has_complex: bool = False,
+    maximize: bool = False,
+    *,
+    beta1: float,
+    beta2: float,
+    lr: Any,
+    weight_decay: float,
+    momentum_decay: float,
+    eps: float,
+) -> None:
+    """One step of `NAdam` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+        "decoupled_weight_decay": decoupled_weight_decay, "momentum_decay": momentum_decay, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
+    }  # fmt: skip
+    NAdam._update_lists(params, grads, {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "mu_product": mu_products, "step": state_steps}, group)

@@ -411,6 +411,27 @@ def scaler_skips(optimizer: Any) -> bool:
     return False
 
 
+def check_steps(steps: Any) -> None:
+    """Refuse lists of steps in Python numbers, as old programs have them."""
+    if not all(isinstance(step, Tensor) for step in steps):
+        raise RuntimeError("API has changed, `state_steps` argument must contain a list of singleton tensors")
+
+
+def unscaled(grads: list[Any], scale: Any, overflow: Any, group: dict[str, Any]) -> Any:
+    """Gradients without the scale of a `GradScaler`, which only fused steps take; None where it found one that is not finite."""
+    if scale is None and overflow is None:
+        return grads
+    if not group.get("fused"):
+        raise AssertionError("Expected grad_scale and found_inf to be None")
+    if overflow is not None and overflow.item():
+        return None
+    if scale is not None:
+        with rushlight.no_grad():
+            for grad in grads:
+                grad.div_(scale)
+    return grads
+
+
 # ***** arithmetic with hyper-parameters, which a differentiable step may have to differentiate too *****
 
 

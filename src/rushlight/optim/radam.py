@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed
-from rushlight.optim.optimizer import hyper
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed, penalty_of
+from rushlight.optim.optimizer import hyper, number
 
-__all__ = ["RAdam"]
+__all__ = ["RAdam", "radam"]
 
 
 class RAdam(ElementwiseOptimizer):
@@ -17,6 +17,7 @@ class RAdam(ElementwiseOptimizer):
     """
 
     _state = ("exp_avg", "exp_avg_sq")
+    _family = "radam"
 
     def __init__(
         self,
@@ -48,8 +49,14 @@ class RAdam(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
+    @classmethod
+    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
+        lr = number(group["lr"])
+        return lr, *map(number, group["betas"]), group["eps"], *penalty_of(group, lr)
+
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         beta1, beta2 = group["betas"]
         lr = hyper(group, "lr")
@@ -65,3 +72,30 @@ class RAdam(ElementwiseOptimizer):
             trust = ((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) ** 0.5
             update = update * (correction**0.5 / (square.sqrt() + group["eps"])) * trust
         param.add_(update, alpha=-1.0)
+
+
+def radam(
+    params: list[Any],
+    grads: list[Any],
+    exp_avgs: list[Any],
+    exp_avg_sqs: list[Any],
+    state_steps: list[Any],
+    decoupled_weight_decay: bool = False,
+    foreach: bool | None = None,
+    differentiable: bool = False,
+    capturable: bool = False,
+    has_complex: bool = False,
+    maximize: bool = False,
+    *,
+    beta1: float,
+    beta2: float,
+    lr: Any,
+    weight_decay: float,
+    eps: float,
+) -> None:
+    """One step of `RAdam` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+        "decoupled_weight_decay": decoupled_weight_decay, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
+    }  # fmt: skip
+    RAdam._update_lists(params, grads, {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "step": state_steps}, group)

@@ -6,11 +6,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.multi_tensor import fused_update
-from rushlight.optim.elementwise import ElementwiseOptimizer, decayed
+from rushlight.optim.elementwise import ElementwiseOptimizer, decayed, penalty_of
 from rushlight.optim.optimizer import add_ratio, add_scaled, hyper, number, step_dtype
 
-__all__ = ["RMSprop"]
+__all__ = ["RMSprop", "rmsprop"]
 
 
 class RMSprop(ElementwiseOptimizer):
@@ -64,33 +63,26 @@ class RMSprop(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+    @classmethod
+    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         kept["step"] = rushlight.zeros((), dtype=step_dtype())
         wanted = (("square_avg", True), ("momentum_buffer", group["momentum"] > 0), ("grad_avg", group["centered"]))
         for name, needed in wanted:
             if needed:
                 kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
-    def _step_together(self, params: list[Any], group: dict[str, Any]) -> list[Any]:
-        if group["capturable"]:
-            return params
-        rows, rest = [], []
-        names = (("grad_avg", group["centered"]), ("momentum_buffer", group["momentum"] > 0))
-        for param in params:
-            kept = self.state[param]
-            if not kept and not param.grad.is_sparse:
-                self._begin(param, param.grad, kept, group)
-            if all(not wanted or name in kept for name, wanted in (("square_avg", True), *names)):
-                extra = [kept[name] if wanted else None for name, wanted in names]
-                rows.append((param, param.grad, kept["square_avg"], *extra, kept["step"]))
-            else:
-                rest.append(param)
-        sign = -1.0 if group["maximize"] else 1.0
-        scalars = (number(group["lr"]), group["alpha"], group["eps"], group["weight_decay"], sign, group["momentum"])
-        return [*rest, *(rows[i][0] for i in fused_update("rmsprop", rows, scalars))]
+    @classmethod
+    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
+        _, penalty, sign = penalty_of(group, 0.0)
+        return number(group["lr"]), group["alpha"], group["eps"], penalty, sign, group["momentum"]
 
+    @classmethod
+    def _tensors(cls, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "square_avg", "grad_avg" if group["centered"] else None, "momentum_buffer" if group["momentum"] > 0 else None
+
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         alpha, lr = group["alpha"], hyper(group, "lr")
         grad = decayed(param, grad, group, lr)
@@ -108,3 +100,31 @@ class RMSprop(ElementwiseOptimizer):
             add_scaled(param, buffer, -lr)
         else:
             add_ratio(param, grad, root, -lr)
+
+
+def rmsprop(
+    params: list[Any],
+    grads: list[Any],
+    square_avgs: list[Any],
+    grad_avgs: list[Any],
+    momentum_buffer_list: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    maximize: bool = False,
+    differentiable: bool = False,
+    capturable: bool = False,
+    has_complex: bool = False,
+    *,
+    lr: Any,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+    centered: bool,
+) -> None:
+    """One step of `RMSprop` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "centered": centered,
+        "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
+    }  # fmt: skip
+    RMSprop._update_lists(params, grads, {"square_avg": square_avgs, "grad_avg": grad_avgs, "momentum_buffer": momentum_buffer_list, "step": state_steps}, group)

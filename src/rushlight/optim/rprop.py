@@ -8,7 +8,7 @@ import rushlight
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate
 from rushlight.optim.optimizer import number
 
-__all__ = ["Rprop"]
+__all__ = ["Rprop", "rprop"]
 
 
 class Rprop(ElementwiseOptimizer):
@@ -20,6 +20,7 @@ class Rprop(ElementwiseOptimizer):
     """
 
     _state = ("prev",)
+    _family = "rprop"
 
     def __init__(
         self,
@@ -47,13 +48,23 @@ class Rprop(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def _begin(self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+    @classmethod
+    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         super()._begin(param, grad, kept, group)
         start = number(group["lr"])
         kept["step_size"] = rushlight.full_like(grad, complex(start, start) if grad.is_complex() else start)
 
+    @classmethod
+    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
+        return *group["etas"], *group["step_sizes"], -1.0 if group["maximize"] else 1.0
+
+    @classmethod
+    def _tensors(cls, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "prev", "step_size"
+
+    @classmethod
     def _change(
-        self, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
+        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
     ) -> None:
         shrink, grow = group["etas"]
         low, high = group["step_sizes"]
@@ -65,3 +76,27 @@ class Rprop(ElementwiseOptimizer):
         grad = grad.masked_fill(agreement < 0, 0)
         param.addcmul_(grad.sign(), size, value=-1)
         previous.copy_(grad)
+
+
+def rprop(
+    params: list[Any],
+    grads: list[Any],
+    prevs: list[Any],
+    step_sizes: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    capturable: bool = False,
+    maximize: bool = False,
+    differentiable: bool = False,
+    has_complex: bool = False,
+    *,
+    step_size_min: float,
+    step_size_max: float,
+    etaminus: float,
+    etaplus: float,
+) -> None:
+    """One step of `Rprop` on lists of parameters, of their gradients and of their states, all in the same order."""
+    group = {
+        "etas": (etaminus, etaplus), "step_sizes": (step_size_min, step_size_max), "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
+    }  # fmt: skip
+    Rprop._update_lists(params, grads, {"prev": prevs, "step_size": step_sizes, "step": state_steps}, group)

@@ -16,9 +16,10 @@ from rushlight.optim.optimizer import (
     number,
     run_closure,
     scaler_skips,
+    unscaled,
 )
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "sgd"]
 
 
 class SGD(Optimizer):
@@ -84,38 +85,39 @@ class SGD(Optimizer):
         if scaler_skips(self):
             return loss
         for group in self.param_groups:
-            momentum = group["momentum"]
-            started: list[tuple[Any, ...]] = []
-            fresh: list[tuple[Any, ...]] = []
-            state = self.state
-            for param in group["params"]:
-                grad = param.grad
-                if grad is None:
-                    continue
-                if grad.is_sparse:
-                    _sparse_step(param, grad, state, group)
-                    continue
-                if momentum == 0:
-                    started.append((param, grad))
-                    continue
-                buffer = state[param].get("momentum_buffer")
-                if buffer is None:
-                    buffer = state[param]["momentum_buffer"] = _empty_buffer(param)
-                    fresh.append((param, grad, buffer))
-                    continue
-                if group["differentiable"]:  # the tensor of the last step belongs to its graph
-                    buffer = state[param]["momentum_buffer"] = buffer.clone()
-                started.append((param, grad, buffer))
-            if fresh:
-                # The first gradient becomes the buffer as it is, without dampening.
-                _update("sgd_momentum", fresh, group, keep=0.0, share=1.0)
-            if started:
-                name = "sgd_momentum" if momentum else "sgd"
-                _update(name, started, group, keep=momentum, share=1 - group["dampening"])
+            changed = [param for param in group["params"] if param.grad is not None]
+            _update_all([(param, param.grad, self.state[param] if group["momentum"] else {}) for param in changed], group)
         return loss
 
 
-def _sparse_step(param: Any, grad: Any, state: Any, group: dict[str, Any]) -> None:
+def _update_all(triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> None:
+    """Change parameters by their gradients, each with the state that is kept for it."""
+    momentum = group["momentum"]
+    started: list[tuple[Any, ...]] = []
+    fresh: list[tuple[Any, ...]] = []
+    for param, grad, kept in triples:
+        if grad.is_sparse:
+            _sparse_step(param, grad, kept, group)
+            continue
+        if momentum == 0:
+            started.append((param, grad))
+            continue
+        buffer = kept.get("momentum_buffer")
+        if buffer is None:
+            buffer = kept["momentum_buffer"] = _empty_buffer(param)
+            fresh.append((param, grad, buffer))
+            continue
+        if group["differentiable"]:  # the tensor of the last step belongs to its graph
+            buffer = kept["momentum_buffer"] = buffer.clone()
+        started.append((param, grad, buffer))
+    if fresh:
+        # The first gradient becomes the buffer as it is, without dampening.
+        _update(fresh, group, keep=0.0, share=1.0)
+    if started:
+        _update(started, group, keep=momentum, share=1 - group["dampening"])
+
+
+def _sparse_step(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
     """The step along a sparse gradient; the buffer is sparse too."""
     momentum = group["momentum"]
     with rushlight.no_grad():
@@ -123,9 +125,9 @@ def _sparse_step(param: Any, grad: Any, state: Any, group: dict[str, Any]) -> No
         if group["weight_decay"] != 0:
             g = g.add(param, alpha=number(group["weight_decay"]))
         if momentum:
-            buffer = state[param].get("momentum_buffer")
+            buffer = kept.get("momentum_buffer")
             if buffer is None:
-                buffer = state[param]["momentum_buffer"] = g.clone().detach()
+                buffer = kept["momentum_buffer"] = g.clone().detach()
             else:
                 buffer.mul_(momentum).add_(g, alpha=1 - group["dampening"])
             g = g.add(buffer, alpha=momentum) if group["nesterov"] else buffer
@@ -137,7 +139,7 @@ def _empty_buffer(param: Any) -> Any:
         return rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
 
-def _update(name: str, rows: list[Any], group: dict[str, Any], keep: float, share: float) -> None:
+def _update(rows: list[Any], group: dict[str, Any], keep: float, share: float) -> None:
     """buffer = keep * buffer + share * gradient, and the step along it."""
     if group["differentiable"]:
         with rushlight.enable_grad():
@@ -147,7 +149,7 @@ def _update(name: str, rows: list[Any], group: dict[str, Any], keep: float, shar
     lr, weight_decay, momentum = number(group["lr"]), number(group["weight_decay"]), group["momentum"]
     sign = -1.0 if group["maximize"] else 1.0
     nesterov = group["nesterov"]
-    rest = fused_update(name, rows, (-lr, weight_decay, sign, momentum, share, keep, 1.0 if nesterov else 0.0))
+    rest = fused_update("sgd", rows, (-lr, weight_decay, sign, momentum, share, keep, 1.0 if nesterov else 0.0))
     if rest:
         with rushlight.no_grad():
             for i in rest:
@@ -170,3 +172,36 @@ def _update_one(row: Any, group: dict[str, Any], keep: float, share: float) -> N
         buffer.mul_(keep).add_(g, alpha=share)
         g = g.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
     add_scaled(param, g, -hyper(group, "lr"))
+
+
+def sgd(
+    params: list[Any],
+    d_p_list: list[Any],
+    momentum_buffer_list: list[Any],
+    has_sparse_grad: bool = False,
+    foreach: bool | None = None,
+    fused: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+) -> None:
+    """One step of `SGD` on lists of parameters and gradients; a buffer that is None is made, and put into its list."""
+    group = {
+        "lr": lr, "weight_decay": weight_decay, "momentum": momentum, "dampening": dampening, "nesterov": nesterov, "maximize": maximize,
+        "foreach": foreach, "fused": fused, "differentiable": False,
+    }  # fmt: skip
+    grads = unscaled(d_p_list, grad_scale, found_inf, group)
+    if grads is None:
+        return
+    kept: list[dict[str, Any]] = [{} for _ in params]
+    if momentum:
+        kept = [{"momentum_buffer": buffer} for buffer in momentum_buffer_list]
+    _update_all(list(zip(params, grads, kept, strict=True)), group)
+    if momentum:
+        momentum_buffer_list[:] = [state["momentum_buffer"] for state in kept]

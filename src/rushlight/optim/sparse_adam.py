@@ -69,11 +69,11 @@ class SparseAdam(Optimizer):
                         kept["exp_avg"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
                         kept["exp_avg_sq"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
                     kept["step"] += 1
-                    _update(param, grad.coalesce(), kept, group)
+                    update(param, grad.coalesce(), kept, group)
         return loss
 
 
-def _update(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+def update(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
     places, values = tuple(grad.indices()), grad.values()
     if not values.numel():
         return

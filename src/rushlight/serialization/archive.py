@@ -11,8 +11,9 @@ import struct
 import threading
 import warnings
 import zipfile
-import zlib
 from typing import Any
+
+from rushlight._backends.cpu.checksum import crc32
 
 __all__ = ["ArchiveReader", "ArchiveWriter"]
 
@@ -53,7 +54,7 @@ class ArchiveWriter:
         """Write one record; `data` is bytes-like, one byte an element."""
         size = len(data)
         if size <= _CHUNK:
-            crc = zlib.crc32(data) if self._checksums else 0
+            crc = crc32(data) if self._checksums else 0
             flags, start, full = self._header(name, size, crc)
             self._write(data)
         else:
@@ -77,13 +78,13 @@ class ArchiveWriter:
         found = [0]
         beside = None
         if self._checksums and len(data) >= _BESIDE:  # adding up and writing take about as long: both at once
-            beside = threading.Thread(target=lambda: found.__setitem__(0, zlib.crc32(data)), name="checksum")
+            beside = threading.Thread(target=lambda: found.__setitem__(0, crc32(data)), name="checksum")
             beside.start()
         try:
             for at in range(0, len(data), _CHUNK):
                 chunk = data[at : at + _CHUNK]
                 if self._checksums and beside is None:
-                    found[0] = zlib.crc32(chunk, found[0])
+                    found[0] = crc32(chunk, found[0])
                 self._out.write(chunk)
         finally:
             if beside is not None:
@@ -213,10 +214,10 @@ class ArchiveReader:
             if not count:
                 raise RuntimeError(f"{self._where}: record {name!r} is truncated")
             # Looked at while it is in the caches; 0 stands for no checksum.
-            crc = zlib.crc32(target[filled : filled + count], crc) if expected else 0
+            crc = crc32(target[filled : filled + count], crc) if expected else 0
             filled += count
         if filled < size and expected:
-            crc = zlib.crc32(self._file.read(size - filled), crc)
+            crc = crc32(self._file.read(size - filled), crc)
         if crc == expected:
             return
         if not name.startswith("data/"):
