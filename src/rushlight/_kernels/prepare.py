@@ -6,9 +6,11 @@ written out first (depthwise convolution, and both its gradients) becomes a sum 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._kernels.convolution import finished, fits_routine, windowed
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.layout import numel
@@ -35,7 +37,7 @@ def prepared(graph: Graph) -> Graph:
         with builder:
             outputs = evaluate(graph, values, apply)
         graph = builder.finish(outputs)
-    return graph
+    return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
 
 
 def _rule(node: Node) -> Any:
@@ -52,6 +54,8 @@ def _rule(node: Node) -> Any:
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
     if name == "conv":
         return _conv_rule(node)
+    if name == "conv_windows":
+        return None if fits_routine(node) else node.prim.decompose
     if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
@@ -114,6 +118,8 @@ def _conv_rule(node: Node) -> Any:
     x, out = node.inputs[0], node.outputs[0]
     if numel(out.shape) == 0 or numel(x.shape) == 0 or numel(node.inputs[1].shape) == 0:
         return node.prim.decompose
+    if fits_routine(node) and not _is_product(node):
+        return partial(windowed, tuple(out.shape[2:]))
     if _is_spread(node):
         def transposed(x: Any, w: Any, **params: Any) -> Any:
             held = x.node.inputs[0]
@@ -124,6 +130,12 @@ def _conv_rule(node: Node) -> Any:
 
         return transposed
     return _image_conv if numel(out.shape[2:]) >= 32 else node.prim.decompose
+
+
+def _is_product(node: Node) -> bool:
+    """Whether the windows are the image itself."""
+    w, p = node.inputs[1], node.params
+    return numel(w.shape[2:]) == 1 and all(s == 1 for s in p["stride"]) and not any(p["padding"])
 
 
 def _is_spread(node: Node) -> bool:

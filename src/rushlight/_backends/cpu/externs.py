@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
+from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
 from rushlight._backends.cpu.runtime import runtime
@@ -91,6 +92,7 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, **dict.fromkeys(LAPACK, lapack_call),
+    "dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
+    **dict.fromkeys(LAPACK, lapack_call),
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call),
 }  # fmt: skip

@@ -1,0 +1,159 @@
+"""Panels for the tile of a matrix product, gathered from an image: the packing of a convolution, as LLVM text.
+
+A panel [k][width] holds for each step k the elements at `slab + offsets[k] + place`, for `width` places.  Places that lie side by side
+are moved as whole vectors, in the order of their places: what a vector brings too much is overwritten by the next one, or by the next step.
+So nothing is masked, and any width and any run of places will do; the panel is followed by room for one vector.
+"""
+
+from __future__ import annotations
+
+from rushlight._kernels.register_tile import RegisterTile
+
+__all__ = ["PanelGather"]
+
+_ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8), "bf16": ("i16", 2)}
+_UNROLLED = 4  # moves for each step that are written out; more of them run in a loop
+
+
+class PanelGather:
+    """The gathering of panels `width` wide for tiles like `tile`; `text` is the LLVM text of `symbol`.
+
+    `symbol(panel, slab, offsets, k, moves, n)`: `offsets` are k offsets in bytes, `moves` n pairs (from, to), in bytes too, each of which
+    brings `lanes` elements.  Of the kind "bf16" the panel is [k / 2][width][2], and where k is odd the last step's partner is zero.
+    """
+
+    __slots__ = ("kind", "lanes", "symbol", "width")
+
+    def __init__(self, tile: RegisterTile, width: int) -> None:
+        self.kind, self.lanes, self.width = tile.kind, tile.lanes, width
+        self.symbol = f"rl_gather_{self.kind}_{width}"
+
+    @property
+    def paired(self) -> bool:
+        """Whether two steps lie side by side."""
+        return self.kind == "bf16"
+
+    @property
+    def text(self) -> str:
+        """The function: one loop over k for each small number of moves, and one with a loop over moves inside."""
+        cases = " ".join(f"i64 {n}, label %few{n}" for n in range(1, _UNROLLED + 1))
+        lines = [
+            f"define void @{self.symbol}(ptr noalias %panel, ptr noalias %slab, ptr noalias %offsets, i64 %k, ptr noalias %moves, i64 %n) {{",
+            "entry:",
+            f"  %count = {'lshr i64 %k, 1' if self.paired else 'add i64 %k, 0'}",
+            "  %none = icmp eq i64 %count, 0",
+            "  br i1 %none, label %rest, label %some",
+            "some:",
+            f"  switch i64 %n, label %many [ {cases} ]",
+        ]
+        for n in range(1, _UNROLLED + 1):
+            lines += self._few(n)
+        return "\n".join([*lines, *self._many(), *self._rest(), "}"])
+
+    def _bases(self, p: str, step: str) -> list[str]:
+        """The base (or both) of the step, and where it goes."""
+        _, size = _ELEMENTS[self.kind]
+        lines = [f"  %{p}out = phi ptr [%panel, %{p}entry], [%{p}out1, %{p}next]"]
+        for i in range(2 if self.paired else 1):
+            at = f"%{p}at{i}"
+            scaled = f"  {at} = mul i64 {step}, 2" if self.paired and i == 0 else f"  {at} = add i64 {'%' + p + 'at0, 1' if i else step + ', 0'}"
+            lines += [
+                scaled,
+                f"  %{p}po{i} = getelementptr i64, ptr %offsets, i64 {at}",
+                f"  %{p}o{i} = load i64, ptr %{p}po{i}, align 8",
+                f"  %{p}base{i} = getelementptr i8, ptr %slab, i64 %{p}o{i}",
+            ]
+        lines.append(f"  %{p}out1 = getelementptr i8, ptr %{p}out, i64 {self.width * size * (2 if self.paired else 1)}")
+        return lines
+
+    def _move(self, p: str, m: str, source: str, target: str, alone: bool = False) -> list[str]:
+        """One vector (of each of both steps) from the base to the panel; `alone`: zeros stand for the second step."""
+        element, size = _ELEMENTS[self.kind]
+        vector = f"<{self.lanes} x {element}>"
+        lines = []
+        for i in range(1 if alone or not self.paired else 2):
+            lines += [
+                f"  %{m}from{i} = getelementptr i8, ptr %{p}base{i}, i64 {source}",
+                f"  %{m}v{i} = load {vector}, ptr %{m}from{i}, align {size}",
+            ]
+        value, whole = f"%{m}v0", vector
+        if self.paired:
+            mask = ", ".join(f"i32 {n // 2 + (self.lanes if n % 2 else 0)}" for n in range(2 * self.lanes))
+            second = "zeroinitializer" if alone else f"%{m}v1"
+            value, whole = f"%{m}both", f"<{2 * self.lanes} x {element}>"
+            lines.append(f"  {value} = shufflevector {vector} %{m}v0, {vector} {second}, <{2 * self.lanes} x i32> <{mask}>")
+        return [
+            *lines,
+            f"  %{m}to = getelementptr i8, ptr %{p}out, i64 {target}",
+            f"  store {whole} {value}, ptr %{m}to, align {size}",
+        ]
+
+    def _load_move(self, m: str, number: str) -> list[str]:
+        return [
+            f"  %{m}pair = getelementptr {{i64, i64}}, ptr %moves, i64 {number}",
+            f"  %{m}src = load i64, ptr %{m}pair, align 8",
+            f"  %{m}second = getelementptr i8, ptr %{m}pair, i64 8",
+            f"  %{m}dst = load i64, ptr %{m}second, align 8",
+        ]
+
+    def _few(self, n: int) -> list[str]:
+        p = f"f{n}"
+        lines = [f"few{n}:", *(line for i in range(n) for line in self._load_move(f"{p}m{i}", str(i)))]
+        lines += [f"  br label %{p}entry", f"{p}entry:", f"  br label %{p}loop", f"{p}loop:"]
+        lines.append(f"  %{p}step = phi i64 [0, %{p}entry], [%{p}step1, %{p}next]")
+        lines += self._bases(p, f"%{p}step")
+        for i in range(n):
+            lines += self._move(p, f"{p}m{i}", f"%{p}m{i}src", f"%{p}m{i}dst")
+        return [
+            *lines,
+            f"  br label %{p}next", f"{p}next:",
+            f"  %{p}step1 = add nuw nsw i64 %{p}step, 1",
+            f"  %{p}more = icmp slt i64 %{p}step1, %count",
+            f"  br i1 %{p}more, label %{p}loop, label %rest",
+        ]  # fmt: skip
+
+    def _many(self) -> list[str]:
+        return [
+            "many:", "  br label %gentry", "gentry:", "  br label %gloop", "gloop:",
+            "  %gstep = phi i64 [0, %gentry], [%gstep1, %gnext]",
+            *self._bases("g", "%gstep"),
+            *self._inner("g", "gnext", False),
+            "gnext:",
+            "  %gstep1 = add nuw nsw i64 %gstep, 1",
+            "  %gmore = icmp slt i64 %gstep1, %count",
+            "  br i1 %gmore, label %gloop, label %rest",
+        ]  # fmt: skip
+
+    def _inner(self, p: str, after: str, alone: bool) -> list[str]:
+        """A loop over all moves of one step."""
+        return [
+            f"  br label %{p}first", f"{p}first:", f"  br label %{p}inner", f"{p}inner:",
+            f"  %{p}i = phi i64 [0, %{p}first], [%{p}i1, %{p}inner]",
+            *self._load_move(f"{p}m", f"%{p}i"),
+            *self._move(p, f"{p}m", f"%{p}msrc", f"%{p}mdst", alone),
+            f"  %{p}i1 = add nuw nsw i64 %{p}i, 1",
+            f"  %{p}again = icmp slt i64 %{p}i1, %n",
+            f"  br i1 %{p}again, label %{p}inner, label %{after}",
+        ]  # fmt: skip
+
+    def _rest(self) -> list[str]:
+        """The last step of an odd number, whose partner is zero."""
+        if not self.paired:
+            return ["rest:", "  ret void"]
+        _, size = _ELEMENTS[self.kind]
+        return [
+            "rest:",
+            "  %odd = and i64 %k, 1",
+            "  %even = icmp eq i64 %odd, 0",
+            "  br i1 %even, label %done, label %last",
+            "last:",
+            "  %lastk = sub i64 %k, 1",
+            "  %lpo = getelementptr i64, ptr %offsets, i64 %lastk",
+            "  %lo = load i64, ptr %lpo, align 8",
+            "  %lbase0 = getelementptr i8, ptr %slab, i64 %lo",
+            f"  %lplace = mul i64 %count, {2 * self.width * size}",
+            "  %lout = getelementptr i8, ptr %panel, i64 %lplace",
+            *self._inner("l", "done", True),
+            "done:",
+            "  ret void",
+        ]
