@@ -13,7 +13,7 @@ import pytest
 
 from rushlight._backends.cpu import stubs, target, threads
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.threads_native import ALONE, RUNNING, WANTED
+from rushlight._backends.cpu.threads_native import ALONE, MOST_PIECES, RUNNING, WANTED
 from rushlight._backends.native import extern, f32, native, pause, ticks
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
@@ -313,3 +313,33 @@ def test_short_jobs_are_not_shared_with_a_thread_that_lost_its_core():
     words[ALONE] = 0
     assert any((who_ran()[:2] != me).any() for _ in range(2000))  # and shared again when the time is over
     words[ALONE] = 0
+
+
+@native("i32(ptr, ptr, i64)")
+def halves_kernel(bufs, ints, piece):
+    """Notes by whom the piece was run; both halves take a while."""
+    bufs.ptr[0].i64[piece] = pthread_self()
+    for _k in range(20_000):
+        pause()
+    return 0
+
+
+def test_the_caller_works_from_the_front_and_workers_from_the_end():
+    threads.set_num_threads(2)
+    me = threading.get_ident()
+    kernel = stubs.make_kernel_callable(stubs.native_address(halves_kernel), "halves")
+    pieces = 20
+    ints, out = constants(pieces, 0), np.zeros(pieces, np.int64)
+    for _ in range(2000):
+        out[:] = 0
+        kernel(ctypes.addressof(ints), out.ctypes.data, out.ctypes.data)
+        mine = out == me
+        assert out.all() and (np.diff(mine.astype(int)) <= 0).all()
+        if not mine.all():
+            break
+    assert mine.any() and not mine.all()
+
+
+def test_more_pieces_than_a_ticket_counts():
+    threads.set_num_threads(3)
+    run(MOST_PIECES * 2 + 5, 1)

@@ -1,11 +1,13 @@
 """The thread pool, in the native language: workers that spin, then sleep, and take pieces from a counter.
 
-A job is (kernel, bufs, ints, number of pieces).  The *ticket* is one 64-bit word: the job's number above, the next
-piece below.  To take a piece a thread reads the ticket and the job, and compare-and-swaps the ticket to the next
-piece; success means that the job it read is the one still running, because the job's fields change only between two
-tickets. The caller waits for the pieces that were taken, never for threads: one that lost its core before it took a
-piece delays nobody.  A failing piece stops the handing out; pieces before it have been taken, so which failure is
-reported (that of the lowest piece) does not depend on the number of threads.
+A job is (kernel, bufs, ints, number of pieces).  The *ticket* is one 64-bit word: the job's number above, below it how
+many pieces were taken from the end and how many from the front.  The caller takes from the front and the workers from the
+end, so that from job to job a thread meets the same part of an array, which may still be in its cache.  To take a piece a
+thread reads the ticket and the job, and compare-and-swaps the ticket to the next state; success means that the job it
+read is the one still running, because the job's fields change only between two tickets. The caller waits for the pieces
+that were taken, never for threads: one that lost its core before it took a piece delays nobody.  After a failure the
+pieces behind it are passed over, those before it are not, so which failure is reported (that of the lowest piece) does
+not depend on the number of threads.
 
 Only one job runs at a time: whoever finds the pool taken (a second Python thread, a kernel inside a kernel) runs its
 pieces alone.
@@ -56,14 +58,17 @@ CONDITION = static("rl_condition", 256)
 # Words of THREADS; what different threads write lies on different cache lines.  A name with 4 counts 32-bit words.
 TICKET = 0
 EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
-FN, BUFS, INTS, PIECES = 16, 17, 18, 19
+FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
 DONE4, STATUS4, WAITING4 = 48, 50, 52
 LOCK4, WANTED, RUNNING, SPIN, ALONE = 64, 33, 34, 35, 36
 SHORT = 16  # pieces up to which a job is short
 IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
 PATIENCE = 32  # times that wait during which short jobs are not shared
 
-CLOSED = 0xFFFFFFFF  # the piece part of a ticket that hands nothing out
+END_BITS = 18  # bits of each of the two counts of a ticket
+MOST_PIECES = (1 << END_BITS) - 1  # of one job; what has more runs as several
+JOB_SHIFT = 2 * END_BITS
+CLOSED = MOST_PIECES  # the lower part of a ticket that hands nothing out
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
 _MACHINE = os.uname().machine if sys.platform == "linux" else ""
 FUTEX = _FUTEX.get(_MACHINE, 0)  # 0: sleep on a condition variable
@@ -126,37 +131,37 @@ def spin_many(n):
 # ***** taking pieces *****
 
 
-@native("void(u64, i64)")
-def stop_handing_out(ticket, pieces):
-    """After a failure: take all pieces that are left of this job, and count them as done."""
-    job = ticket >> 32
+@native("void(i64)")
+def note_failure(piece):
+    """Pieces behind this one need not be run any more."""
     while True:
-        t = atomic_load(u64, THREADS, TICKET)
-        piece = i64(t & CLOSED)
-        if t >> 32 != job or piece >= pieces:
-            return
-        if atomic_cas(u64, THREADS, TICKET, t, (job << 32) | u64(pieces)) == t:
-            atomic_add(i32, THREADS, DONE4, i32(pieces - piece))
+        before = atomic_load(i64, THREADS, FAILED)
+        if piece >= before or atomic_cas(i64, THREADS, FAILED, before, piece) == before:
             return
 
 
-@native("void()")
-def take_pieces():
-    """Run pieces of the current job until none is left."""
+@native("void(i64)")
+def take_pieces(from_end):
+    """Run pieces of the current job until none is left, from the front or from the end."""
+    step = u64(1) << u64(END_BITS * from_end)
     while True:
         t = atomic_load(u64, THREADS, TICKET)
-        piece = i64(t & CLOSED)
+        front = i64(t & MOST_PIECES)
+        behind = i64((t >> END_BITS) & MOST_PIECES)
         pieces = atomic_load(i64, THREADS, PIECES)
-        if piece >= pieces:
+        if front + behind >= pieces:
             return
         fn = atomic_load(ptr, THREADS, FN)
         bufs = atomic_load(ptr, THREADS, BUFS)
         ints = atomic_load(ptr, THREADS, INTS)
-        if atomic_cas(u64, THREADS, TICKET, t, t + 1) == t:
-            status = call_ptr("i32(ptr, ptr, i64)", fn, bufs, ints, piece)
-            if unlikely(status != 0):
-                atomic_cas(i32, THREADS, STATUS4, 0, status)
-                stop_handing_out(t, pieces)
+        first = atomic_load(i64, THREADS, FIRST)
+        if atomic_cas(u64, THREADS, TICKET, t, t + step) == t:
+            piece = first + (front if from_end == 0 else pieces - 1 - behind)
+            if piece < atomic_load(i64, THREADS, FAILED):
+                status = call_ptr("i32(ptr, ptr, i64)", fn, bufs, ints, piece)
+                if unlikely(status != 0):
+                    atomic_cas(i32, THREADS, STATUS4, 0, status)
+                    note_failure(piece)
             done = atomic_add(i32, THREADS, DONE4, 1) + 1
             if done == i32(pieces) and atomic_load(i32, THREADS, WAITING4) != 0:
                 wake(THREADS + 4 * DONE4, 1)
@@ -172,7 +177,7 @@ def worker(unused):
         seen = atomic_load(i32, THREADS, EPOCH4)
         if atomic_load(i32, THREADS, STOP4) != 0:
             return None
-        take_pieces()
+        take_pieces(1)
         k = 0
         while k < budget and atomic_load(i32, THREADS, EPOCH4) == seen:
             pause()
@@ -310,6 +315,35 @@ def alone_for(fn, bufs, ints, pieces):
     return status
 
 
+@native("i32(ptr, ptr, ptr, i64, i64)")
+def run_job(fn, bufs, ints, first, pieces):
+    """The pieces from `first` on, on all threads; the caller holds the lock."""
+    job = (atomic_load(u64, THREADS, TICKET) >> JOB_SHIFT) + 1
+    atomic_store(u64, THREADS, TICKET, (job << JOB_SHIFT) | u64(CLOSED))
+    atomic_store(ptr, THREADS, FN, fn)
+    atomic_store(ptr, THREADS, BUFS, bufs)
+    atomic_store(ptr, THREADS, INTS, ints)
+    atomic_store(i64, THREADS, PIECES, pieces)
+    atomic_store(i64, THREADS, FIRST, first)
+    atomic_store(i64, THREADS, FAILED, first + pieces)
+    atomic_store(i32, THREADS, DONE4, 0)
+    atomic_store(i32, THREADS, STATUS4, 0)
+    atomic_store(u64, THREADS, TICKET, job << JOB_SHIFT)
+    atomic_add(i32, THREADS, EPOCH4, 1)
+    if atomic_load(i32, THREADS, SLEEPERS4) > 0:
+        wake(THREADS + 4 * EPOCH4, i32(min(pieces - 1, i64(MOST))))
+    began = ticks()
+    take_pieces(0)
+    worked = ticks()
+    status = wait_done(i32(pieces))
+    waited = ticks() - worked
+    if pieces <= SHORT and waited > IN_VAIN * (worked - began):
+        THREADS.i64[ALONE] = PATIENCE * waited
+    # no job from here on: a worker that comes late finds nothing
+    atomic_store(u64, THREADS, TICKET, (job << JOB_SHIFT) | u64(CLOSED))
+    return status
+
+
 @native("i32(ptr, ptr, ptr, i64)")
 def rl_parallel_for(fn, bufs, ints, pieces):
     """Run `fn(bufs, ints, piece)` for every piece, on all threads; the status of a failed piece, or 0."""
@@ -322,26 +356,11 @@ def rl_parallel_for(fn, bufs, ints, pieces):
         return serial_for(fn, bufs, ints, pieces)
     if THREADS.i64[RUNNING] == 0:
         start_workers(wanted - 1)
-    job = (atomic_load(u64, THREADS, TICKET) >> 32) + 1
-    atomic_store(u64, THREADS, TICKET, (job << 32) | u64(CLOSED))
-    atomic_store(ptr, THREADS, FN, fn)
-    atomic_store(ptr, THREADS, BUFS, bufs)
-    atomic_store(ptr, THREADS, INTS, ints)
-    atomic_store(i64, THREADS, PIECES, pieces)
-    atomic_store(i32, THREADS, DONE4, 0)
-    atomic_store(i32, THREADS, STATUS4, 0)
-    atomic_store(u64, THREADS, TICKET, job << 32)
-    atomic_add(i32, THREADS, EPOCH4, 1)
-    if atomic_load(i32, THREADS, SLEEPERS4) > 0:
-        wake(THREADS + 4 * EPOCH4, i32(min(pieces - 1, i64(MOST))))
-    began = ticks()
-    take_pieces()
-    worked = ticks()
-    status = wait_done(i32(pieces))
-    waited = ticks() - worked
-    if pieces <= SHORT and waited > IN_VAIN * (worked - began):
-        THREADS.i64[ALONE] = PATIENCE * waited
-    # no job from here on: a worker that comes late finds nothing
-    atomic_store(u64, THREADS, TICKET, (job << 32) | u64(CLOSED))
+    first = 0
+    status: i32 = 0
+    while first < pieces and status == 0:
+        count = min(pieces - first, MOST_PIECES)
+        status = run_job(fn, bufs, ints, first, count)
+        first += count
     atomic_store(i32, THREADS, LOCK4, 0)
     return status
