@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu import blas, storage, stubs
+from rushlight._backends.cpu import blas, products, storage, stubs, threads
 from rushlight._backends.cpu.gemm_native import Form
 from rushlight._backends.cpu.target import host_target
 from rushlight._kernels.register_tile import KINDS, RegisterTile, register_tile
@@ -134,6 +134,55 @@ def test_products_of_other_machines(width):
         forms = (Form(source, result, register_tile(kind, width, registers, fma)),)
         for shape, layouts in itertools.product(SHAPES[2:5], (("row-major", "row-major"), ("transposed", "apart"), ("apart", "transposed"))):
             check(forms, *shape, layouts)
+
+
+def called(source, result, a, b, **given):
+    """The product by `product_call`, as programs run it."""
+    call, ints = products.product_call(
+        source, result, a.shape[-2], b.shape[-1], a.shape[-1], batch=a.shape[:-2],
+        **{f"{x}_strides": tuple(s // v.itemsize for s in v.strides[-2:]) for x, v in (("a", a), ("b", b))},
+        **{f"{x}_batch": tuple(s // v.itemsize for s in v.strides[:-2]) for x, v in (("a", a), ("b", b))}, **given,
+    )  # fmt: skip
+    words = np.array(ints, np.int64)
+    made = call(words.ctypes.data, a.ctypes.data, b.ctypes.data)
+    return np.frombuffer(made, np.uint16 if result is BFLOAT16 else result.name).reshape(*a.shape[:-1], b.shape[-1]).copy()
+
+
+@pytest.mark.parametrize(("source", "result"), [*PAIRS, (FLOAT32, FLOAT32)], ids=lambda d: d.name)
+@pytest.mark.parametrize("way", ["generated", "auto"])
+def test_large_products_and_batches(source, result, way):
+    rng = np.random.default_rng(3)
+    with blas.GEMM.scoped(way):
+        for shape, k, columns in (((300,), 515, 281), ((37,), 1000, 640), ((3, 40), 30, 50), ((2, 1, 5), 9, 3)):
+            for la, lb in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 2)):
+                a = encoded(rng.standard_normal((*shape, k)), source)
+                b = encoded(rng.standard_normal((*shape[:-1], k, columns)), source)
+                if len(shape) == 1:
+                    a, b = laid(a, LAYOUTS[la]), laid(b, LAYOUTS[lb])
+                x, y = decoded(a, source).astype(np.float64), decoded(b, source).astype(np.float64)
+                got = decoded(called(source, result, a, b), result)
+                assert (np.abs(got - x @ y) <= TOLERANCE[result.name] * np.maximum(np.abs(x) @ np.abs(y), 1e-3)).all()
+
+
+def test_a_large_product_has_the_same_bits_for_any_number_of_threads():
+    rng = np.random.default_rng(4)
+    a, b = (encoded(rng.standard_normal((700, 700)), BFLOAT16) for _ in range(2))
+    before, results = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            results.append(called(BFLOAT16, BFLOAT16, a, b))
+    finally:
+        threads.set_num_threads(before)
+    assert all((r == results[0]).all() for r in results[1:])
+
+
+def test_a_result_that_lies_the_other_way_round():
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal((300, 300)).astype(np.float32) for _ in range(2))
+    with blas.GEMM.scoped("generated"):
+        got = called(FLOAT32, FLOAT32, a, b, c_strides=(1, 300))
+    np.testing.assert_allclose(got.T, a @ b, rtol=1e-4, atol=1e-3)
 
 
 def test_nothing_to_sum_is_zero():

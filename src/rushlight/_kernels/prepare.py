@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._kernels.convolution import finished, fits_routine, windowed
+from rushlight._kernels.products import narrow_rule, narrowed
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.layout import numel
@@ -37,6 +38,7 @@ def prepared(graph: Graph) -> Graph:
         with builder:
             outputs = evaluate(graph, values, apply)
         graph = builder.finish(outputs)
+    graph = narrowed(graph)
     return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
 
 
@@ -45,6 +47,8 @@ def _rule(node: Node) -> Any:
     name = node.prim.name
     if name == "dot":
         return _dot_rule(node)
+    if name == "dot_wide":
+        return node.prim.decompose
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
@@ -67,7 +71,7 @@ def _rule(node: Node) -> Any:
 def _dot_rule(node: Node) -> Any:
     a, b = node.inputs
     if a.dtype.wide is not a.dtype:
-        return _half_product
+        return narrow_rule(node)
     if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
         return None
     if a.shape[-1] == 1:
@@ -103,12 +107,6 @@ def _row_times(a: Any, b: Any) -> Any:
     n = len(a.shape)
     column = build.broadcast_to(build.transpose(a, (*range(n - 2), n - 1, n - 2)), b.shape)
     return build.reshape(PRIMITIVES["sum"](column * b, dims=(n - 2,)), (*a.shape[:-1], b.shape[-1]))
-
-
-def _half_product(a: Any, b: Any) -> Any:
-    """Narrow dtypes are multiplied and added up in a wider one and rounded once."""
-    wide = a.dtype.wide
-    return build.convert(PRIMITIVES["dot"](build.convert(a, wide), build.convert(b, wide)), a.dtype)
 
 
 # ***** convolution *****

@@ -26,7 +26,7 @@ __all__ = ["Copy", "Extern", "Schedule", "Special"]
 _JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that lie this far apart (else 8)
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
-STRIDED = frozenset({"dot", "conv_windows"})  # library calls that take operands with strides; others get them row-major (LAPACK: any, results too)
+STRIDED = frozenset({"dot", "dot_wide", "conv_windows"})  # library calls that take operands with strides; others get them row-major (LAPACK: any, results too)
 MAX_STORES = 5  # outputs that one call can allocate
 
 

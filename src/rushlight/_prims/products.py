@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
 from rushlight._prims.families import lift, require
-from rushlight._prims.record import Aval, Primitive, prim
+from rushlight._prims.record import Aval, ByDecomposition, Primitive, prim
 from rushlight._prims.samples import Samples, any_dtype, floats
 from rushlight._types.layout import numel
 
@@ -65,6 +65,26 @@ Primitive(
     spec=_dot_spec, reference=lambda a, b: (_doubled(a) @ _doubled(b)).astype(a.dtype), lower=("extern", "dot"),
     samples=_dot_samples, vjp=lambda ct, out, a, b: (prim.dot(ct, _turned(b)), prim.dot(_turned(a), ct)), jvp=_dot_jvp,
     batch=_dot_batch,
+)  # fmt: skip
+
+
+def _wide_spec(a: Any, b: Any) -> Aval:
+    shape, dtype = _dot_spec(a, b)
+    if dtype.wide is dtype:
+        raise TypeError(f"prim.dot_wide takes narrow floats, got {dtype.name}")
+    return shape, dtype.wide
+
+
+def _wide_samples() -> Samples:
+    yield [any_dtype((3, 4), "float16", 1), any_dtype((4, 5), "float16", 2)], {}
+    yield [any_dtype((2, 3, 9), "float16", 1), any_dtype((2, 9, 6), "float16", 2)], {}
+
+
+Primitive(
+    "dot_wide", "Matrix product of narrow floats, as sums in the wider dtype in which they are computed.", family="heavy",
+    spec=_wide_spec, reference=lambda a, b: (_doubled(a) @ _doubled(b)).astype("float32"), lower=("extern", "dot"), samples=_wide_samples,
+    vjp=ByDecomposition(), jvp=ByDecomposition(), batch=lambda batched, a, b: prim.dot_wide(*lift(batched, (a, b))),
+    decompose=lambda a, b: prim.dot(build.convert(a, a.dtype.wide), build.convert(b, b.dtype.wide)),
 )  # fmt: skip
 
 # ***** conv *****

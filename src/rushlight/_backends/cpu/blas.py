@@ -19,7 +19,7 @@ from typing import Any
 
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
-from rushlight._backends.cpu.blas_native import KINDS, make_driver, make_gemm
+from rushlight._backends.cpu.blas_native import BATCHES, KINDS, make_driver, make_gemm
 from rushlight._backends.cpu.gemm_native import Form, make_shared, make_tiled
 from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._backends.native.types import i32, i64
@@ -144,6 +144,7 @@ def blas() -> Blas:
     return _BLAS[0]
 
 
+G_WORDS = BATCHES - 8  # words of the constants of a product after the head, without batches
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
 _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}  # what the library knows and our own kernels are made for
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
@@ -164,6 +165,11 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
         # Not by assignment: another thread may have been quicker, and what is in use must not be unloaded.
         _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
+
+
+def prefers_own(kind: str) -> bool:
+    """Whether products of a kind go to our own kernels."""
+    return kind in _DTYPES and _prefers_own(blas())
 
 
 def _prefers_own(library: Blas) -> bool:
@@ -252,8 +258,6 @@ def host_forms(source: DType, result: DType) -> tuple[Form, ...] | None:
     kind = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f32"}.get(source.name)
     if kind is None or result not in (source, source.wide):
         return None
-    if kind == "bf16" and not tile_instruction("bf16", host_target()):
-        kind = "f32"
     return tuple(Form(source, result, tile) for tile in host_tiles(kind))
 
 
@@ -281,11 +285,12 @@ def gemm_ints(
     c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None,
     c_batch: Sequence[int] | None = None, alpha: complex = 1.0, beta: complex = 0.0, allocate: bool = True,
+    itemsize: int = 0,
 ) -> list[int]:  # fmt: skip
     """The constants of a product `C = alpha * A @ B + beta * C`: A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
 
     Strides count elements (default: contiguous); `?_batch` are those of the batch dimensions, 0 to broadcast.  With
-    `allocate` the callable makes C (contiguous, beta 0) and returns it.
+    `allocate` the callable makes C (contiguous, beta 0) and returns it; `itemsize`: bytes of its elements where they are not of `kind`.
     """
     _, real, width = KINDS[kind]
     total = 1
@@ -299,7 +304,7 @@ def gemm_ints(
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     pieces = tiles_m * tiles_n * -(-total // chunk) if m and n and total else 0
     work = m * n * max(k, 1) * total
-    outputs = [total * m * n * real.itemsize * width] if allocate else []
+    outputs = [total * m * n * (itemsize or real.itemsize * width)] if allocate else []
     head = [pieces, int(work > _GIL_WORK), len(outputs), *outputs]
     words = [m, n, k, a_row, a_col, b_row, b_col, c_row, c_col, *_scalar(alpha), *_scalar(beta),
              tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims)]  # fmt: skip

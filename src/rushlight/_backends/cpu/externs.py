@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._backends.cpu.blas import gemm_ints, gemm_kernel
 from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
+from rushlight._backends.cpu.products import product_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
@@ -17,11 +17,6 @@ from rushlight._kernels.program import ExternStep
 __all__ = ["extern_call"]
 
 Call = tuple[Callable[..., Any], list[int] | None, Sequence[int]]
-
-_GEMM = {
-    "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
-    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
-}  # fmt: skip
 
 
 def extern_call(step: ExternStep) -> Call:
@@ -37,16 +32,13 @@ def extern_call(step: ExternStep) -> Call:
 
 def _dot(step: ExternStep) -> Call:
     a, b = step.inputs
-    kind = _GEMM.get(a.dtype.name)
-    if kind is None:
-        raise NotImplementedError(f"primitive 'dot' has no routine for {a.dtype.name}")
+    out = step.outputs[0]
     *batch, m, k = a.shape
-    n = b.shape[-1]
-    ints = gemm_ints(
-        kind, m, n, k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=step.outputs[0].strides[-2:],  # type: ignore[arg-type]
-        batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=step.outputs[0].strides[:-2],
+    call, ints = product_call(
+        a.dtype, out.dtype, m, b.shape[-1], k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
+        batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
     )  # fmt: skip
-    return gemm_kernel(kind), ints, [a.place, b.place]
+    return call, ints, [a.place, b.place]
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while
@@ -92,7 +84,7 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
+    "dot": _dot, "dot_wide": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
     **dict.fromkeys(LAPACK, lapack_call),
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call),
 }  # fmt: skip

@@ -56,7 +56,7 @@ from rushlight._types import dtype as _dtypes
 if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
-__all__ = ["COLUMNS", "DEPTH", "ROWS", "Form", "make_shared", "make_tiled", "make_turned", "scratch_bytes"]
+__all__ = ["COLUMNS", "DEPTH", "ROWS", "Form", "block_of_depth", "make_shared", "make_tiled", "make_turned", "scratch_bytes"]
 
 DEPTH = 256  # words of k in one block: a panel of B stays in the first cache
 ROWS = 192  # rows of A in one block: it stays in the second cache
@@ -292,6 +292,12 @@ def _make_finish(form: Form) -> NativeFunction:
                     convert(c + size * (i * c_row + j * c_col), sums + wide * (i * row + j), 1)
 
     return finish
+
+
+def block_of_depth(k: int, most: int) -> int:
+    """`block_depth`, outside the native language."""
+    count = max(1, -(-k // most))
+    return min(most, (-(-k // count) + 3) // 4 * 4)
 
 
 @native("i64(i64, i64)")

@@ -1,0 +1,124 @@
+"""Who computes a product of matrices, and how: our own kernels around register tiles, or the BLAS library.
+
+    >>> from rushlight._backends.cpu.products import product_call
+    >>> from rushlight._types.dtype import BFLOAT16
+    >>> call, ints = product_call(BFLOAT16, BFLOAT16, 64, 64, 64)       # call(address of ints, a, b) -> Storage of [64, 64]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._backends.cpu.blas import (
+    G_WORDS,
+    form_address,
+    gemm_ints,
+    gemm_kernel,
+    host_forms,
+    prefers_own,
+    shared_addresses,
+)
+from rushlight._backends.cpu.gemm_native import COLUMNS, DEPTH, Form, block_of_depth
+from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.stubs import make_kernel_callable
+from rushlight._kernels.register_tile import KINDS
+from rushlight._types.dtype import DType
+
+__all__ = ["product_call"]
+
+Call = tuple[Callable[..., Any], list[int]]
+
+KINDS_OF = {
+    "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+}  # fmt: skip
+SHARED_WORK = 1 << 23  # multiplications from which operands are packed once for all pieces
+SHARED_SIDE = 32  # the same of rows, and of columns
+PIECE_ROWS, PIECE_COLUMNS = 112, 256  # of C in one piece of a large product, about
+PACK_PIECE = 1 << 16  # elements packed in one piece, about
+_CALLS: dict[str, Callable[..., Any]] = {}
+
+
+def product_call(
+    source: DType, result: DType, m: int, n: int, k: int, *,
+    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
+    batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
+) -> Call:  # fmt: skip
+    """The callable `call(ints, a, b) -> Storage` and its constants, for A [*batch, m, k] and B [*batch, k, n] of dtype `source`.
+
+    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.
+    """
+    kind = KINDS_OF.get(source.name)
+    forms = host_forms(source, result) if kind is None or source is not result or prefers_own(kind) else None
+    if forms is None and (kind is None or source is not result):
+        raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
+    a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
+    if forms is not None and all(size == 1 for size in batch) and min(m, n) >= SHARED_SIDE and k and m * n * k >= SHARED_WORK:
+        return _shared(forms, m, n, k, a_strides, b_strides, c_strides)
+    ints = gemm_ints(
+        kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
+        batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
+    )  # fmt: skip
+    if forms is None or kind is not None:
+        assert kind is not None
+        return gemm_kernel(kind), ints
+    key = f"form {' '.join(form.name for form in forms)}"
+    if key not in _CALLS:
+        _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
+    return _CALLS[key], ints
+
+
+def _fitting(forms: Sequence[Form], rows: int) -> Form:
+    """The form whose tile is filled best: the first one unless another saves more than one row in 30."""
+    best = forms[0]
+    for form in forms[1:]:
+        if -(-rows // form.tile.rows) * form.tile.rows * 31 < -(-rows // best.tile.rows) * best.tile.rows * 30:
+            best = form
+    return best
+
+
+def _even(n: int, about: int, step: int) -> int:
+    """The size of pieces of n, as even as multiples of `step` can be, of `about` that size."""
+    pieces = max(1, round(n / about))
+    return -(-n // (pieces * step)) * step
+
+
+def _shared(
+    forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int]
+) -> Call:
+    """A large product: one kernel packs the operands, one multiplies."""
+    turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
+    if turned:
+        m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
+    form = _fitting(forms, m)
+    tile, size = form.tile, KINDS[form.tile.kind][1]
+    tile_m, tile_n = _even(m, PIECE_ROWS, tile.rows), min(_even(n, PIECE_COLUMNS, tile.columns), -(-COLUMNS // tile.columns) * tile.columns)
+    tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
+    pack_m, pack_n = (min(-(-s // step) * step, max(1, PACK_PIECE // (step * k)) * step) for s, step in ((m, tile.rows), (n, tile.columns)))
+    pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
+    words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0,
+             block_of_depth(k, DEPTH * tile.group), pack_m, pack_n, pieces_m]  # fmt: skip
+    assert len(words) == G_WORDS + 4
+    first = [pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words]
+    second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words]
+    k_words = -(-k // tile.group)
+    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + -(-n // tile.columns) * tile.columns * k_words * size
+    pack, multiply = (_kernel(form, which) for which in (0, 1))
+    alloc, skip = runtime().alloc, 8 * len(first)
+
+    def run(ints: int, a: Any, b: Any) -> Any:
+        held = alloc(packed)
+        if turned:
+            a, b = b, a
+        pack(ints, held, a, b)
+        return multiply(ints + skip, held)
+
+    return run, first + second
+
+
+def _kernel(form: Form, which: int) -> Callable[..., Any]:
+    key = f"{('pack', 'multiply')[which]} {form.name}"
+    if key not in _CALLS:
+        _CALLS[key] = make_kernel_callable(shared_addresses(form)[which], key.replace(" ", "_"))
+    return _CALLS[key]

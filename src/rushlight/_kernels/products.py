@@ -1,0 +1,93 @@
+"""Products of narrow floats, as the backend's routines take them: operands as they lie in memory, one rounding at the end.
+
+Bodies and derivatives widen both operands before they multiply.  Where nothing else is done to them, the routine does it while it packs
+them (`dot_wide`), and where the result is narrowed at once, it does that too (`dot` of narrow floats).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._prims import build
+from rushlight._prims.record import PRIMITIVES
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Node, Value
+
+__all__ = ["PACKED", "narrow_rule", "narrowed"]
+
+PACKED = ("float16", "bfloat16")  # what routines convert while they pack it
+_MOVES = ("reshape", "transpose", "broadcast", "slice")
+
+
+def narrowed(graph: Graph) -> Graph:
+    """The graph with products of widened operands made products of what was widened; itself where there are none."""
+    products = {node: found for node in graph.nodes if node.prim.name == "dot" and (found := _sources(node)) is not None}
+    if not products:
+        return graph
+    uses: dict[Value, int] = {}
+    for value in (*(v for node in graph.nodes for v in node.inputs), *graph.outputs):
+        uses[value] = uses.get(value, 0) + 1
+    builder = GraphBuilder()
+    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    made: dict[Value, Any] = dict(zip(graph.inputs, values, strict=True))
+
+    def apply(node: Node, inputs: list[Any]) -> Any:
+        if node in products:
+            result = PRIMITIVES["dot_wide"](*(_moved(chain, made[source]) for source, chain in products[node]))
+        elif _rounds(node, products, uses):
+            result = PRIMITIVES["dot"](*inputs[0].node.inputs)
+        else:
+            result = node.prim(*inputs, **node.params)
+        made.update(zip(node.outputs, result if isinstance(result, tuple) else (result,), strict=True))
+        return result
+
+    with builder:
+        outputs = evaluate(graph, values, apply)
+    return builder.finish(outputs)
+
+
+def _sources(node: Node) -> list[tuple[Value, list[Node]]] | None:
+    """For both operands of a product the narrow value that was widened, and how it was moved; None where there is none."""
+    found = [_source(value) for value in node.inputs]
+    a, b = found
+    return [a, b] if a is not None and b is not None and a[0].dtype is b[0].dtype else None
+
+
+def _source(value: Value) -> tuple[Value, list[Node]] | None:
+    chain = []
+    while value.node is not None and value.node.prim.name in _MOVES:
+        chain.append(value.node)
+        value = value.node.inputs[0]
+    node = value.node
+    if node is None or node.prim.name != "convert" or node.inputs[0].dtype.name not in PACKED or node.inputs[0].dtype.wide is not value.dtype:
+        return None
+    return node.inputs[0], chain[::-1]
+
+
+def _moved(chain: list[Node], x: Any) -> Any:
+    for node in chain:
+        x = node.prim(x, **node.params)
+    return x
+
+
+def _rounds(node: Node, products: dict[Node, Any], uses: dict[Value, int]) -> bool:
+    """Whether a node narrows a product that nobody else reads, to the dtype of its operands."""
+    if node.prim.name != "convert" or uses[node.inputs[0]] != 1:
+        return False
+    found = products.get(node.inputs[0].node) if node.inputs[0].node is not None else None
+    return found is not None and found[0][0].dtype is node.params["dtype"]
+
+
+def narrow_rule(node: Node) -> Any:
+    """What replaces a product of narrow floats: nothing where routines take them, else one of widened operands, which fuses with vectors."""
+    a, b = node.inputs
+    thin = 1 in (a.shape[-2], a.shape[-1], b.shape[-1]) or 0 in (*a.shape, *b.shape)
+    return _half_product if thin or a.dtype.name not in PACKED else None
+
+
+def _half_product(a: Any, b: Any) -> Any:
+    """Narrow dtypes multiplied and added up in a wider one and rounded once."""
+    wide = a.dtype.wide
+    return build.convert(PRIMITIVES["dot"](build.convert(a, wide), build.convert(b, wide)), a.dtype)
