@@ -135,10 +135,10 @@ def test_the_cache_is_capped():
 
 def test_out_of_memory_says_how_much():
     held = storage.alloc(MB)
-    cached = storage.alloc(8 * MB)
+    cached = storage.alloc(3 * MB)
     del cached
     live = storage.memory_stats()
-    storage.set_memory_limit(live["allocated"] + 9 * MB)
+    storage.set_memory_limit(live["allocated"] + 8 * MB)
     trims = live["trims"]
     kept = storage.alloc(6 * MB)  # fits once the cached block is given back
     assert storage.memory_stats()["trims"] == trims + 1
@@ -177,6 +177,23 @@ def test_free_blocks_are_given_back_before_more_is_asked_of_a_short_system():
         assert kept.nbytes + more.nbytes == 48 * MB
     finally:
         state[RESERVE] = before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="large blocks are mapped on Linux only")
+def test_a_larger_free_block_is_cut_to_size():
+    larger = storage.alloc(16 * MB)
+    where = larger.ptr
+    np.frombuffer(larger, np.uint8)[:] = 1
+    del larger
+    cut = storage.alloc(9 * MB)
+    assert cut.ptr == where and storage.memory_stats()["cached"] == 0
+    np.frombuffer(cut, np.uint8)[:] = 2
+    del cut
+    assert storage.memory_stats()["cached"] == 10 * MB  # its class now
+    small = storage.alloc(3 * MB)  # less than half of it: not worth it
+    assert small.ptr != where and storage.memory_stats()["cached"] == 10 * MB
+    assert (np.frombuffer(storage.alloc(8 * MB), np.uint8).nbytes, storage.alloc_zeroed(10 * MB).nbytes) == (8 * MB, 10 * MB)
+    assert not np.frombuffer(storage.alloc_zeroed(9 * MB), np.uint8).any()
 
 
 def test_wrong_arguments():

@@ -207,6 +207,26 @@ def empty_cache():
 
 
 @native("ptr(i64)")
+def take_larger(c):
+    """A free block of a somewhat larger class, cut to size; null where there is none.
+
+    Its pages have been touched, fresh ones have not; the rest of it goes back to the system.
+    """
+    size = class_bytes(c)
+    for k in range(c + 1, min(c + 5, i64(CLASSES))):  # up to twice as large
+        p = STATE.ptr[HEADS + k]
+        if p is not None:
+            STATE.ptr[HEADS + k] = p.ptr[0]
+            STATE.i64[BLOCKS + k] -= 1
+            STATE.i64[CACHED_BLOCKS] -= 1
+            STATE.i64[CACHED] -= class_bytes(k)
+            STATE.i64[SYSTEM_CALLS] += 1
+            munmap(p + size, class_bytes(k) - size)  # sizes of such classes are whole pages
+            return p
+    return None
+
+
+@native("ptr(i64)")
 def block_from_system(nbytes):
     """The slow way: a new block, after emptying the lists if need be; null with an exception set."""
     if nbytes > MAX_BYTES:
@@ -216,8 +236,12 @@ def block_from_system(nbytes):
         return None
     size = class_bytes(size_class(nbytes))
     if MAPPED:
-        if size >= HUGE and STATE.i64[CACHED] >= HUGE and memory_is_short(size) != 0:
-            empty_cache()
+        if size >= HUGE and STATE.i64[CACHED] >= HUGE:
+            larger = take_larger(size_class(nbytes))
+            if larger is not None:
+                return larger
+            if memory_is_short(size) != 0:
+                empty_cache()
     p = system_alloc(size)
     if p is None and STATE.i64[CACHED] > 0:
         empty_cache()
