@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._kernels.convolution import finished, fits_routine, windowed
 from rushlight._kernels.products import narrow_rule, narrowed
+from rushlight._kernels.recurrent import spared, stepwise
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.layout import numel
@@ -27,6 +28,7 @@ FEW = 256  # the most elements that are looked for one by one rather than by sor
 
 def prepared(graph: Graph) -> Graph:
     """The graph with those primitives replaced; itself where there are none."""
+    graph = spared(graph)
     while any(_rule(node) is not None for node in graph.nodes):
         builder = GraphBuilder()
         values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
@@ -60,6 +62,8 @@ def _rule(node: Node) -> Any:
         return _conv_rule(node)
     if name == "conv_windows":
         return None if fits_routine(node) else node.prim.decompose
+    if name in ("recurrence", "recurrence_grad"):
+        return stepwise(node)
     if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rushlight._ops import samples_recurrent  # noqa: F401  (a table of its own)
 from rushlight._ops.samples import Call, Draw, give
 from rushlight._types.dtype import COMPLEX128, INT32
 

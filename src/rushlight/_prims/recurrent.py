@@ -24,7 +24,7 @@ from rushlight._prims.record import PRIMITIVES, Aval, ByDecomposition, Primitive
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT64
 
-__all__ = ["BIASES", "GATES", "KEPT", "SLOPES", "Call", "GradCall"]
+__all__ = ["BIASES", "GATES", "KEPT", "SLOPES", "Call", "GradCall", "single_step"]
 
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected input, and of the recurrent weight
 BIASES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
@@ -167,22 +167,24 @@ def _backward_step(
 
     `h`, `c` are the state after the step, `before` that before it; `more`, `more_c` further cotangents of the gates and of c.
     """
-    plus = [lambda x, m=m: x + m for m in more] or [lambda x: x] * 4
+    def plus(x: Any, k: int) -> Any:
+        return x + more[k] if more else x
+
     if mode == "lstm":
         i, f, g, out = gates
         t = o.tanh(c)
         dc = dc + dh * out * (1.0 - t * t)
         dc = dc if more_c is None else dc + more_c
         slopes = [
-            plus[0](dc * g) * (i * (1.0 - i)), plus[1](dc * before[1]) * (f * (1.0 - f)), plus[2](dc * i) * (1.0 - g * g),
-            plus[3](dh * t) * (out * (1.0 - out)),
+            plus(dc * g, 0) * (i * (1.0 - i)), plus(dc * before[1], 1) * (f * (1.0 - f)), plus(dc * i, 2) * (1.0 - g * g),
+            plus(dh * t, 3) * (out * (1.0 - out)),
         ]  # fmt: skip
         return slopes, dc * f, None
     if mode == "gru":
         r, z, n, inner = gates
-        dn = plus[2](dh * (1.0 - z)) * (1.0 - n * n)
+        dn = plus(dh * (1.0 - z), 2) * (1.0 - n * n)
         slopes = [
-            plus[3](dn * r), plus[0](dn * inner) * (r * (1.0 - r)), plus[1](dh * (before[0] - n)) * (z * (1.0 - z)), dn,
+            plus(dn * r, 3), plus(dn * inner, 0) * (r * (1.0 - r)), plus(dh * (before[0] - n), 1) * (z * (1.0 - z)), dn,
         ]  # fmt: skip
         return slopes, None, dh * z
     return [dh * (1.0 - h * h) if mode == "tanh" else o.where_positive(h, dh)], None, None
@@ -195,6 +197,12 @@ def _inner_weight(o: Any, mode: str, w: Any) -> Any:
     size = w.shape[1]
     turned = o.turned(w)
     return o.turned(o.join([o.columns(turned, 2 * size, 3 * size), o.columns(turned, 0, 2 * size)], 1))
+
+
+def single_step(mode: str, x: Any, w: Any, b: Any, h: Any, c: Any = None) -> tuple[Any, ...]:
+    """The state after one step in simpler primitives: (h,), or (h, c) for an LSTM."""
+    h, c, _ = _forward_step(_Graphs, mode, x, w, b, h, c)
+    return (h,) if c is None else (h, c)
 
 
 # ***** sequences of steps *****

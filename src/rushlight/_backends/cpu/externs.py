@@ -9,6 +9,7 @@ from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
 from rushlight._backends.cpu.products import product_call
+from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
@@ -86,5 +87,5 @@ def _allocate(step: ExternStep) -> Call:
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
     "dot": _dot, "dot_wide": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
     **dict.fromkeys(LAPACK, lapack_call),
-    **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call),
+    **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip

@@ -1,13 +1,19 @@
-"""Recurrent networks over tensors: one step of each kind of cell, and layers of steps over (packed) sequences."""
+"""Recurrent networks over tensors: layers over (packed) sequences, whole where one operator does it, else step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import rushlight
+from rushlight._engine.state import AUTOCAST, STATE
+from rushlight._surface.registry import function_of
 
-__all__ = ["CELLS", "run_layers"]
+__all__ = ["run_cell", "run_layers"]
+
+# The operators' names of the kinds of cells.
+_MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
 
 # A cell takes the projected input, the state (a tuple) and the weights of the recurrence, and returns the next state; the
 # first part of a state is what the layer puts out.
@@ -52,10 +58,27 @@ CELLS: dict[str, Callable[..., tuple[Any, ...]]] = {
 }
 
 
+def run_cell(mode: str, input: Any, state: tuple[Any, ...], weights: list[Any]) -> tuple[Any, ...]:
+    """One step; `weights` are [w_ih, w_hh, b_ih, b_hh], None for what is absent."""
+    if not _one_dtype([input, *state, *weights]):
+        projected = rushlight.nn.functional.linear(input, weights[0], weights[2])
+        return CELLS[mode](projected, state, weights[1], weights[3], None)
+    if mode == "LSTM":
+        return function_of("lstm_step")(input, *state, *weights)  # type: ignore[no-any-return]
+    return (function_of("rnn_step")(input, *state, *weights, mode=_MODES[mode]),)
+
+
+def _one_dtype(tensors: list[Any]) -> bool:
+    """Whether tensors (and Nones) are real floats of one dtype that nothing will cast."""
+    dtype = tensors[0].dtype
+    casting = STATE.word & AUTOCAST
+    return not casting and dtype.is_floating_point and all(t is None or t.dtype is dtype for t in tensors)
+
+
 def run_layers(
     mode: str,
     data: Any,
-    batch_sizes: list[int],
+    batch_sizes: Any,
     state: tuple[Any, ...],
     weights: list[list[Any]],
     directions: int,
@@ -64,10 +87,13 @@ def run_layers(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run all layers over packed data.
 
-    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` how many of them
-    still run at each step. `state` holds tensors (layers * directions, batch, features), `weights` for each layer and
+    `data` (sum of batch_sizes, features) holds the sequences step by step, longest first, and `batch_sizes` (a list, or a tensor of int64) how
+    many of them still run at each step. `state` holds tensors (layers * directions, batch, features), `weights` for each layer and
     direction [w_ih, w_hh, b_ih, b_hh, w_hr], None for what is absent. Returns the outputs, packed alike, and the last state.
     """
+    sizes = batch_sizes if isinstance(batch_sizes, list) else batch_sizes.tolist()
+    given = None if sizes[0] == sizes[-1] else batch_sizes
+    whole = _are_lengths(sizes, data.size(0), state[0].size(1))
     last: list[tuple[Any, ...]] = []
     layers = len(weights) // directions
     for layer in range(layers):
@@ -75,13 +101,34 @@ def run_layers(
         for direction in range(directions):
             k = layer * directions + direction
             start = tuple(part[k] for part in state)
-            out, end = _run_direction(CELLS[mode], data, batch_sizes, start, weights[k], backwards=direction == 1)
+            if whole and weights[k][4] is None and _one_dtype([data, *start, *weights[k]]):
+                out, end = _whole_direction(mode, data, given, start, weights[k][:4], direction == 1)
+            else:
+                out, end = _run_direction(CELLS[mode], data, sizes, start, weights[k], backwards=direction == 1)
             parts.append(out)
             last.append(end)
         data = parts[0] if directions == 1 else rushlight.cat(parts, -1)
         if dropout and layer < layers - 1:
             data = rushlight.nn.functional.dropout(data, dropout, training)
+    if len(last) == 1:
+        return data, tuple(part.unsqueeze(0) for part in last[0])
     return data, tuple(rushlight.stack(list(part)) for part in zip(*last, strict=True))
+
+
+def _are_lengths(sizes: list[int], rows: int, batch: int) -> bool:
+    """Whether these numbers of sequences at each step are those of lengths, and fit the rows."""
+    return 0 < sizes[-1] and sizes[0] == batch and sum(sizes) == rows and all(a >= b for a, b in pairwise(sizes))
+
+
+def _whole_direction(
+    mode: str, data: Any, sizes: Any, start: tuple[Any, ...], weights: list[Any], backwards: bool
+) -> tuple[Any, tuple[Any, ...]]:
+    """One direction of one layer by one operator; `sizes` is None where all sequences run to the end."""
+    if mode == "LSTM":
+        found = function_of("lstm_layer")(data, *start, *weights, sizes, reverse=backwards)
+    else:
+        found = function_of("rnn_layer")(data, *start, *weights, sizes, mode=_MODES[mode], reverse=backwards)
+    return found[0], tuple(found[1:])
 
 
 def _run_direction(

@@ -12,7 +12,7 @@ from rushlight import Tensor
 from rushlight._engine.autocast import casts
 from rushlight._ops.precision import LOWER
 from rushlight.nn import init
-from rushlight.nn.composites.recurrence import CELLS, run_layers
+from rushlight.nn.composites.recurrence import run_cell, run_layers
 from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.nn.utils.rnn import PackedSequence
@@ -214,7 +214,7 @@ class RNNBase(Module):
     def _forward_packed(self, input: PackedSequence, hx: Any) -> tuple[Any, Any]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
         state = self._state(data, hx, batch_sizes, True, sorted_indices)
-        output, last = self._run(data, batch_sizes.tolist(), state)
+        output, last = self._run(data, batch_sizes, state)
         packed = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
         return packed, self.permute_hidden(last if self.mode == "LSTM" else last[0], unsorted_indices)
 
@@ -242,10 +242,10 @@ class RNNBase(Module):
         return state
 
     def _run(
-        self, data: Any, batch_sizes: list[int], state: tuple[Any, ...], whole: bool = False
+        self, data: Any, batch_sizes: Any, state: tuple[Any, ...], whole: bool = False
     ) -> tuple[Any, tuple[Any, ...]]:
         """All layers over packed data; an LSTM over `whole` sequences is one operation for `torch.autocast`, as PyTorch's is."""
-        if not batch_sizes:
+        if not len(batch_sizes):
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         directions = 2 if self.bidirectional else 1
         run = _run_lower if whole and self.mode == "LSTM" else run_layers
@@ -378,8 +378,7 @@ class RNNCellBase(Module):
             shape = (input.size(0), self.hidden_size) if batched else (self.hidden_size,)
             zeros = rushlight.zeros(shape, dtype=input.dtype, device=input.device)
             state = (zeros,) * (2 if mode == "LSTM" else 1)
-        projected = rushlight.nn.functional.linear(input, self.weight_ih, self.bias_ih)
-        return CELLS[mode](projected, state, self.weight_hh, self.bias_hh, None)
+        return run_cell(mode, input, state, [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh])
 
 
     def _check_state(self, input: Any, part: Any, what: str) -> None:

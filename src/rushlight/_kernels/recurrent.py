@@ -1,0 +1,46 @@
+"""Recurrent layers made ready for their routine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Node
+
+__all__ = ["spared", "stepwise"]
+
+
+def stepwise(node: Node) -> Any:
+    """The decomposition where there are no elements, and for the rarely wanted gradient of what the gradient keeps; else None."""
+    return None if all(numel(v.shape) for v in node.outputs) and not node.params.get("extra") else node.prim.decompose
+
+
+def spared(graph: Graph) -> Graph:
+    """The graph without those results of recurrent layers that only their gradient needs, where nobody reads them."""
+    layers = [node for node in graph.nodes if node.prim.name == "recurrence" and node.params["keep"]]
+    if not layers:
+        return graph
+    read = {v for node in graph.nodes for v in node.inputs}.union(graph.outputs)
+    bare = {node for node in layers if not any(v in read for v in node.outputs[_results(node) :])}
+    if not bare:
+        return graph
+    builder = GraphBuilder()
+
+    def apply(node: Node, inputs: list[Any]) -> Any:
+        if node not in bare:
+            return node.prim(*inputs, **node.params)
+        found = node.prim(*inputs, **{**node.params, "keep": False})
+        return (*found, *[None] * (len(node.outputs) - len(found)))
+
+    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        outputs = evaluate(graph, values, apply)
+    return builder.finish(outputs)
+
+
+def _results(node: Node) -> int:
+    """How many results there are beside what the gradient needs: the outputs and the last states."""
+    return 3 if node.params["mode"] == "lstm" else 2

@@ -1,0 +1,77 @@
+"""Recurrent layers: one direction of one layer over whole sequences, and cells for one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.matmul import turned
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._prims.recurrent import BIASES, single_step
+
+__all__: list[str] = []
+
+
+def _bias(mode: str, size: int, w: Any, b_ih: Any, b_hh: Any) -> Any:
+    """Both biases in one; those of a GRU's n stay apart."""
+    if b_ih is None:
+        return build.full((BIASES[mode] * size,), 0, w.dtype)
+    total = b_ih + b_hh
+    if mode != "gru":
+        return total
+    parts = [(total, 0, 2), (b_ih, 2, 3), (b_hh, 2, 3)]
+    return prim.cat(*[prim.slice(b, starts=(a * size,), stops=(z * size,), steps=(1,)) for b, a, z in parts], dim=0)
+
+
+def _layer(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], sizes: Any, mode: str, reverse: bool) -> Any:
+    """The inputs of all steps are projected at once; only the recurrence goes step by step."""
+    bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
+    found = prim.recurrence(
+        prim.dot(x, turned(w_ih)), w_hh, bias, *states, *([] if sizes is None else [sizes]), mode=mode, reverse=reverse, keep=True
+    )
+    return found[: 1 + len(states)]
+
+
+_WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
+_FLOATS = ("input", "h", "c", "w_ih", "w_hh", "b_ih", "b_hh")
+
+
+@operator(
+    f"lstm_layer(Tensor input, Tensor h, Tensor c, {_WEIGHTS}, Tensor? sizes=None, *, bool reverse=False) -> (Tensor output, Tensor h_n, Tensor c_n)",
+    spaces=(), method=False, promote="same", promote_over=_FLOATS, like="contiguous",
+)  # fmt: skip
+def lstm_layer(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, reverse: bool) -> Any:
+    """One direction of an LSTM layer over rows that lie step by step; `sizes` tells how many sequences run at each step (all, if it is None)."""
+    return _layer(x, w_ih, w_hh, b_ih, b_hh, [h, c], sizes, "lstm", reverse)
+
+
+@operator(
+    f"rnn_layer(Tensor input, Tensor h, {_WEIGHTS}, Tensor? sizes=None, *, str mode='tanh', bool reverse=False) -> (Tensor output, Tensor h_n)",
+    spaces=(), method=False, promote="same", promote_over=_FLOATS, like="contiguous",
+)  # fmt: skip
+def rnn_layer(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool) -> Any:
+    """The same for the layers whose state is one tensor: mode "gru", "tanh" or "relu"."""
+    return _layer(x, w_ih, w_hh, b_ih, b_hh, [h], sizes, mode, reverse)
+
+
+def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], mode: str) -> Any:
+    single = len(x.shape) == 1
+    if single:
+        x, *states = (build.expand_dims(v, (0,)) for v in (x, *states))
+    bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
+    found = single_step(mode, prim.dot(x, turned(w_ih)), w_hh, bias, *states)
+    return tuple(build.squeeze(v, (0,)) for v in found) if single else found
+
+
+@operator(
+    f"lstm_step(Tensor input, Tensor h, Tensor c, {_WEIGHTS}) -> (Tensor h_n, Tensor c_n)", spaces=(), method=False, promote="same", like="contiguous",
+)  # fmt: skip
+def lstm_step(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> Any:
+    """One step of an LSTM: input (N, features) or (features), the state before to the state after."""
+    return _cell(x, w_ih, w_hh, b_ih, b_hh, [h, c], "lstm")
+
+
+@operator(f"rnn_step(Tensor input, Tensor h, {_WEIGHTS}, *, str mode='tanh') -> Tensor", spaces=(), method=False, promote="same", like="contiguous")
+def rnn_step(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, mode: str) -> Any:
+    """The same for mode "gru", "tanh" or "relu"."""
+    return _cell(x, w_ih, w_hh, b_ih, b_hh, [h], mode)[0]
