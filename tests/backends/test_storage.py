@@ -185,13 +185,16 @@ def test_a_larger_free_block_is_cut_to_size():
     where = larger.ptr
     np.frombuffer(larger, np.uint8)[:] = 1
     del larger
-    cut = storage.alloc(9 * MB)
-    assert cut.ptr == where and storage.memory_stats()["cached"] == 0
+    cut = storage.alloc(9 * MB)  # ten, and six are left
+    assert cut.ptr == where and storage.memory_stats()["cached"] == 6 * MB
+    rest = storage.alloc(6 * MB)
+    assert rest.ptr == where + 10 * MB and storage.memory_stats()["cached"] == 0
     np.frombuffer(cut, np.uint8)[:] = 2
-    del cut
-    assert storage.memory_stats()["cached"] == 10 * MB  # its class now
-    small = storage.alloc(3 * MB)  # less than half of it: not worth it
-    assert small.ptr != where and storage.memory_stats()["cached"] == 10 * MB
+    assert (np.frombuffer(rest, np.uint8) == 1)[64:].all()  # its first word was a link
+    del cut, rest
+    assert storage.memory_stats()["cached_blocks"] == 2
+    small = storage.alloc(1 << 20)  # not of the mapped ones
+    assert not where <= small.ptr < where + 16 * MB and storage.memory_stats()["cached"] == 16 * MB
     assert (np.frombuffer(storage.alloc(8 * MB), np.uint8).nbytes, storage.alloc_zeroed(10 * MB).nbytes) == (8 * MB, 10 * MB)
     assert not np.frombuffer(storage.alloc_zeroed(9 * MB), np.uint8).any()
 

@@ -206,22 +206,47 @@ def empty_cache():
 # ***** blocks *****
 
 
+@native("void(ptr, i64)", inline=True)
+def keep(p, c):
+    """Put a free block into the list of its class."""
+    p.ptr[0] = STATE.ptr[HEADS + c]
+    STATE.ptr[HEADS + c] = p
+    STATE.i64[BLOCKS + c] += 1
+    STATE.i64[CACHED_BLOCKS] += 1
+    STATE.i64[CACHED] += class_bytes(c)
+
+
+@native("void(i64)", inline=True)
+def forget(c):
+    """Take the first free block of a class out of its list."""
+    STATE.ptr[HEADS + c] = STATE.ptr[HEADS + c].ptr[0]
+    STATE.i64[BLOCKS + c] -= 1
+    STATE.i64[CACHED_BLOCKS] -= 1
+    STATE.i64[CACHED] -= class_bytes(c)
+
+
 @native("ptr(i64)")
 def take_larger(c):
-    """A free block of a somewhat larger class, cut to size; null where there is none.
+    """A part of a free block of a larger class, the smallest there is; null where there is none.
 
-    Its pages have been touched, fresh ones have not; the rest of it goes back to the system.
+    Its pages have been touched, fresh ones have not. What is left of it is kept as a smaller block, as far as it makes one.
     """
-    size = class_bytes(c)
-    for k in range(c + 1, min(c + 5, i64(CLASSES))):  # up to twice as large
+    for k in range(c + 1, CLASSES):
         p = STATE.ptr[HEADS + k]
         if p is not None:
-            STATE.ptr[HEADS + k] = p.ptr[0]
-            STATE.i64[BLOCKS + k] -= 1
-            STATE.i64[CACHED_BLOCKS] -= 1
-            STATE.i64[CACHED] -= class_bytes(k)
-            STATE.i64[SYSTEM_CALLS] += 1
-            munmap(p + size, class_bytes(k) - size)  # sizes of such classes are whole pages
+            forget(k)
+            size = class_bytes(c)
+            left = class_bytes(k) - size
+            if left >= HUGE:
+                d = size_class(left)
+                if class_bytes(d) > left:
+                    d -= 1
+                keep(p + size, d)
+                size += class_bytes(d)
+                left -= class_bytes(d)
+            if left > 0:
+                STATE.i64[SYSTEM_CALLS] += 1
+                munmap(p + size, left)  # sizes of such classes are whole pages
             return p
     return None
 
@@ -267,10 +292,7 @@ def block_alloc(nbytes):
         p = STATE.ptr[HEADS + c]
     size = class_bytes(c)
     if p is not None:
-        STATE.ptr[HEADS + c] = p.ptr[0]
-        STATE.i64[BLOCKS + c] -= 1
-        STATE.i64[CACHED_BLOCKS] -= 1
-        STATE.i64[CACHED] -= size
+        forget(c)
     else:
         p = block_from_system(nbytes)
         if p is None:
@@ -297,11 +319,7 @@ def block_free(p, nbytes):
             system_free(p, size)
             return
         empty_cache()
-    p.ptr[0] = STATE.ptr[HEADS + c]
-    STATE.ptr[HEADS + c] = p
-    STATE.i64[BLOCKS + c] += 1
-    STATE.i64[CACHED_BLOCKS] += 1
-    STATE.i64[CACHED] += size
+    keep(p, c)
 
 
 # ***** the Storage type *****
