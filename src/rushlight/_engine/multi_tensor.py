@@ -9,10 +9,12 @@ from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32, FLOAT64
 from rushlight._types.spec import Spec
 
-__all__ = ["fused_update"]
+__all__ = ["factored_update", "fused_update"]
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
 PIECE = 1 << 15
+# Parameters of more elements than this are worth several threads each, where one alone can be treated by one thread only.
+_ALONE = 1 << 18
 # From this many elements on, other Python threads may run meanwhile.
 RELEASE = 1 << 17
 
@@ -132,6 +134,36 @@ def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, .
     return rest
 
 
+def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
+    """Adafactor's update in place, all rows in one kernel call for each dtype.
+
+    A row: (param, grad, averages of rows, averages of columns, None, step) for two dims and more, (param, grad, None, None, averages, step) for
+    others.  Scalars: lr, exponent of the decay, the least mean of averages, the least scale of a parameter, d, the least second moment, the
+    factor of the parameter, the gradient's sign.  Returns the positions of the rows that it did not take, as `fused_update`.
+    """
+    rest: list[int] = []
+    chosen: dict[Any, list[tuple[Any, ...]]] = {}
+    for i, row in enumerate(rows):
+        spec = row[0]._spec
+        held = [tensor for tensor in row[:-1] if tensor is not None]
+        if (
+            spec.dtype in (FLOAT32, FLOAT64)
+            and spec.device is CPU
+            and 0 < spec.numel <= _ALONE
+            and all(x._spec.dtype is spec.dtype and x._spec.contiguous and x._storage is not None for x in held)
+            and row[1]._spec is spec
+            and row[-1]._spec is _COUNTER
+        ):
+            chosen.setdefault(spec.dtype, []).append(row)
+        else:
+            rest.append(i)
+    lr, decay, least, scale, d, floor, shrink, sign = scalars
+    step = _Step("adafactor", (lr, decay), (least, scale, d, floor, shrink, -sign), ())
+    for dtype, group in chosen.items():
+        _run("adafactor", dtype.name, group, (6,), step)
+    return rest
+
+
 def _dense(spec: Spec) -> bool:
     """Whether the elements fill one stretch of memory without gaps, in any order of dimensions."""
     needed = 1
@@ -143,7 +175,7 @@ def _dense(spec: Spec) -> bool:
 
 
 def _run(name: str, dtype: str, rows: list[tuple[Any, ...]], places: tuple[int, ...], step: _Step) -> None:
-    from rushlight._backends.cpu.optimizers import ROW, preparation, update_kernel
+    from rushlight._backends.cpu.optimizers import ROW, C, D, preparation, update_kernel
 
     table = array("q", bytes(8 * ROW * len(rows)))
     tensors = len(rows[0]) - len(places)
@@ -156,13 +188,22 @@ def _run(name: str, dtype: str, rows: list[tuple[Any, ...]], places: tuple[int, 
                 table[at + 1 + i] = tensor._ptr
         for i, place in enumerate(places, tensors):
             table[at + place] = row[i]._ptr
+        if name == "adafactor" and row[2] is not None:
+            table[at + C], table[at + D] = row[0]._spec.shape[-2:]
         at += ROW
     address = table.buffer_info()[0]
     if step.preparation is not None:
         preparation(step.preparation)(address, len(rows), *step.arguments)
-    ints = array("q", _work(tuple([row[0]._spec.numel for row in rows])))
+    whole = name == "adafactor"
+    if whole:
+        from rushlight._backends.cpu.adafactor_native import adafactor_kernel
+
+        kernel = adafactor_kernel(dtype)
+    else:
+        kernel = update_kernel(name, dtype, *step.options)
+    ints = array("q", _work(tuple([row[0]._spec.numel for row in rows]), whole))
     numbers = array("d", step.numbers)
-    update_kernel(name, dtype, *step.options)(ints.buffer_info()[0], address, numbers.buffer_info()[0])
+    kernel(ints.buffer_info()[0], address, numbers.buffer_info()[0])
     for row in rows:
         row[0]._storage.version += 1
         for tensor in row[2:]:
@@ -170,12 +211,12 @@ def _run(name: str, dtype: str, rows: list[tuple[Any, ...]], places: tuple[int, 
                 tensor._storage.version += 1
 
 
-_works: dict[tuple[int, ...], list[int]] = {}
+_works: dict[tuple[tuple[int, ...], bool], list[int]] = {}
 
 
-def _work(sizes: tuple[int, ...]) -> list[int]:
-    """The kernel's constants: its eight words, then the pieces. They depend on the sizes alone."""
-    found = _works.get(sizes)
+def _work(sizes: tuple[int, ...], whole: bool) -> list[int]:
+    """The kernel's constants: its eight words, then the pieces, which depend on the sizes alone; with `whole` no row is cut."""
+    found = _works.get((sizes, whole))
     if found is not None:
         return found
     pieces: list[int] = []
@@ -184,7 +225,7 @@ def _work(sizes: tuple[int, ...]) -> list[int]:
         if gathered and gathered + size > PIECE:
             pieces += (first, row, 0, -1)
             first, gathered = row, 0
-        if size > PIECE:
+        if size > PIECE and not whole:
             for start in range(0, size, PIECE):
                 pieces += (row, row + 1, start, min(start + PIECE, size))
             first = row + 1
@@ -195,5 +236,5 @@ def _work(sizes: tuple[int, ...]) -> list[int]:
     words = [len(pieces) // 4, int(sum(sizes) >= RELEASE), 0, 0, 0, 0, 0, 0, *pieces]
     if len(_works) > 64:
         _works.clear()
-    _works[sizes] = words
+    _works[sizes, whole] = words
     return words

@@ -6,7 +6,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.elementwise import ElementwiseOptimizer
+from rushlight._engine.multi_tensor import factored_update
+from rushlight.optim.elementwise import ElementwiseOptimizer, penalty_of
 from rushlight.optim.optimizer import number, step_dtype
 
 __all__ = ["Adafactor", "adafactor"]
@@ -30,6 +31,8 @@ class Adafactor(ElementwiseOptimizer):
     >>> weight.detach()[0]
     tensor([0.5000, 0.5000, 0.5000])
     """
+
+    _family = "adafactor"
 
     def __init__(
         self,
@@ -66,6 +69,29 @@ class Adafactor(ElementwiseOptimizer):
             "maximize": maximize,
         }
         super().__init__(params, defaults)
+
+    @classmethod
+    def _update_together(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> list[tuple[Any, Any, dict[str, Any]]]:
+        taken: list[Any] = []
+        rest: list[Any] = []
+        for triple in triples:
+            param, grad, kept = triple
+            (rest if param.is_complex() or grad.is_sparse or not param.is_floating_point() else taken).append(triple)
+            if taken and taken[-1] is triple and not kept:
+                cls._begin(param, grad, kept, group)
+        lr = number(group["lr"])
+        shrink, _, sign = penalty_of({**group, "decoupled_weight_decay": True}, lr)
+        names = ("row_var", "col_var", "variance", "step")
+        by_dtype: dict[Any, list[Any]] = {}
+        for triple in taken:  # the least mean depends on the dtype
+            by_dtype.setdefault(triple[0].dtype, []).append(triple)
+        for dtype, some in by_dtype.items():
+            least, scale = group["eps"]
+            least = rushlight.finfo(dtype).eps if least is None else least
+            rows = [(param, grad, *[kept.get(name) for name in names]) for param, grad, kept in some]
+            left = factored_update(rows, (lr, group["beta2_decay"], least, scale, group["d"], least * least, shrink, sign))
+            rest += [some[i] for i in left]
+        return rest
 
     @classmethod
     def _update_one(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:

@@ -23,6 +23,8 @@ class Adagrad(ElementwiseOptimizer):
     """
 
     _takes_sparse = True
+    _state = ("sum",)
+    _family = "adagrad"
 
     def __init__(
         self,

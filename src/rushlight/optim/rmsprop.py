@@ -23,6 +23,8 @@ class RMSprop(ElementwiseOptimizer):
     Example: `optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01, momentum=0.9)`
     """
 
+    _family = "rmsprop"
+
     def __init__(
         self,
         params: Any,

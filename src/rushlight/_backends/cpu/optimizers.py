@@ -127,8 +127,20 @@ def prepare_asgd(table, rows, lr, shrinking, exponent, begin):
         weight.f32[0] = f32(1.0 / select(since > 1.0, since, 1.0))
 
 
+@native("void(ptr, i64, f64, f64)")
+def prepare_adafactor(table, rows, lr, decay):
+    """t^decay, and the smaller of lr and 1 / sqrt(t)"""
+    for i in range(rows):
+        row = table + i * ROW_BYTES
+        t = counted(row)
+        row.f64[A] = power(t, decay)
+        least = 1.0 / power(t, 0.5)
+        row.f64[B] = select(lr < least, lr, least)
+
+
 _PREPARATIONS = {
     "adam": prepare_adam, "decay": prepare_decay, "nadam": prepare_nadam, "radam": prepare_radam, "asgd": prepare_asgd,
+    "adafactor": prepare_adafactor,
 }  # fmt: skip
 
 
