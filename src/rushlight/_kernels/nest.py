@@ -247,6 +247,9 @@ class Nest:
             for a, c in ix.terms:
                 if a in result:
                     result[a] += traffic if c == 1 else -0.5 * traffic
+                elif type(a) is Data:  # lanes that look their places up are fetched one by one
+                    for v in result.keys() & a.vars:
+                        result[v] -= 0.5 * traffic
         for v in result:
             if v.size < 8 and result[v] > 0:
                 result[v] *= v.size / 8

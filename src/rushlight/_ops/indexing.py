@@ -627,6 +627,52 @@ def _over_rows(values: Any, shape: Sequence[int]) -> Any:
     return prim.broadcast(values, shape=tuple(shape), dims=tuple(range(len(shape) - 1)))
 
 
+@operator("embedding_bag_core(Tensor input, Tensor weight, Tensor? starts, Tensor? ends, Tensor? per_sample_weights, int width, int padding_idx, "
+          "str mode) -> Tensor", spaces=(), method=False, node="EmbeddingBagBackward0")  # fmt: skip
+def embedding_bag_core(x: Any, weight: Any, starts: Any, ends: Any, per_sample_weights: Any, width: int, padding_idx: int, mode: str) -> Any:
+    """out[b, :] = sum, mean or max over j of weight[input[b, j], :], without those of the row `padding_idx` (-1: with all).
+
+    With `starts` and `ends` bag b is input[starts[b] : ends[b]], of `width` elements at most.
+    """
+    places, counted, scales = build.convert(x, INT64), None, per_sample_weights
+    if starts is not None:
+        shape = (starts.shape[0], width)
+        first, after = (prim.broadcast(build.convert(v, INT64), shape=shape, dims=(0,)) for v in (starts, ends))
+        at = first + prim.iota(shape=shape, dim=1, dtype=INT64)
+        counted = at < after
+        at = build.select(counted, at, 0)
+        places = prim.index(places, at)
+        scales = None if scales is None else prim.index(scales, at)
+    if padding_idx >= 0:
+        real = build.ne(places, padding_idx)
+        counted = real if counted is None else counted & real
+    rows = wide(prim.index(weight, places))
+    if scales is not None:
+        rows = rows * _over_rows(wide(scales), rows.shape)
+    return narrow(_bags(rows, counted, mode), weight.dtype)
+
+
+def _bags(rows: Any, counted: Any, mode: str) -> Any:
+    """Rows (bags, places, columns) reduced over the places that count (None: all); a bag of none gives zeros."""
+    if counted is not None:
+        rows = build.select(_over_rows(counted, rows.shape), rows, lowest(rows.dtype) if mode == "max" else 0.0)
+    if mode == "max":  # the gradient goes to the first of equals
+        best = prim.argmax(rows, dim=1)
+        found = prim.gather(rows, build.reshape(best, (rows.shape[0], 1, rows.shape[2])), dim=1)
+        found = build.reshape(found, (rows.shape[0], rows.shape[2]))
+        if counted is None:
+            return found
+        some = prim.any(counted, dims=(1,))
+        return build.select(prim.broadcast(some, shape=found.shape, dims=(0,)), found, 0.0)
+    total = prim.sum(rows, dims=(1,))
+    if mode == "sum":
+        return total
+    if counted is None:
+        return total / float(rows.shape[1])
+    count = prim.sum(build.convert(counted, rows.dtype), dims=(1,))
+    return total / prim.broadcast(prim.maximum(count, build.full_like(count, 1.0)), shape=total.shape, dims=(0,))
+
+
 @operator("one_hot_core(Tensor input, int num_classes) -> Tensor", spaces=(), method=False)
 def one_hot_core(x: Any, num_classes: int) -> Any:
     """1 at the class that each element names, 0 elsewhere, along a new last dim (see `one_hot`)."""

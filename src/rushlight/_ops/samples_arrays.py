@@ -228,6 +228,15 @@ give(
     Call(index(6, below=5), Draw(5, 4), 2),
     Call(index(6, below=5), Draw(5, 4), None, None, 2.0, True),
 )
+give(
+    "embedding_bag_core",
+    *[Call(index(2, 3, below=5), Draw(5, 4), None, None, None, 3, -1, mode) for mode in ("sum", "mean", "max")],
+    Call(index(2, 3, below=5), Draw(5, 4), None, None, Draw(2, 3), 3, 2, "sum"),
+    *[
+        Call(index(6, below=5), Draw(5, 4), Draw(3, dtype=INT64, values=[0, 2, 2]), Draw(3, dtype=INT64, values=[2, 2, 6]), None, 4, 1, mode)
+        for mode in ("sum", "mean", "max")
+    ],
+)
 give("one_hot_core", Call(index(4, below=3), 3))
 give("sort", Call(X), Call(X, 0, True), Call(Draw()))
 give("argsort", Call(X, 0))

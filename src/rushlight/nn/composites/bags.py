@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._surface.registry import function_of
 
 __all__ = ["embedding_bag"]
 
@@ -32,6 +33,10 @@ def embedding_bag(
     Example: `F.embedding_bag(torch.tensor([1, 2, 4]), torch.randn(5, 3), torch.tensor([0, 2])).shape  # (2, 3)`
     """
     _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    if not (scale_grad_by_freq or sparse or max_norm is not None):
+        found = _in_one_pass(input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
+        if found is not None:
+            return found
     if input.dim() == 2:
         starts = [i * input.size(1) for i in range(input.size(0))]
         include_last_offset = False
@@ -55,6 +60,32 @@ def embedding_bag(
     if per_sample_weights is not None:
         vectors = vectors * per_sample_weights.reshape(-1, 1)
     return _largest(vectors, bags) if mode == "max" else _summed(vectors, bags, mode == "mean")
+
+
+def _in_one_pass(
+    input: Any, weight: Any, offsets: Any, mode: str, weights: Any, include_last_offset: bool, padding_idx: int | None
+) -> Any:
+    """All bags by one operator, each as long as the longest; None where that is much more than what is there, or nothing is."""
+    padding = -1 if padding_idx is None else padding_idx + (weight.size(0) if padding_idx < 0 else 0)
+    total, width = input.numel(), input.size(-1)
+    if not total or not weight.numel():
+        return None
+    core = function_of("embedding_bag_core")
+    if input.dim() == 2:
+        return core(input, weight, None, None, weights, width, padding, mode)
+    last = offsets[-1:] if include_last_offset else offsets.new_full((1,), total)
+    starts = offsets[:-1] if include_last_offset else offsets
+    if not starts.numel():
+        return None
+    ends = rushlight.cat((starts[1:], last))
+    longest, largest = int((ends - starts).max()), int(offsets.max())
+    if int(offsets[0]) != 0 or largest > total or longest <= 0:
+        return None
+    step = max(1, 1 << longest.bit_length() >> 4)  # rounded up, so that not every batch has a plan of its own
+    width = -(-longest // step) * step
+    if width * starts.numel() > 2 * total + 4096:
+        return None
+    return core(input, weight, starts, ends, weights, width, padding, mode)
 
 
 def _check(
