@@ -296,63 +296,72 @@ def _make_slab(kind: str, source: str, real: Type, tile: RegisterTile) -> Native
             for j in range(count):
                 copy_run(out + size * j * out_step, x + given_size * j * x_step, x_row, rows)
 
-    @native("void(ptr, ptr, ptr, ptr)", name=f"row_{source}_{kind}")
-    def fill_inside(at, box, out, x):
-        """One row of the slab, images inside; x: its first position, which may lie before the image."""
-        start = box.i64[W0] * at.i64[STEP_W] + box.i64[TW0] * at.i64[GAP_W] - at.i64[LO_W]
-        length, wide = box.i64[LEN_W], size * box.i64[S_W]
-        lo = min(max(-start, i64(0)), length)
-        hi = max(min(length, at.i64[IN_W] - start), lo)
-        memset(out, 0, wide * lo)
-        memset(out + wide * hi, 0, wide * (length - hi))
-        images = box.i64[N1] - box.i64[N0]
-        copy_block(out + wide * lo, x + given_size * (start + lo) * at.i64[X_W], images, hi - lo, at.i64[X_N], at.i64[X_W], i64(1), box.i64[S_W])
+    @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"inside_{source}_{kind}")
+    def fill_inside(at, box, valid, slab, x):
+        """Images side by side; x: the first position of the first image of the box."""
+        images, count = box.i64[N1] - box.i64[N0], valid.i64[5] - valid.i64[4]
+        group = images if at.i64[X_N] == 1 else i64(n8)  # else a few, whose rows are read one after the other
+        for c in range(box.i64[C1] - box.i64[C0]):
+            for d in range(valid.i64[0], valid.i64[1]):
+                n: i64 = 0
+                while n < images:
+                    for h in range(valid.i64[2], valid.i64[3]):
+                        to = c * box.i64[S_C] + d * box.i64[S_D] + h * box.i64[S_H] + valid.i64[4] * box.i64[S_W] + n
+                        here = c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + h * at.i64[X_H] + valid.i64[4] * at.i64[X_W]
+                        rows = min(group, images - n)
+                        copy_block(slab + size * to, x + given_size * here, rows, count, at.i64[X_N], at.i64[X_W], i64(1), box.i64[S_W])
+                    n += group
 
-    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"rows_{source}_{kind}")
-    def fill_wide(at, box, out, x, channels):
-        """One row of the slab for some channels; x: position 0 of the image's row."""
-        start = box.i64[W0] * at.i64[STEP_W] + box.i64[TW0] * at.i64[GAP_W] - at.i64[LO_W]
-        length, step, phase = box.i64[LEN_W], at.i64[STEP_W], box.i64[PHASE]
-        lo = min(max(-start, i64(0)), length)
-        hi = max(min(length, at.i64[IN_W] - start), lo)
-        for p in range(min(step, length)):
-            first = max((lo - p + step - 1) // step, i64(0))
-            last = max((hi - p + step - 1) // step, first)
-            to = out + size * p * phase
-            if first > 0 or last < phase:
-                for c in range(channels):
-                    memset(to + size * c * box.i64[S_C], 0, size * first)
-                    memset(to + size * (c * box.i64[S_C] + last), 0, size * (phase - last))
-            here = x + given_size * (start + p + first * step) * at.i64[X_W]
-            copy_block(to + size * first, here, channels, last - first, at.i64[X_C], at.i64[X_W] * step, box.i64[S_C], i64(1))
+    @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
+    def fill_wide(at, box, valid, slab, x):
+        """Positions side by side, those of one rest by the stride together."""
+        step, images, channels = at.i64[STEP_W], box.i64[N1] - box.i64[N0], box.i64[C1] - box.i64[C0]
+        apart = step * at.i64[X_W]
+        each = channels if at.i64[X_C] == 1 and apart != 1 else i64(1)  # channels lie side by side: all of them at once
+        for p in range(min(step, box.i64[LEN_W])):
+            first = max((valid.i64[4] - p + step - 1) // step, i64(0))
+            count = max((valid.i64[5] - p + step - 1) // step, first) - first
+            high, run = valid.i64[3] - valid.i64[2], count
+            if apart == 1 and at.i64[X_H] == count and box.i64[S_H] == count:  # rows that follow each other in both
+                run, high = count * high, i64(1)
+            c: i64 = 0
+            while c < channels:
+                for n in range(images):
+                    for d in range(valid.i64[0], valid.i64[1]):
+                        to = c * box.i64[S_C] + n * box.i64[S_N] + d * box.i64[S_D] + valid.i64[2] * box.i64[S_H] + p * box.i64[PHASE] + first
+                        here = (c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + valid.i64[2] * at.i64[X_H]
+                                + (p + first * step) * at.i64[X_W])  # fmt: skip
+                        for h in range(high):
+                            there, source_ = slab + size * (to + h * box.i64[S_H]), x + given_size * (here + h * at.i64[X_H])
+                            if each == 1:
+                                copy_run(there, source_, apart, run)
+                            else:
+                                copy_block(there, source_, each, run, i64(1), apart, box.i64[S_C], i64(1))
+                c += each
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
     def fill_slab(at, box, slab, x):
         """The box of the image that the part needs, zeros around it."""
-        d0 = box.i64[D0] * at.i64[STEP_D] + box.i64[TD0] * at.i64[GAP_D] - at.i64[LO_D]
-        h0 = box.i64[H0] * at.i64[STEP_H] + box.i64[TH0] * at.i64[GAP_H] - at.i64[LO_H]
-        inside = at.i64[IMAGES_INSIDE] != 0
-        images = i64(1) if inside else box.i64[N1] - box.i64[N0]
-        across = not inside and at.i64[X_C] == 1  # channels lie side by side: all of them at once
-        channels = i64(1) if across else box.i64[C1] - box.i64[C0]
-        each = box.i64[C1] - box.i64[C0] if across else i64(1)
-        x = x + given_size * (box.i64[N0] * at.i64[X_N] + box.i64[GROUP] * at.i64[X_G] + box.i64[C0] * at.i64[X_C])
-        row_bytes = size * box.i64[S_H]
-        for c in range(channels):
-            for n in range(images):
-                for d in range(box.i64[LEN_D]):
-                    for h in range(box.i64[LEN_H]):
-                        to = slab + size * (c * box.i64[S_C] + n * box.i64[S_N] + d * box.i64[S_D] + h * box.i64[S_H])
-                        deep, high = d0 + d, h0 + h
-                        if deep < 0 or deep >= at.i64[IN_D] or high < 0 or high >= at.i64[IN_H]:
-                            for k in range(each):
-                                memset(to + size * k * box.i64[S_C], 0, row_bytes)
-                        else:
-                            here = x + given_size * (c * at.i64[X_C] + n * at.i64[X_N] + deep * at.i64[X_D] + high * at.i64[X_H])
-                            if inside:
-                                fill_inside(at, box, to, here)
-                            else:
-                                fill_wide(at, box, to, here, each)
+        valid = stack(64)  # first and one past the last position inside the image, of each dim
+        starts = stack(64)
+        starts.i64[0] = box.i64[D0] * at.i64[STEP_D] + box.i64[TD0] * at.i64[GAP_D] - at.i64[LO_D]
+        starts.i64[1] = box.i64[H0] * at.i64[STEP_H] + box.i64[TH0] * at.i64[GAP_H] - at.i64[LO_H]
+        starts.i64[2] = box.i64[W0] * at.i64[STEP_W] + box.i64[TW0] * at.i64[GAP_W] - at.i64[LO_W]
+        whole: i64 = 1
+        for i in range(3):
+            length = box.i64[LEN_D + i]
+            valid.i64[2 * i] = min(max(-starts.i64[i], i64(0)), length)
+            valid.i64[2 * i + 1] = max(min(length, at.i64[IN_D + i] - starts.i64[i]), valid.i64[2 * i])
+            if valid.i64[2 * i + 1] - valid.i64[2 * i] < length:
+                whole = 0
+        if whole == 0:
+            memset(slab, 0, size * box.i64[S_C] * (box.i64[C1] - box.i64[C0]))
+        place = box.i64[N0] * at.i64[X_N] + box.i64[GROUP] * at.i64[X_G] + box.i64[C0] * at.i64[X_C]
+        place += starts.i64[0] * at.i64[X_D] + starts.i64[1] * at.i64[X_H] + starts.i64[2] * at.i64[X_W]
+        if at.i64[IMAGES_INSIDE] != 0:
+            fill_inside(at, box, valid, slab, x + given_size * place)
+        else:
+            fill_wide(at, box, valid, slab, x + given_size * place)
 
     return fill_slab
 
