@@ -51,6 +51,8 @@ def _rule(node: Node) -> Any:
         return _dot_rule(node)
     if name == "dot_wide":
         return node.prim.decompose
+    if name == "dot_int":
+        return None if all(numel(v.shape) for v in node.inputs) else node.prim.decompose
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
@@ -64,6 +66,8 @@ def _rule(node: Node) -> Any:
         return None if fits_routine(node) else node.prim.decompose
     if name in ("recurrence", "recurrence_grad"):
         return stepwise(node)
+    if name in ("attention", "attention_grad"):
+        return None if _in_blocks(node) else node.prim.decompose
     if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
@@ -192,6 +196,14 @@ def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups
     taps = build.reshape(w, (1, groups, outs // groups, depth * numel(kernel)))
     made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), columns)
     return build.reshape(made, (batch, outs, *places))
+
+
+# ***** attention *****
+
+
+def _in_blocks(node: Node) -> bool:
+    """Whether attention goes block by block: where there is anything to do."""
+    return all(numel(v.shape) for v in (*node.inputs, *node.outputs))
 
 
 # ***** sorting *****

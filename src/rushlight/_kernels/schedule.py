@@ -26,7 +26,10 @@ __all__ = ["Copy", "Extern", "Schedule", "Special"]
 _JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that lie this far apart (else 8)
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
-STRIDED = frozenset({"dot", "dot_wide", "conv_windows"})  # library calls that take operands with strides; others get them row-major (LAPACK: any, results too)
+# Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
+STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad"})
+DENSE = {"attention_grad": (4, 5)}  # what those get row-major nevertheless
+PLACED = {"attention": (0,), "attention_grad": (0, 1, 2)}  # results that are written with any strides
 MAX_STORES = 5  # outputs that one call can allocate
 
 
@@ -401,12 +404,14 @@ class Schedule:
 
     def _extern(self, node: Node, wanted: dict[int, list[int]]) -> None:
         lapack = node.prim.lower[1] == "lapack"
-        inputs = [self.as_source(x, node.prim.name not in STRIDED and not lapack) for x in node.inputs]
+        name = node.prim.name
+        strided = name in STRIDED or lapack
+        inputs = [self.as_source(x, not strided or k in DENSE.get(name, ())) for k, x in enumerate(node.inputs)]
         outputs = []
         number = len(self.groups)
-        for value in node.outputs:
+        for k, value in enumerate(node.outputs):
             home = self._home(value, wanted)
-            if home is not None and home.strides != contiguous_strides(value.shape) and not lapack:
+            if home is not None and home.strides != contiguous_strides(value.shape) and not lapack and k not in PLACED.get(name, ()):
                 home = None
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         self.groups.append(Extern(node, inputs, outputs))
@@ -458,12 +463,22 @@ class Schedule:
         view = self._as_view(value)
         if view is not None and (not dense or is_contiguous(value.shape, view.strides)):
             return view
+        if not dense and value.node is not None and value.node.prim.name == "broadcast":
+            return self._repeated(value.node)
         strides = None if dense else self._columns_first(value)
         target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
         self._store(value, target)
         if found is None:
             self.placed[id(value)] = (target, self.placed[id(value)][1])
         return target
+
+    def _repeated(self, node: Node) -> Source:
+        """What a broadcast repeats, in memory, seen as often as it says."""
+        x, shape = node.inputs[0], node.outputs[0].shape
+        held, strides = self.as_source(x), [0] * len(shape)
+        for size, stride, dim in zip(x.shape, held.strides, node.params["dims"], strict=True):
+            strides[dim] = stride if size == shape[dim] else 0
+        return Source(held.buffer, strides)
 
     def _columns_first(self, value: Value) -> Sequence[int] | None:
         """Strides with the last two dims exchanged, where the reads that make a matrix run along its columns."""

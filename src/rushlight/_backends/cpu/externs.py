@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.cpu.attention import attention_call, attention_grad_call
 from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
-from rushlight._backends.cpu.products import product_call
+from rushlight._backends.cpu.products import integer_call, product_call
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
@@ -39,6 +40,13 @@ def _dot(step: ExternStep) -> Call:
         a.dtype, out.dtype, m, b.shape[-1], k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
     )  # fmt: skip
+    return call, ints, [a.place, b.place]
+
+
+def _dot_int(step: ExternStep) -> Call:
+    a, b = step.inputs
+    (m, k), n = a.shape, b.shape[1]
+    call, ints = integer_call(a.dtype, b.dtype, m, n, k, a.strides, b.strides)  # type: ignore[arg-type]
     return call, ints, [a.place, b.place]
 
 
@@ -85,7 +93,7 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "dot_wide": _dot, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
-    **dict.fromkeys(LAPACK, lapack_call),
+    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
+    **dict.fromkeys(LAPACK, lapack_call), "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip
