@@ -11,8 +11,8 @@ import pytest
 from rushlight._backends.cpu import blas, products, storage, stubs, threads
 from rushlight._backends.cpu.gemm_native import Form
 from rushlight._backends.cpu.target import host_target
-from rushlight._kernels.register_tile import KINDS, RegisterTile, register_tile
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from rushlight._kernels.register_tile import RegisterTile, register_tile
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8
 
 WIDTHS = [w for w in (64, 32, 16) if w <= host_target().vector_bytes]
 TOLERANCE = {"bfloat16": 5e-3, "float16": 6e-4, "float32": 1e-5, "float64": 1e-12}
@@ -185,6 +185,41 @@ def test_a_result_that_lies_the_other_way_round():
     np.testing.assert_allclose(got.T, a @ b, rtol=1e-4, atol=1e-3)
 
 
+def integer_forms(source):
+    """All ways to multiply bytes that run here."""
+    ways = [blas.host_forms(source, INT32, INT8)]
+    for width in WIDTHS:
+        ways.append((Form(source, INT32, register_tile("i16", width, 16, False), INT8),))
+        if host_target().arch == "x86_64" and (width < 64 or host_target().has("avx512bw")):
+            ways.append((Form(source, INT32, register_tile("i16", width, 16, False, "vpmaddwd"), INT8),))
+    return ways
+
+
+@pytest.mark.parametrize("source", [INT8, UINT8], ids=lambda d: d.name)
+def test_bytes_give_exact_sums(source):
+    rng = np.random.default_rng(6)
+    low, high = (-128, 128) if source is INT8 else (0, 256)
+    for m, n, k in ((1, 1, 1), (5, 9, 7), (30, 70, 301), (64, 33, 1100)):
+        a, b = rng.integers(low, high, (m, k)).astype(source.name), rng.integers(-128, 128, (k, n)).astype(np.int8)
+        a[0], b[:, 0] = low, -128  # the largest sums
+        for forms, la, lb in zip(integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False):
+            x, y = laid(a, la), laid(b, lb)
+            call, ints = products._shared(forms, m, n, k, x.strides, y.strides, (n, 1))
+            words = np.array(ints, np.int64)
+            got = np.frombuffer(call(words.ctypes.data, x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
+            np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("dtype", [INT8, UINT8, INT16, INT32, INT64], ids=lambda d: d.name)
+def test_whole_numbers_wrap_as_they_should(dtype):
+    rng = np.random.default_rng(7)
+    info = np.iinfo(dtype.name)
+    for m, n, k in ((3, 4, 5), (40, 50, 60), (210, 240, 230)):
+        a, b = (rng.integers(info.min, info.max, shape, dtype=dtype.name) for shape in ((m, k), (k, n)))
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(called(dtype, dtype, a, laid(b, "transposed")), a @ b)
+
+
 def test_nothing_to_sum_is_zero():
     forms = blas.host_forms(BFLOAT16, BFLOAT16)
     assert not product(forms, np.zeros((3, 0), np.uint16), np.zeros((0, 40), np.uint16), BFLOAT16).any()
@@ -195,14 +230,18 @@ MACHINES = (
     ("aarch64-unknown-linux-gnu", "+neon,+bf16", RegisterTile("bf16", 4, 8, 3, True, "bfdot"), "bfdot"),
     ("x86_64-unknown-linux-gnu", "+avx512f,+avx512bw,+avx512bf16", RegisterTile("bf16", 16, 14, 2, True, "vdpbf16ps"), "vdpbf16ps"),
     ("x86_64-unknown-linux-gnu", "+avx2,+fma", register_tile("bf16", 32, 16, True), "vfmadd"),
+    ("x86_64-unknown-linux-gnu", "+avx512f,+avx512bw,+avx512vnni", RegisterTile("i8", 16, 14, 2, True, "vpdpbusd"), "vpdpbusd"),
+    ("aarch64-unknown-linux-gnu", "+neon,+dotprod", RegisterTile("i8", 4, 8, 3, True, "sdot"), "sdot"),
+    ("aarch64-unknown-linux-gnu", "+neon", RegisterTile("i16", 4, 8, 3, True), "mla"),
 )
 
 
-@pytest.mark.parametrize(("triple", "features", "tile", "word"), MACHINES, ids=lambda v: str(v)[:12])
+@pytest.mark.parametrize(("triple", "features", "tile", "word"), MACHINES)
 def test_tiles_of_pairs_compile_for_other_machines(triple, features, tile, word):
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(triple).create_target_machine(features=features, opt=2)
     text = machine.emit_assembly(llvm.parse_assembly(tile.text))
-    assert text.count(word) >= tile.rows * tile.vectors * (1 if tile.instruction else KINDS[tile.kind][3])
+    both = tile.kind == "bf16" and not tile.instruction  # a step for each half of a word
+    assert text.count(word) >= tile.rows * tile.vectors * (1 + both)

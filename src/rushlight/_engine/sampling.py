@@ -22,6 +22,7 @@ from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
+from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, UINT64, DType
@@ -208,11 +209,6 @@ def not_implemented(kernel: str, dtype: DType) -> NotImplementedError:
     return NotImplementedError(f"\"{kernel}\" not implemented for '{type_word(dtype)}'")
 
 
-CPP_NAMES = {
-    "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
-    "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int", "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-}  # fmt: skip
 LARGEST = {
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
@@ -255,7 +251,7 @@ def _bad_interval(low: float, high: float, dtype: DType) -> RuntimeError:
     largest = LARGEST[dtype.name]
     for word, bound in (("from", low), ("to", high)):
         if not -largest <= bound <= largest:
-            return RuntimeError(f"{word} is out of bounds for {CPP_NAMES[dtype.name]}")
+            return RuntimeError(f"{word} is out of bounds for {C_NAME[dtype.name]}")
     if low > high:
         return RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={number(low)} > to={number(high)}"
@@ -337,7 +333,7 @@ def cauchy_(self: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Gen
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={number(scale)}")
     dtype = self._spec.dtype
     if not dtype.is_floating_point:
-        name = CPP_NAMES.get(dtype.name, f"c10::complex<{CPP_NAMES.get(dtype.to_real().name)}>")
+        name = C_NAME.get(dtype.name, f"c10::complex<{C_NAME.get(dtype.to_real().name)}>")
         raise RuntimeError(
             f"Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified {name}"
         )
@@ -483,13 +479,13 @@ def _check_bounds(low: int, last: int, dtype: DType) -> None:
         raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
     for name, bound in (("from", low), ("to - 1", last)):
         if not smallest <= bound <= largest:
-            raise RuntimeError(f"{name} is out of bounds for {CPP_NAMES[dtype.name]}")
+            raise RuntimeError(f"{name} is out of bounds for {C_NAME[dtype.name]}")
     if dtype.is_floating_point:
         digits = _DIGITS[dtype]
         for name, bound in (("from", low), ("to - 1", last)):
             if abs(bound) > 1 << digits:
                 warnings.warn(
-                    f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {CPP_NAMES[dtype.name]} can support "
+                    f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {C_NAME[dtype.name]} can support "
                     "discrete uniform distribution only within this range. This warning will become an error in version 1.7 release, please "
                     "fix the code in advance",
                     UserWarning,

@@ -10,6 +10,8 @@ last word.  One instruction multiplies all pairs of a word and adds them to the 
     kind   operands         accumulators   instructions (chosen by `register_tile` from what the machine has)
     f32    float32          float32        multiply-add
     f64    float64          float64        multiply-add
+    i32    int32            int32          multiplication, addition; both wrap
+    i64    int64            int64          the same
     bf16   pairs bfloat16   float32        vdpbf16ps; bfdot; elsewhere two multiply-adds on the halves made float32
     i16    pairs int16      int32          vpmaddwd; elsewhere widened
     i8     fours            int32          vpdpbusd, A unsigned and B signed; sdot, both signed; there is no other form: use i16
@@ -30,6 +32,7 @@ __all__ = ["KINDS", "RegisterTile", "register_tile"]
 # kind: type of a word, its bytes, type of an accumulator (of as many bytes), elements in a word
 KINDS = {
     "f32": ("float", 4, "float", 1), "f64": ("double", 8, "double", 1),
+    "i32": ("i32", 4, "i32", 1), "i64": ("i64", 8, "i64", 1),
     "bf16": ("i32", 4, "float", 2), "i16": ("i32", 4, "i32", 2), "i8": ("i32", 4, "i32", 4),
 }  # fmt: skip
 
@@ -136,7 +139,7 @@ class RegisterTile:
             taken = f"<{self.lanes * self.group} x {element}>"
             sums = f"{total}, " if self.instruction in _SUMS else ""
             return [f"declare {total} @{names[self.lanes * size]}({sums}{taken}, {taken})"]
-        if KINDS[self.kind][2] == "i32":
+        if KINDS[self.kind][2] in ("i32", "i64"):
             return []
         return [f"declare {total} @llvm.fma.v{self.lanes}f{8 * size}({total}, {total}, {total})"]
 
@@ -175,6 +178,8 @@ class RegisterTile:
         if self.kind == "bf16":
             return [*self._added(f"q{tag}", f"%x{i}s", f"%y{j}s", held, total, size),
                     *self._added(f"s{tag}", f"%x{i}f", f"%y{j}f", f"%q{tag}", total, size)]  # fmt: skip
+        if self.kind in ("i32", "i64"):
+            return [f"  %m{tag} = mul {total} %x{i}, %y{j}", f"  %s{tag} = add {total} {held}, %m{tag}"]
         return self._added(f"s{tag}", f"%x{i}", f"%y{j}", held, total, size)
 
     def _added(self, name: str, x: str, y: str, held: str, total: str, size: int) -> list[str]:
@@ -193,7 +198,7 @@ class RegisterTile:
             if add:
                 lines += [
                     f"  %{p}l{i}_{j} = load {vector}, ptr %{p}p{i}_{j}, align {size}",
-                    f"  %{p}t{i}_{j} = {'add' if element == 'i32' else 'fadd'} {vector} %{p}l{i}_{j}, {value}",
+                    f"  %{p}t{i}_{j} = {'add' if element[0] == 'i' else 'fadd'} {vector} %{p}l{i}_{j}, {value}",
                 ]
                 value = f"%{p}t{i}_{j}"
             lines.append(f"  store {vector} {value}, ptr %{p}p{i}_{j}, align {size}")
@@ -205,6 +210,6 @@ def register_tile(kind: str, vector_bytes: int, registers: int, fma: bool, instr
     lanes = vector_bytes // KINDS[kind][1]
     vectors = 3 if registers == 32 and vector_bytes == 16 else 2
     parts = 2 if KINDS[kind][3] > 1 and not instruction else 1  # an operand is held as its halves
-    apart = instruction == "vpmaddwd" or not (fma or instruction)  # products need a register before they are added
+    apart = instruction == "vpmaddwd" or kind in ("i32", "i64") or not (fma or instruction)  # products need a register before they are added
     rows = (registers - parts * (vectors + 1) - apart) // vectors
     return RegisterTile(kind, lanes, rows - rows % 2, vectors, fma, instruction)

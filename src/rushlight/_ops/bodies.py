@@ -22,13 +22,20 @@ from rushlight._types.layout import numel, wrap_dim
 from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
-    "CPP_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
+    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
     "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "onto", "pair", "reduce_dims", "refuse", "spread",
     "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
 CPP_NAME = {d.name: d.scalar for d in ALL_DTYPES}
+# what C++ calls the types
+C_NAME = {
+    "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
+    "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int", "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}  # fmt: skip
 _INFINITY = float("inf")
 _LARGEST = {
     "float16": 65504.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, common, is_number, narrow, wide, wrap
+from rushlight._ops.bodies import C_NAME, CPP_NAME, common, is_number, narrow, wide, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL
@@ -172,6 +172,22 @@ def _matmul_node(input: Any, other: Any) -> str:
 def matmul(a: Any, b: Any) -> Any:
     """out[..., i, j] = sum over k of input[..., i, k] other[..., k, j]; the dims before broadcast, and a vector stands for a row or a column."""
     return product(a, b)
+
+
+@operator("_int_mm(Tensor input, Tensor mat2) -> Tensor", out="exact", method=False)
+def _int_mm(a: Any, b: Any) -> Any:
+    """out[i, j] = sum over k of input[i, k] mat2[k, j] in int32, for input of int8 or uint8 and mat2 of int8."""
+    if len(a.shape) != 2:
+        raise RuntimeError(f"int_mm_out_cpu: Expected self to be of dimension 2 but got {len(a.shape)}")
+    if len(b.shape) < 2:
+        raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
+    if a.shape[1] != b.shape[0]:
+        raise RuntimeError(f"int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got {a.shape[1]} and {b.shape[0]}")
+    if a.dtype.name not in ("int8", "uint8"):
+        raise RuntimeError(f"int_mm_out_cpu: Expected self dtype to be int8 or uint8 but got {C_NAME[a.dtype.name]}")
+    if b.dtype.name != "int8":
+        raise RuntimeError(f"int_mm_out_cpu: Expected mat2 dtype to be of type int8 but got {C_NAME[b.dtype.name]}")
+    return prim.dot_int(a, b)
 
 
 # ***** with something added *****

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rushlight._ops import samples_linalg  # noqa: F401  (a table of its own)
 from rushlight._ops.samples import Call, Draw, give, index
-from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT32, INT64
+from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8
 
 __all__: list[str] = []
 
@@ -108,6 +108,7 @@ give("multilabel_margin_loss", Call(X, Draw(3, 4, dtype=INT64, values=[0, 2, -1,
 # ***** products *****
 
 give("mm", Call(X, Draw(4, 5)), Call(Draw(3, 4, dtype=INT64), Draw(4, 2, dtype=INT64)), Call(Draw(0, 4), Draw(4, 5)))
+give("_int_mm", Call(Draw(3, 40, dtype=INT8), Draw(40, 2, dtype=INT8)), Call(Draw(3, 4, dtype=UINT8), Draw(4, 5, dtype=INT8)))
 give("bmm", Call(CUBE, Draw(2, 4, 5)))
 give("mv", Call(X, Draw(4)))
 give("dot", Call(Draw(4), Draw(4)))

@@ -8,8 +8,9 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
 from rushlight._prims.families import lift, require
-from rushlight._prims.record import Aval, ByDecomposition, Primitive, prim
+from rushlight._prims.record import Aval, ByDecomposition, Primitive, not_differentiable, prim
 from rushlight._prims.samples import Samples, any_dtype, floats
+from rushlight._types.dtype import INT32
 from rushlight._types.layout import numel
 
 __all__: list[str] = []
@@ -85,6 +86,33 @@ Primitive(
     spec=_wide_spec, reference=lambda a, b: (_doubled(a) @ _doubled(b)).astype("float32"), lower=("extern", "dot"), samples=_wide_samples,
     vjp=ByDecomposition(), jvp=ByDecomposition(), batch=lambda batched, a, b: prim.dot_wide(*lift(batched, (a, b))),
     decompose=lambda a, b: prim.dot(build.convert(a, a.dtype.wide), build.convert(b, b.dtype.wide)),
+)  # fmt: skip
+
+
+def _integers_spec(a: Any, b: Any) -> Aval:
+    if a.dtype.name not in ("int8", "uint8") or b.dtype.name != "int8":
+        raise TypeError(f"prim.dot_int takes int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}")
+    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"prim.dot_int takes [M, K] and [K, N], got {list(a.shape)} and {list(b.shape)}")
+    return (a.shape[0], b.shape[1]), INT32
+
+
+def _integers_batch(batched: Sequence[bool], a: Any, b: Any) -> Any:
+    a, b = lift(batched, (a, b))
+    return prim.dot(build.convert(a, INT32), build.convert(b, INT32))
+
+
+def _integers_samples() -> Samples:
+    for dtype in ("int8", "uint8"):
+        yield [any_dtype((3, 9), dtype, 1), any_dtype((9, 4), "int8", 2)], {}
+        yield [any_dtype((2, 0), dtype, 1), any_dtype((0, 4), "int8", 2)], {}
+
+
+Primitive(
+    "dot_int", "Matrix product of int8 or uint8 and int8, as sums in int32.", family="heavy", spec=_integers_spec,
+    reference=lambda a, b: a.astype("int32") @ b.astype("int32"), lower=("extern", "dot"), samples=_integers_samples,
+    vjp=not_differentiable("whole numbers"), jvp=not_differentiable("whole numbers"), batch=_integers_batch,
+    decompose=lambda a, b: prim.dot(build.convert(a, INT32), build.convert(b, INT32)),
 )  # fmt: skip
 
 # ***** conv *****

@@ -169,7 +169,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
 
 def prefers_own(kind: str) -> bool:
     """Whether products of a kind go to our own kernels."""
-    return kind in _DTYPES and _prefers_own(blas())
+    return _prefers_own(blas()) if kind in _DTYPES else kind not in KINDS or KINDS[kind][0] == ""
 
 
 def _prefers_own(library: Blas) -> bool:
@@ -214,7 +214,7 @@ def part_addresses(part: RegisterTile | Panels | Cast) -> dict[str, int]:
 
 def form_address(forms: tuple[Form, ...]) -> int:
     """The address of the kernel for products of these forms, which have one source and one result: our own code alone."""
-    key = " ".join(["form", forms[0].name, *(part.key for form in forms for part in form.parts)])
+    key = " ".join(["form", *(form.key for form in forms)])
     if key not in _LOADED:
         first = forms[0]
         function = make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)
@@ -224,7 +224,7 @@ def form_address(forms: tuple[Form, ...]) -> int:
 
 def shared_addresses(form: Form) -> tuple[int, int]:
     """The addresses of the kernels of a large product: packing, multiplying (see `make_shared`)."""
-    key = " ".join(["shared", form.name, *(part.key for part in form.parts)])
+    key = f"shared {form.key}"
     if key not in _LOADED:
         functions = make_shared(form)
         data = _runtime.compile_native(functions, opt="quick")
@@ -253,12 +253,22 @@ def tile_instruction(kind: str, target: TargetDescription) -> str:
     return name if flag and target.vector_bytes == 64 and target.has(flag) else ""
 
 
-def host_forms(source: DType, result: DType) -> tuple[Form, ...] | None:
-    """How this machine computes products of `source` with results of `result` by our own kernels; None where it has no way."""
-    kind = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f32"}.get(source.name)
-    if kind is None or result not in (source, source.wide):
+# the kind of tile that computes products of a dtype, where the dtype does not name one
+_TILE_KINDS = {
+    "float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f32",
+    "int8": "i16", "uint8": "i16", "int16": "i16", "int32": "i32", "int64": "i64",
+}  # fmt: skip
+
+
+def host_forms(source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...] | None:
+    """How this machine computes products of `source` and `other` with results of `result` by our own kernels; None where it has no way."""
+    kind = _TILE_KINDS.get(source.name)
+    if other is not None and other is not source or source.itemsize == 1 and result.itemsize == 4:
+        fits = tile_instruction("i8", host_target())
+        kind = "i8" if fits == "vpdpbusd" or fits == "sdot" and source is other else "i16"
+    elif kind is None or result not in (source, source.wide):
         return None
-    return tuple(Form(source, result, tile) for tile in host_tiles(kind))
+    return tuple(Form(source, result, tile, other) for tile in host_tiles(kind))
 
 
 def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:

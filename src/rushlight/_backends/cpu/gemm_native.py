@@ -64,40 +64,58 @@ COLUMNS = 512  # columns of B in one block
 SLOTS = 256
 
 # what a kind of tile takes, and what it adds up
-OPERANDS = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
-_SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32}
-_SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32"}
+OPERANDS = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
+_SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32, "i64": i64}
+_SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
 
 SCRATCH = static("gemm_scratch", 16 * SLOTS)  # for each slot: whether it is taken, and its memory
 aligned_alloc = extern("aligned_alloc", "ptr(i64, i64)")
 
 
 class Form:
-    """A kind of product: operands of dtype `source`, a C of dtype `result`, computed by `tile`.
+    """A kind of product: A of dtype `source`, B of dtype `other` (default: the same), C of dtype `result`, computed by `tile`.
 
-    `casts` are what it needs beside the tile: the conversion of operands (None: the tile takes them) and that of sums (None: they are C).
+    What it needs beside the tile: `widen`, the conversions of A and of B (None: the tile takes them), with `raw`, the panels of what is
+    converted; `narrow`, that of sums (None: they are C).  `offset` says that the tile takes A without a sign and A has one: 128 is added to its
+    elements, and what that adds to a column is taken off again.
     """
 
-    __slots__ = ("narrow", "raw", "result", "source", "tile", "widen")
+    __slots__ = ("narrow", "offset", "other", "raw", "result", "source", "tile", "widen")
 
-    def __init__(self, source: DType, result: DType, tile: RegisterTile) -> None:
+    def __init__(self, source: DType, result: DType, tile: RegisterTile, other: DType | None = None) -> None:
         self.source, self.result, self.tile = source, result, tile
+        self.other = other or source
         taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[KINDS[tile.kind][2]])
-        self.widen = Cast(source, taken, tile.lanes, tile.fma) if source is not taken else None
+        unsigned = tile.instruction == "vpdpbusd"
+        self.offset = unsigned and source is taken
+        held = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
+        self.widen = [None if h else Cast(d, taken, tile.lanes, tile.fma) for h, d in zip(held, (self.source, self.other), strict=True)]
         self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
-        size = source.itemsize * tile.group
-        self.raw = Panels(size, tile.group, 1 << min(tile.rows, tile.lanes, 8).bit_length() - 1) if self.widen else tile.panels
+        n = 1 << min(tile.rows, tile.lanes, 8).bit_length() - 1
+        self.raw = [tile.panels if cast is None else Panels(cast.source.itemsize * tile.group, tile.group, n) for cast in self.widen]
 
     @property
     def name(self) -> str:
         """Part of the symbols of its kernels."""
-        return f"{self.source.name}_{self.result.name}_{self.tile.kind}_{self.tile.rows}"
+        operands = self.source.name if self.other is self.source else f"{self.source.name}_{self.other.name}"
+        return f"{operands}_{self.result.name}_{self.tile.kind}_{self.tile.rows}"
 
     @property
-    def parts(self) -> tuple[RegisterTile | Panels | Cast, ...]:
+    def key(self) -> str:
+        """What its kernels depend on."""
+        return " ".join([self.name, *(part.key for part in self.parts)])
+
+    @property
+    def parts(self) -> list[RegisterTile | Panels | Cast]:
         """What defines the symbols that its kernels need (`text`, `symbols`)."""
-        wide = () if self.widen is None else (self.raw, self.widen)
-        return (self.tile, *wide, *(() if self.narrow is None else (self.narrow,)))
+        found: list[RegisterTile | Panels | Cast | None] = [self.tile, *self.raw, *self.widen, self.narrow, self.ones]
+        return [part for part in found if part is not None]
+
+    @property
+    def ones(self) -> RegisterTile | None:
+        """The tile of one row that adds up the columns of B, where that is wanted."""
+        t = self.tile
+        return RegisterTile(t.kind, t.lanes, 1, t.vectors, t.fma, t.instruction) if self.offset else None
 
 
 def _dtype(name: str) -> DType:
@@ -115,7 +133,7 @@ def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
     size = KINDS[tile.kind][1]
     rows, columns = _up(ROWS, tile.rows), _up(COLUMNS, tile.columns)
     sums = 2 * rows * columns * size if form.narrow else 0
-    raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if form.widen else 0
+    raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if any(form.widen) else 0
     return size * rows * DEPTH, size * columns * DEPTH, sums, _up(raw, 64)
 
 
@@ -228,11 +246,11 @@ _make_turned = make_turned
 def _make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """What packs A and what packs B: `void(out, x, count, depth, step, k_step, aside)`."""
     made = []
-    for side, width in (("a", form.tile.rows), ("b", form.tile.columns)):
-        if form.widen is not None:
-            made.append(make_wide_pack(form.raw, form.widen, width))
+    for side, width, raw, cast in zip("ab", (form.tile.rows, form.tile.columns), form.raw, form.widen, strict=True):
+        if cast is not None:
+            made.append(make_wide_pack(raw, cast, width))
             continue
-        plain = make_pack(form.raw, width)
+        plain = make_pack(raw, width)
 
         def wrap(plain: NativeFunction, side: str) -> NativeFunction:
             @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{side}_{form.name}", inline=True)
@@ -426,13 +444,41 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
 P_DEPTH, P_ROWS, P_COLUMNS, P_PIECES = range(BATCHES, BATCHES + 4)
 
 
+def _make_offset(form: Form) -> tuple[NativeFunction, NativeFunction]:
+    """For tiles that take A without a sign: `void(a, words)` adds 128 to bytes, and `void(totals, b, columns, words, add)` notes -128 times the sums
+    of the columns of packed panels, or adds it to what is there.
+    """
+    nr = form.tile.columns
+    summed = extern(form.ones.symbol if form.ones is not None else form.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, i64)", name="lift")
+    def lift(a, words):
+        for i in range(words // 2):
+            a.u64[i] = a.u64[i] ^ 0x8080808080808080
+        if words % 2 != 0:
+            a.u32[words - 1] = a.u32[words - 1] ^ 0x80808080
+
+    @native("void(ptr, ptr, i64, i64, i64)", name="take_off")
+    def take_off(totals, b, columns, words, add):
+        high = stack(4 * DEPTH)
+        found = stack(4 * nr)
+        for i in range(words):
+            high.u32[i] = 0x80808080
+        for j in range(0, columns, nr):
+            summed(high, b + 4 * j * words, found, nr, words, 0)
+            for i in range(nr):
+                totals.i32[j + i] = (totals.i32[j + i] if add != 0 else i32(0)) - found.i32[i]
+
+    return lift, take_off
+
+
 def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """Two kernels of the usual form: one packs A and B (`bufs`: packed, A, B), one multiplies (`bufs`: C, packed).
 
     Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another.
     """
     tile = form.tile
-    size, e, group, mr, nr = KINDS[tile.kind][1], form.source.itemsize, tile.group, tile.rows, tile.columns
+    size, e, e_b, group, mr, nr = KINDS[tile.kind][1], form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
     pack_a, pack_b = _make_packs(form)
     macro = _make_macro(tile)
     plain = form.narrow is None
@@ -440,6 +486,8 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     c_size = form.result.itemsize
     sum_bytes, raw_bytes = scratch_bytes(form)[2:]
     columns_max = _up(COLUMNS, nr)
+    offset = form.offset
+    lift, take_off = _make_offset(form)
 
     @native("i64(i64, i64)", inline=True)
     def a_packed(padded, k):
@@ -472,9 +520,14 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
             steps = min(depth, k - p)
             to = out + size * (p // group * padded + first * ((steps + group - 1) // group))
             if piece >= ints.i64[P_PIECES]:
-                pack_b(to, x + e * (first * step + p * k_step), count, steps, step, k_step, aside)
+                pack_b(to, x + e_b * (first * step + p * k_step), count, steps, step, k_step, aside)
+                if offset:
+                    totals = out + size * (padded * ((k + group - 1) // group) + first)
+                    take_off(totals, to, count, (steps + group - 1) // group, i64(p > 0))
             else:
                 pack_a(to, x + e * (first * step + p * k_step), count, steps, step, k_step, aside)
+                if offset:
+                    lift(to, (count + mr - 1) // mr * mr * ((steps + group - 1) // group))
             p += depth
         if raw_bytes > 0:
             give_scratch(slot)
@@ -503,7 +556,18 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
             words = (min(depth, k - p) + group - 1) // group
             pa = a + size * (p // group * m_padded + row * words)
             pb = b + size * (p // group * n_padded + column * words)
-            macro(pa, pb, to, to_row, to_col, words, rows, columns, i64(p > 0))
+            if offset:
+                if p == 0:
+                    totals = b + size * (n_padded * ((k + group - 1) // group) + column)
+                    for i in range(rows):
+                        if to_col == 1:
+                            memcpy(to + 4 * i * to_row, totals, 4 * columns)
+                        else:
+                            for j in range(columns):
+                                to.i32[i * to_row + j * to_col] = totals.i32[j]
+                macro(pa, pb, to, to_row, to_col, words, rows, columns, 1)
+            else:
+                macro(pa, pb, to, to_row, to_col, words, rows, columns, i64(p > 0))
             p += depth
         if not plain:
             finish(c, c_row, c_col, to, to_row, rows, columns)

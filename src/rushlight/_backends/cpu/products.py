@@ -23,9 +23,10 @@ from rushlight._backends.cpu.gemm_native import COLUMNS, DEPTH, Form, block_of_d
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.register_tile import KINDS
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import INT32, DType
+from rushlight._types.layout import numel
 
-__all__ = ["product_call"]
+__all__ = ["integer_call", "product_call"]
 
 Call = tuple[Callable[..., Any], list[int]]
 
@@ -33,6 +34,8 @@ KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
 }  # fmt: skip
+LIBRARY = ("f32", "f64", "c64", "c128")  # kinds that the library has, beside our own
+SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
 SHARED_WORK = 1 << 23  # multiplications from which operands are packed once for all pieces
 SHARED_SIDE = 32  # the same of rows, and of columns
 PIECE_ROWS, PIECE_COLUMNS = 112, 256  # of C in one piece of a large product, about
@@ -51,6 +54,8 @@ def product_call(
     """
     kind = KINDS_OF.get(source.name)
     forms = host_forms(source, result) if kind is None or source is not result or prefers_own(kind) else None
+    if source.is_integer and m * n * k * numel(batch) < SMALL_INTEGERS:
+        forms = None
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
@@ -60,13 +65,20 @@ def product_call(
         kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
         batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
     )  # fmt: skip
-    if forms is None or kind is not None:
+    if forms is None or kind in LIBRARY:
         assert kind is not None
         return gemm_kernel(kind), ints
-    key = f"form {' '.join(form.name for form in forms)}"
+    key = f"form {' '.join(form.key for form in forms)}"
     if key not in _CALLS:
         _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
     return _CALLS[key], ints
+
+
+def integer_call(source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int]) -> Call:
+    """The same for A of int8 or uint8 and B of int8, with sums in int32."""
+    forms = host_forms(source, INT32, other)
+    assert forms is not None
+    return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
 
 
 def _fitting(forms: Sequence[Form], rows: int) -> Form:
@@ -103,7 +115,8 @@ def _shared(
     first = [pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words]
     second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words]
     k_words = -(-k // tile.group)
-    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + -(-n // tile.columns) * tile.columns * k_words * size
+    columns = -(-n // tile.columns) * tile.columns
+    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + form.offset) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     alloc, skip = runtime().alloc, 8 * len(first)
 
@@ -118,7 +131,7 @@ def _shared(
 
 
 def _kernel(form: Form, which: int) -> Callable[..., Any]:
-    key = f"{('pack', 'multiply')[which]} {form.name}"
+    key = f"{('pack', 'multiply')[which]} {form.key}"
     if key not in _CALLS:
-        _CALLS[key] = make_kernel_callable(shared_addresses(form)[which], key.replace(" ", "_"))
+        _CALLS[key] = make_kernel_callable(shared_addresses(form)[which], f"gemm_{('pack', 'multiply')[which]}")
     return _CALLS[key]
