@@ -7,6 +7,7 @@ narrow dtype are not written out; neither are a bias that is added and the round
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, evaluate
@@ -30,42 +31,78 @@ def fits_routine(node: Node) -> bool:
 
 def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """A `conv` whose result has `size` places."""
-    n, dtype = len(size), x.dtype
-    x, w = _unwidened(x, w)
+    n, dtype, batch, outs = len(size), x.dtype, x.shape[0], w.shape[0]
+    grouped = [(batch, groups, x.shape[1] // groups), (groups, outs // groups, w.shape[1])]
+    plain = all(s == 1 for s in stride)
+
+    def takes(node: Node) -> bool:
+        lo, hi, gaps = (node.params[key] for key in ("lo", "hi", "interior"))
+        outside = any((*lo[:-n], *hi[:-n], *gaps[:-n])) or (any(padding) and min(*lo, *hi) < 0) or (any(gaps) and not plain)
+        return node.params["value"] == 0 and not outside and numel(node.inputs[0].shape) > 0
+
+    images, kernel = _Moved(x, n, "pad", takes), _Moved(w, n, "flip", lambda node: set(node.params["dims"]) == set(range(len(node.inputs[0].shape)))
+                                                        - set(range(len(node.inputs[0].shape) - n)))  # fmt: skip
+    narrow = images.widened is not None and kernel.widened is not None and images.widened.dtype is kernel.widened.dtype
     lo, spread = tuple(padding), (1,) * n
-    unpadded = _pad_of_space(x, padding)
-    if unpadded is not None and (all(s == 1 for s in stride) or not any(unpadded.params["interior"])):
-        lo = tuple(p + q for p, q in zip(padding, unpadded.params["lo"][2:], strict=True))
-        spread = tuple(gap + 1 for gap in unpadded.params["interior"][2:])
-        x = unpadded.inputs[0]
-    flip = w.node is not None and w.node.prim.name == "flip" and set(w.node.params["dims"]) == set(range(2, n + 2))
-    if flip:
-        w = w.node.inputs[0]
-    batch, outs = x.shape[0], w.shape[0]
+    if images.special is not None:
+        lo = tuple(p + q for p, q in zip(padding, images.special.params["lo"][-n:], strict=True))
+        spread = tuple(gap + 1 for gap in images.special.params["interior"][-n:])
     made = PRIMITIVES["conv_windows"](
-        build.reshape(x, (batch, groups, x.shape[1] // groups, *x.shape[2:])), build.reshape(w, (groups, outs // groups, *w.shape[1:])),
-        stride=tuple(stride), spread=spread, dilation=tuple(dilation), lo=lo, size=tuple(size), flip=flip, dtype=dtype,
+        images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), stride=tuple(stride), spread=spread, dilation=tuple(dilation),
+        lo=lo, size=tuple(size), flip=kernel.special is not None, dtype=dtype,
     )  # fmt: skip
     return build.reshape(made, (batch, outs, *size))
 
 
-def _unwidened(x: Value, w: Value) -> tuple[Value, Value]:
-    """The operands before both were widened to the dtype of the sums."""
-    narrow = [v.node.inputs[0] if v.node is not None and v.node.prim.name == "convert" else v for v in (x, w)]
-    if narrow[0].dtype is narrow[1].dtype and narrow[0].dtype.name in _DTYPES and narrow[0].dtype.wide is x.dtype is not narrow[0].dtype:
-        return narrow[0], narrow[1]
-    return x, w
+class _Moved:
+    """How an operand was made from a `base`: dims before the last `n` moved about, one `special` primitive on the last ones, one widening.
+
+    `widened` is the base in its narrow dtype, where a conversion to the dtype of the sums was the first of it all.
+    """
+
+    def __init__(self, value: Value, n: int, special: str, takes: Callable[[Node], bool]) -> None:
+        self.n, self.special, self.widened = n, None, None
+        self.moves: list[Node] = []
+        pending: list[Node] = []
+        self.base = value
+        while value.node is not None:
+            node = value.node
+            if node.prim.name == special and self.special is None and takes(node):
+                self.special, value = node, node.inputs[0]
+                self.moves += pending
+                pending, self.base = [], value
+            elif _keeps_last(node, n):
+                pending.append(node)
+                value = node.inputs[0]
+            else:
+                break
+        node = value.node
+        if node is not None and node.prim.name == "convert" and node.inputs[0].dtype.name in _DTYPES and node.inputs[0].dtype.wide is value.dtype:
+            self.moves, self.widened = self.moves + pending, node.inputs[0]
+            self.base = value
+
+    def again(self, lead: tuple[int, ...], narrow: bool) -> Any:
+        """The operand without its special primitive (and not widened), its dims before the last ones `lead`."""
+        value = self.widened if narrow else self.base
+        assert value is not None
+        space = value.shape[len(value.shape) - self.n :]
+        for node in reversed(self.moves):
+            shape = node.outputs[0].shape
+            if node.prim.name == "transpose":
+                value = build.transpose(value, node.params["perm"])
+            else:
+                value = build.reshape(value, (*shape[: len(shape) - self.n], *space))
+        return build.reshape(value, (*lead, *space))
 
 
-def _pad_of_space(x: Value, padding: Any) -> Node | None:
-    """The node that padded (or spread) the dims of space with zeros, if reading beyond its operand gives zeros as well."""
-    node = x.node
-    if node is None or node.prim.name != "pad" or node.params["value"] != 0:
-        return None
-    lo, hi, gaps = node.params["lo"], node.params["hi"], node.params["interior"]
-    if any((*lo[:2], *hi[:2], *gaps[:2])) or (any(padding) and min(*lo, *hi) < 0):
-        return None
-    return node
+def _keeps_last(node: Node, n: int) -> bool:
+    """Whether a node moves elements about without touching the last `n` dims."""
+    x, out = node.inputs[0] if node.inputs else None, node.outputs[0]
+    if x is None or len(x.shape) < n or x.shape[len(x.shape) - n :] != out.shape[len(out.shape) - n :]:
+        return False
+    if node.prim.name == "transpose":
+        return tuple(node.params["perm"][-n:]) == tuple(range(len(x.shape) - n, len(x.shape)))
+    return node.prim.name == "reshape" and numel(x.shape) > 0
 
 
 # ***** what comes after *****
@@ -86,6 +123,8 @@ def finished(graph: Graph) -> Graph:
             made = _with_bias(inputs[i], inputs[1 - i])
         elif name == "convert" and begun[0]:
             made = _rounded(inputs[0], node.params["dtype"])
+        elif name in ("slice", "pad") and begun[0]:
+            made = _cut(inputs[0], node)
         if (made is not None or name == "conv_windows" or (name == "reshape" and begun[0])) and uses[id(node.outputs[0])] == 1:
             alone.add(id(node.outputs[0]))
         return made if made is not None else node.prim(*inputs, **node.params)
@@ -125,6 +164,28 @@ def _with_bias(y: Any, other: Any) -> Any:
         return None
     made = PRIMITIVES["conv_windows"](*node.inputs, build.reshape(row, node.inputs[1].shape[:2]), **node.params)
     return build.reshape(made, y.shape)
+
+
+def _cut(y: Any, node: Node) -> Any:
+    """The places of `y` that a slice (or a padding by less than nothing) leaves; None where it is none of places, or y not just made."""
+    made, p, shape = _routine_of(y), node.params, node.outputs[0].shape
+    if made is None or shape[:2] != y.shape[:2] or numel(shape) == 0:
+        return None
+    if node.prim.name == "slice":
+        starts, steps = p["starts"], p["steps"]
+    else:
+        starts, steps = [-lo for lo in p["lo"]], [1] * len(shape)
+        if any(p["interior"]) or max(*p["lo"], *p["hi"]) > 0:
+            return None
+    q = made.params
+    if any(step != 1 and apart != 1 for step, apart in zip(steps[2:], q["spread"], strict=True)):
+        return None
+    moved = {
+        "lo": tuple(lo - start * stride for lo, start, stride in zip(q["lo"], starts[2:], q["stride"], strict=True)),
+        "stride": tuple(stride * step for stride, step in zip(q["stride"], steps[2:], strict=True)),
+        "size": tuple(shape[2:]),
+    }
+    return build.reshape(PRIMITIVES["conv_windows"](*made.inputs, **{**q, **moved}), shape)
 
 
 def _rounded(y: Any, dtype: Any) -> Any:

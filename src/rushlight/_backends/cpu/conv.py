@@ -232,18 +232,16 @@ def _choose_parts(words: dict[str, int]) -> None:
     words["chunk"], words["chunks"] = parts if words["c"] else 0, 1
 
 
-def _chunk(words: dict[str, int]) -> int:
-    """Cut the steps into chunks whose sums are added up afterwards, where there are few results and many steps; how many."""
-    pieces = _pieces(words)
+def _chunks(parts: Sequence[dict[str, int]]) -> int:
+    """How many chunks to cut the steps into, whose sums are added up afterwards, where there are few results and many steps."""
+    pieces = sum(_pieces(words) for words in parts)
+    most = max(words["chunk"] for words in parts)
+    return max(1, min(_WANTED // pieces, sum(map(_multiplications, parts)) // pieces // (4 * _SMALL_GRAIN), most // 2)) if pieces else 1
+
+
+def _multiplications(words: dict[str, int]) -> int:
     steps = words["c"] * words["k_d"] * words["k_h"] * words["k_w"]
-    work = words["n"] * words["g"] * words["o"] * words["d"] * words["h"] * words["w"] * steps
-    parts = words["chunk"]
-    wanted = min(_WANTED // max(pieces, 1), work // max(pieces, 1) // (4 * _SMALL_GRAIN), parts // 2)
-    if wanted < 2:
-        return 1
-    words["chunk"] = -(-parts // wanted)
-    words["chunks"] = -(-parts // words["chunk"])
-    return words["chunks"]
+    return words["n"] * words["g"] * words["o"] * words["d"] * words["h"] * words["w"] * steps
 
 
 def _pieces(words: dict[str, int]) -> int:
@@ -253,7 +251,7 @@ def _pieces(words: dict[str, int]) -> int:
     return count
 
 
-def conv_call(step: ExternStep) -> tuple[Callable[..., Any], list[int], Sequence[int]]:
+def conv_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | None, Sequence[int]]:
     """The callable of a `conv_windows`, its constants and the places of its operands."""
     x, w, *more = step.inputs
     y = step.outputs[0]
@@ -264,19 +262,24 @@ def conv_call(step: ExternStep) -> tuple[Callable[..., Any], list[int], Sequence
     for words in parts:
         _cut(words, tiles)
     places = [operand.place for operand in step.inputs]
-    if len(parts) == 1 and not more and source == target and len(source) == 3 and source != "f16" and _chunk(parts[0]) > 1:
-        return _in_chunks(parts[0], source, step.sizes[0]), None, places
+    chunks = _chunks(parts) if not more and source == target and source in ("f32", "f64") else 1
+    if chunks > 1:
+        return _in_chunks(whole.words, whole.phases, tiles, chunks, source, step.sizes[0]), None, places
     return conv_kernel(source, target), _ints(parts, step.sizes), places
 
 
-def _in_chunks(words: dict[str, int], kind: str, nbytes: int) -> Callable[..., Any]:
+def _in_chunks(
+    words: dict[str, int], phases: Callable[[], list[dict[str, int]]], tiles: tuple[RegisterTile, ...], chunks: int, kind: str, nbytes: int
+) -> Callable[..., Any]:
     """Two calls: one gives a result for each chunk of the steps, one adds them up."""
+    second = array("q", [words["g"] * words["o"], 1, 1, nbytes, 0, 0, 0, 0, *({**words, "chunks": chunks}[name] for name in W)])
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
-    apart = {"y_base": 0, "y_n": 1, "y_w": n, "y_h": w * n, "y_d": h * w * n, "y_o": d * h * w * n, "y_g": o * d * h * w * n}
-    step = g * o * d * h * w * n
-    itemsize = 8 if kind == "f64" else 4
-    first = array("q", _ints([{**words, **apart, "y_chunk": step}], [words["chunks"] * step * itemsize]))
-    second = array("q", [g * o, int(words["chunks"] * step > 1 << 16), 1, nbytes, 0, 0, 0, 0, *(words[name] for name in W)])
+    words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
+    parts = phases()
+    for part in parts:
+        _cut(part, tiles)
+        part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
+    first = array("q", _ints(parts, [chunks * words["y_chunk"] * (8 if kind == "f64" else 4)]))
     call, total = conv_kernel(kind, kind), _sum_kernel(kind)
     first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
 
@@ -295,10 +298,8 @@ def _sum_kernel(kind: str) -> Callable[..., Any]:
 
 
 def _ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
-    work = 0
     for words in parts:
         words["pieces"] = _pieces(words)
-        steps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"], 1)
-        work += words["n"] * words["g"] * words["o"] * words["d"] * words["h"] * words["w"] * steps
+    work = sum(map(_multiplications, parts))
     head = [sum(words["pieces"] for words in parts), int(work > _GIL_WORK), len(sizes), *sizes]
     return head + [0] * (8 - len(head)) + [words[name] for words in parts for name in W]
