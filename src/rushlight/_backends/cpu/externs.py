@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._backends.cpu.attention import attention_call, attention_grad_call
 from rushlight._backends.cpu.conv import conv_call
+from rushlight._backends.cpu.direct import direct_call, takes_direct
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
 from rushlight._backends.cpu.products import integer_call, product_call
@@ -83,6 +84,10 @@ def _topk(step: ExternStep) -> Call:
     return _rows(step, make_topk, step.params["largest"], step.params["k"])
 
 
+def _conv(step: ExternStep) -> Call:
+    return direct_call(step) if takes_direct(step) else conv_call(step)
+
+
 def _allocate(step: ExternStep) -> Call:
     alloc, sizes = runtime().alloc, step.sizes
 
@@ -93,7 +98,7 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": conv_call,
+    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": _conv,
     **dict.fromkeys(LAPACK, lapack_call), "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip

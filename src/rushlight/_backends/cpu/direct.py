@@ -1,0 +1,190 @@
+"""Convolutions with few channels a group, directly: which blocks serve which sizes, and the constants of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._backends.cpu import jit
+from rushlight._backends.cpu import runtime as _runtime
+from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.cpu.direct_native import DIRECT, make_direct
+from rushlight._backends.cpu.direct_tile import DirectTile, RowMover
+from rushlight._backends.cpu.stubs import make_kernel_callable
+from rushlight._backends.cpu.target import host_target
+from rushlight._kernels.program import ExternStep, Operand
+
+__all__ = ["direct_call", "takes_direct"]
+
+Call = tuple[Callable[..., Any], list[int] | None, Sequence[int]]
+_SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+_LOADED: dict[str, jit.Loaded | jit.Image] = {}
+_CALLABLES: dict[str, Callable[..., Any]] = {}
+_PIECE = 1 << 19  # multiplications that are worth a thread's while
+_MOST_PIECES = 256
+_ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
+_UNROLLED = 512  # multiplications of vectors in a block's loop
+_TAPS = 64  # places of a kernel that are unrolled at once
+_WANTED = 64  # pieces that large work is cut into at least, where it can be
+_GIL_WORK = 1 << 18  # multiplications from which other Python threads may run meanwhile
+
+
+def _even(n: int, most: int) -> int:
+    """The largest number up to `most` that divides n well: n in as few equal parts as there can be."""
+    parts = -(-n // most)
+    return -(-n // parts)
+
+
+def _blocking(registers: int, outs: int, height: int, vectors: int, taps: int) -> tuple[int, int, int]:
+    """(channels, rows, vectors) of a block."""
+    room = 16 if registers == 32 else 8
+    o = max(d for d in range(1, min(outs, 8) + 1) if outs % d == 0)
+    v = _even(vectors, min(4 if o == 1 else 2, 4))
+    r = max(1, min(room // (o * v), height, max(1, _UNROLLED // (o * v * min(taps, _TAPS)))))
+    return o, _even(height, r), v
+
+
+def tile_address(tile: DirectTile) -> int:
+    """The address of a block's kernel, loaded once."""
+    if tile.symbol not in _LOADED:
+        _LOADED.setdefault(tile.symbol, jit.load(_runtime.cached_object(tile.text, "quick"), [tile.symbol]))
+    return _LOADED[tile.symbol][tile.symbol]
+
+
+def takes_direct(step: ExternStep) -> bool:
+    """Whether a `conv_windows` has so few channels a group that packing them for products would not pay."""
+    w = step.inputs[1]
+    depth, outs, kernel = w.shape[2], w.shape[1], w.shape[3:]
+    taps = 1
+    for k in kernel:
+        taps *= k
+    if any(s > 1 for s in step.params["stride"]) and any(s > 1 for s in step.params["spread"]):
+        return False
+    return depth <= 8 and outs <= 8 and taps <= 4096 and kernel[-1] <= _TAPS
+
+
+def direct_call(step: ExternStep) -> Call:
+    """The callable, the constants and the places of the operands of a `conv_windows` with few channels a group."""
+    x, w, *more = step.inputs
+    y = step.outputs[0]
+    source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
+    work = Direct("f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params)
+    words = work.words
+    pieces = -(-words["batch"] * words["groups"] // words["chunk"]) * words["bands"]
+    head = [pieces, int(work.multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
+    ints = head + [0] * (8 - len(head)) + [words[name] for name in DIRECT]
+    return _callable(source, target, words["lanes"]), ints, [operand.place for operand in step.inputs]
+
+
+def _callable(source: str, target: str, lanes: int) -> Callable[..., Any]:
+    """The kernel around all blocks, loaded once."""
+    mover = RowMover("f64" if source == "f64" else "f32", lanes)
+    key = f"{source} {target} {mover.copy}"
+    if key not in _CALLABLES:
+        moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), [mover.copy, mover.part]))
+        imports = {**_runtime.runtime().symbols, mover.copy: moves[mover.copy], mover.part: moves[mover.part]}
+        turner = host_tiles(mover.kind)[0]
+        turns = jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol])
+        imports[turner.turn_symbol] = turns[turner.turn_symbol]
+        _LOADED.setdefault(f"{key} turns", turns)
+        function = make_direct(source, target, mover, turner)
+        loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
+        _CALLABLES.setdefault(key, make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
+    return _CALLABLES[key]
+
+
+class Direct:
+    """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_native.SLOTS`."""
+
+    def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
+        self.kind, self.target = kind, host_target()
+        self.size = 4 if kind == "f32" else 8
+        words = self.words = dict.fromkeys(DIRECT, 0)
+        words["lanes"] = self.target.vector_bytes // self.size
+        n = len(params["size"])
+        ones, zeros = (1,) * (3 - n), (0,) * (3 - n)
+        words["batch"], groups, words["depth"] = x.shape[:3]
+        self.groups, self.outs = groups, w.shape[1]
+        for name, operand, head in (("x", x, "ngc"), ("w", w, "goc"), ("y", y, "ngo")):
+            for letter, stride in zip((*head, "d", "h", "w"), (*operand.strides[:3], *zeros, *operand.strides[3:]), strict=True):
+                words[f"{name}_{letter}"] = stride
+        words["bias_g"], words["bias_o"] = bias.strides if bias is not None else (0, -1)
+        for name, values, fill in (
+            ("in", x.shape[3:], ones), ("out", params["size"], ones), ("kernel", w.shape[3:], ones), ("stride", params["stride"], ones),
+            ("dilation", params["dilation"], ones), ("pad", params["lo"], zeros), ("spread", params["spread"], ones),
+        ):  # fmt: skip
+            for letter, value in zip("dhw", (*fill, *values), strict=True):
+                words[f"{name}_{letter}"] = value
+        if params["flip"]:
+            for letter in "dhw":
+                words["w_base"] += words[f"w_{letter}"] * (words[f"kernel_{letter}"] - 1)
+                words[f"w_{letter}"] *= -1
+        words["together"] = int(words["depth"] == self.outs == words["x_g"] == 1 and groups > 1)
+        if not words["together"] and self._worth_turning(x, y):
+            self._turn()
+        words["singles"], words["groups"] = groups, -(-groups // words["lanes"]) if words["together"] else groups
+        self._block()
+        self._cut()
+
+    def _worth_turning(self, x: Operand, y: Operand) -> bool:
+        """Whether rows are so short that vectors of channels pay, though the channels must be brought together first."""
+        words = self.words
+        planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
+        return (
+            planes and len(x.shape) == 5 and words["depth"] == self.outs == 1 and x.dtype is y.dtype and x.dtype.itemsize == self.size
+            and words["out_w"] < words["lanes"] <= 2 * self.groups
+        )  # fmt: skip
+
+    def _turn(self) -> None:
+        words, lanes = self.words, self.words["lanes"]
+        words |= {"together": 1, "x_turn": words["x_g"], "y_turn": words["y_g"], "x_g": 0, "y_g": 1}
+        words |= {"x_w": lanes, "x_h": lanes * words["in_w"], "y_w": lanes, "y_h": lanes * words["out_w"]}
+
+    def _block(self) -> None:
+        """Which block of results is held in registers."""
+        words, arm = self.words, self.target.arch == "aarch64"
+        lanes, together = words["lanes"], bool(words["together"])
+        vectors = words["out_w"] if together else -(-words["out_w"] // lanes)
+        taps = words["kernel_h"] * words["kernel_w"]
+        o, r, v = _blocking(32 if arm or self.target.vector_bytes == 64 else 16, self.outs, words["out_h"], vectors, taps)
+        height, steps = (words["kernel_h"], 1) if taps <= _TAPS else (1, words["kernel_h"])
+        lead = 0 if together else -max(words["pad_w"], 0) // words["stride_w"] % lanes
+        reaches = [j * words["dilation_w"] for j in range(words["kernel_w"])]
+        unit, stride = lanes if together else 1, words["stride_w"]
+        places = tuple((u % stride, lead + u // stride * unit) for u in reaches)
+        fma = arm or (self.target.fma and self.target.vector_bytes > 16)
+        last = (vectors - 1) % v + 1
+
+        def tile(n: int) -> int:
+            return tile_address(DirectTile(
+                self.kind, lanes, fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
+                dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64,
+            ))  # fmt: skip
+
+        words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
+        words |= {"blocks": self.outs // o, "steps": steps, "lead": lead}
+
+    def _cut(self) -> None:
+        """Pieces, and the rows that are kept ready."""
+        words, lanes = self.words, self.words["lanes"]
+        across, unit = (1, lanes) if words["together"] else (lanes, 1)
+        v, r, stride = words["vectors"], words["height_tile"], words["stride_w"]
+        columns = -(-words["out_w"] // (v * across)) * v * across
+        shift = (words["kernel_w"] - 1) * words["dilation_w"] // stride
+        fitting = -(-((words["in_w"] - 1) * words["spread_w"] + 1 + max(words["pad_w"], 0)) // stride)
+        line = (words["lead"] + max(columns + shift + across, fitting)) * unit
+        words["phase"] = -(-line // lanes) * lanes
+        words["pitch"] = words["phase"] * stride
+        reach = (words["kernel_h"] - 1) * words["dilation_h"] + 1
+        planes = words["depth"] * words["kernel_d"]
+        places = words["out_d"] * words["out_h"] * words["out_w"]
+        work = places * planes * words["kernel_h"] * words["kernel_w"] * self.outs * unit
+        units, high = words["batch"] * words["groups"], words["out_h"]
+        self.multiplications = work * units
+        room = max(r, (_ROWS_BYTES // (words["pitch"] * self.size * planes) - reach) // words["stride_h"])
+        bands = 1 if words["x_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
+        rounds = -(-high // bands)
+        words["band"] = -(-rounds // r) * r
+        words["bands"] = bands = -(-high // words["band"])
+        words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
+        words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1

@@ -1,0 +1,399 @@
+"""Direct convolution around the blocks of `direct_tile`: rows made ready, blocks called, edges written; in the native language.
+
+A piece is some images' groups (or blocks of groups whose only channels lie together) and a band of result rows.  The input rows that a block
+needs are copied just before it: zeros stand around them (and between them, where the input is spread), every `stride`-th element lies
+together, channels that lie together stay so, narrow dtypes become float32.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv_native import from_brain, from_half
+from rushlight._backends.cpu.direct_tile import RowMover
+from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._backends.native import (
+    NativeFunction,
+    Type,
+    call_ptr,
+    extern,
+    f32,
+    f64,
+    i64,
+    load,
+    memset,
+    native,
+    store,
+    u16,
+)
+from rushlight._kernels.register_tile import RegisterTile
+
+__all__ = ["DIRECT", "REAL", "make_direct", "make_movers"]
+
+REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
+
+# ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready
+SLOTS = (
+    "tile", "last", "height_tile", "vectors", "vectors_last", "lanes", "outs", "together", "blocks", "steps",
+    "batch", "groups", "depth", "chunk", "bands", "band", "singles",
+    "in_d", "in_h", "in_w", "out_d", "out_h", "out_w", "kernel_d", "kernel_h", "kernel_w",
+    "stride_d", "stride_h", "stride_w", "dilation_d", "dilation_h", "dilation_w", "pad_d", "pad_h", "pad_w", "spread_d", "spread_h", "spread_w",
+    "x_n", "x_g", "x_c", "x_d", "x_h", "x_w", "w_base", "w_g", "w_o", "w_c", "w_d", "w_h", "w_w",
+    "y_n", "y_g", "y_o", "y_d", "y_h", "y_w", "bias_g", "bias_o", "pitch", "phase", "lead", "rows", "x_turn", "y_turn",
+)  # fmt: skip
+DIRECT = {name: 8 + n for n, name in enumerate(SLOTS)}
+(
+    TILE, LAST, HEIGHT, VECTORS, VECTORS_LAST, LANES, OUTS, TOGETHER, BLOCKS, STEPS, BATCH, GROUPS, DEPTH, CHUNK, BANDS, BAND, SINGLES,
+    ID, IH, IW, OD, OH, OW, KD, KH, KW, SD, SH, SW, DD, DH, DW, PD, PH, PW, AD, AH, AW,
+    XN, XG, XC, XD, XH, XW, W_BASE, WG, WO, WC, WD, WH, WW, YN, YG, YO, YD, YH, YW, BIAS_G, BIAS_O, PITCH, PHASE, LEAD, ROWS, X_TURN, Y_TURN,
+) = range(8, 8 + len(SLOTS))  # fmt: skip
+
+SIGNATURE = "void(ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, i64)"
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+
+# ***** elements and rows from memory, and back *****
+
+
+def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFunction]:
+    """(`take(to, x, n, step)`: every `step`-th element, as numbers of the sums' type; `put(y, step, x, n)`: the way back)."""
+    real = REAL[source]
+    held = real if len(source) == 3 and source != "f16" else u16
+    widen, narrow = (from_half, half_bits) if source == "f16" else (from_brain, bfloat_bits)
+    copy = extern(mover.copy, "void(ptr, ptr, i64)")
+
+    @native("void(ptr, ptr, i64, i64)", name=f"take_{source}")
+    def take(to, x, n, step):
+        if held is u16:
+            if step == 1:
+                for k in range(n):
+                    to.f32[k] = widen(x.u16[k])
+            else:
+                for k in range(n):
+                    to.f32[k] = widen(x.u16[k * step])
+        elif step == 1:
+            copy(to, x, n)
+        else:
+            for k in range(n):
+                store(real, to, k, load(real, x, k * step))
+
+    @native("void(ptr, i64, ptr, i64)", name=f"put_{source}")
+    def put(y, step, x, n):
+        if held is u16:
+            if step == 1:
+                for k in range(n):
+                    y.u16[k] = narrow(x.f32[k])
+            else:
+                for k in range(n):
+                    y.u16[k * step] = narrow(x.f32[k])
+        elif step == 1:
+            copy(y, x, n)
+        else:
+            for k in range(n):
+                store(real, y, k * step, load(real, x, k))
+
+    return take, put
+
+
+def _make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+    real = REAL[source]
+    size, item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize
+    part = extern(mover.part, "void(ptr, ptr, ptr, i64)")
+
+    @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
+    def ready_together(ints, to, x, valid):
+        """The same for channels that lie together: places are as wide as a vector."""
+        width, step, pad, stride, apart = ints.i64[IW], ints.i64[SW], ints.i64[PW], ints.i64[XW], ints.i64[AW]
+        phase, lanes = ints.i64[PHASE], ints.i64[LANES]
+        if stride == lanes and step == 1 and apart == 1:
+            first = max(i64(0), -pad)
+            if width > first:
+                take(to + size * (first + pad) * lanes, x + item * first * stride, (width - first) * lanes, 1)
+            return
+        for u in range(width):
+            at = u * apart + pad
+            if at >= 0:
+                take(to + size * (at % step * phase + at // step * lanes), x + item * u * stride, valid, 1)
+
+    @native("void(ptr, ptr, ptr, i64)", name=f"ready_{source}")
+    def ready(ints, to, x, valid):
+        """A row of the input: element u comes to phase (u * spread + padding) % stride, place (u * spread + padding) // stride."""
+        if ints.i64[TOGETHER] != 0:
+            ready_together(ints, to, x, valid)
+            return
+        width, step, pad, stride, apart = ints.i64[IW], ints.i64[SW], ints.i64[PW], ints.i64[XW], ints.i64[AW]
+        phase = ints.i64[PHASE]
+        to = to + size * ints.i64[LEAD]
+        if step == 1 and apart == 1:
+            first = max(i64(0), -pad)
+            if width > first:
+                take(to + size * (first + pad), x + item * first * stride, width - first, stride)
+            return
+        if item == size and stride == 1 and step == 2 and apart == 1 and pad >= 0:
+            pairs = width // 2
+            place = to + size * (pad // 2)
+            other = place + size * phase
+            if pad % 2 == 1:
+                place, other = other, place + size
+            part(place, other, x, pairs)
+            if width % 2 == 1:
+                take(place + size * pairs, x + item * (width - 1), 1, 1)
+            return
+        if apart > 1:
+            for u in range(width):
+                if u * apart + pad >= 0:
+                    take(to + size * (u * apart + pad), x + item * u * stride, 1, 1)
+            return
+        for f in range(step):
+            first = f - pad
+            j: i64 = 0
+            if first < 0:
+                j = (step - 1 - first) // step
+                first += j * step
+            take(to + size * (f * phase + j), x + item * first * stride, (width - first + step - 1) // step, step * stride)
+
+    return ready
+
+
+def _make_fill(source: str, ready: NativeFunction) -> NativeFunction:
+    size, item = REAL[source].itemsize, 2 if source in ("f16", "bf16") else REAL[source].itemsize
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"fill_{source}")
+    def fill(ints, rows, x, first, count, done, depth, valid, plane):
+        """Brings the input rows `done`..`count` of a band that begins at row `first` to where blocks read them, in all planes."""
+        for c in range(ints.i64[DEPTH]):
+            for d in range(ints.i64[KD]):
+                at = depth * ints.i64[SD] + d * ints.i64[DD] - ints.i64[PD]
+                to = rows + plane * (c * ints.i64[KD] + d)
+                inside = at >= 0 and at % ints.i64[AD] == 0 and at // ints.i64[AD] < ints.i64[ID]
+                for i in range(done, count):
+                    h = first + i
+                    if h >= 0 and h % ints.i64[AH] == 0 and h // ints.i64[AH] < ints.i64[IH]:
+                        line = to + size * i * ints.i64[PITCH]
+                        if inside:
+                            from_ = c * ints.i64[XC] + at // ints.i64[AD] * ints.i64[XD] + h // ints.i64[AH] * ints.i64[XH]
+                            ready(ints, line, x + item * from_, valid)
+                        elif ints.i64[KD] > 1 or ints.i64[OD] > 1:  # another depth may have left its rows here
+                            memset(line, 0, size * ints.i64[PITCH])
+
+    return fill
+
+
+# ***** small planes whose channels are brought together *****
+
+
+def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, NativeFunction]:
+    real, n = REAL[source], tile.turned
+    size = real.itemsize
+    turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
+    def turn_in(ints, to, x, valid):
+        """Planes of `valid` channels as one plane whose places hold a vector of them."""
+        plane, lanes, apart = ints.i64[IH] * ints.i64[IW], ints.i64[LANES], ints.i64[X_TURN]
+        whole = valid // n * n
+        if plane < n:
+            whole = 0
+        for i in range(0, whole, n):
+            turn(to + size * i, x + size * i * apart, apart, lanes, plane // n * n)
+            if plane % n != 0:  # the last square overlaps the one before
+                turn(to + size * (i + (plane - n) * lanes), x + size * (i * apart + plane - n), apart, lanes, n)
+        for i in range(whole, valid):
+            for k in range(plane):
+                store(real, to, k * lanes + i, load(real, x, i * apart + k))
+
+    @native("void(ptr, ptr, ptr, i64)", name=f"turn_out_{source}")
+    def turn_out(ints, y, from_, valid):
+        """The way back."""
+        plane, lanes, apart = ints.i64[OH] * ints.i64[OW], ints.i64[LANES], ints.i64[Y_TURN]
+        whole = valid // n * n
+        if plane < n:
+            whole = 0
+        if whole > 0:
+            for k in range(0, plane, n):
+                at = min(k, plane - n)
+                turn(y + size * at, from_ + size * at * lanes, lanes, apart, whole)
+        for i in range(whole, valid):
+            for k in range(plane):
+                store(real, y, i * apart + k, load(real, from_, k * lanes + i))
+
+    return turn_in, turn_out
+
+
+# ***** weights *****
+
+
+def _make_taps(source: str, take: NativeFunction) -> NativeFunction:
+    size, item = REAL[source].itemsize, 2 if source in ("f16", "bf16") else REAL[source].itemsize
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")
+    def taps(ints, to, w, group, first, valid):
+        """The weights of a block: of results `first`.. of a group, or of `valid` groups whose channels lie together; in the order of tiles."""
+        lanes, outs = ints.i64[LANES], ints.i64[OUTS]
+        base = ints.i64[W_BASE] + group * ints.i64[WG] + first * ints.i64[WO]
+        for c in range(ints.i64[DEPTH]):
+            for d in range(ints.i64[KD]):
+                for h in range(ints.i64[KH]):
+                    for v in range(ints.i64[KW]):
+                        at = base + c * ints.i64[WC] + d * ints.i64[WD] + h * ints.i64[WH] + v * ints.i64[WW]
+                        if ints.i64[TOGETHER] != 0:
+                            take(to, w + item * at, valid, ints.i64[WG])
+                            to = to + size * lanes
+                        else:
+                            take(to, w + item * at, outs, ints.i64[WO])
+                            to = to + size * outs
+
+    return taps
+
+
+def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
+    item = 2 if target in ("f16", "bf16") else real.itemsize
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"start_{target}")
+    def start(ints, to, bias, group, first, valid):
+        """What is added to the results of a block."""
+        together = ints.i64[TOGETHER] != 0
+        if ints.i64[BIAS_O] < 0:
+            for k in range(ints.i64[LANES] if together else ints.i64[OUTS]):
+                store(real, to, k, real(-0.0))
+        elif together:
+            take(to, bias + item * group * ints.i64[BIAS_G], valid, ints.i64[BIAS_G])
+        else:
+            take(to, bias + item * (group * ints.i64[BIAS_G] + first * ints.i64[BIAS_O]), ints.i64[OUTS], ints.i64[BIAS_O])
+
+    return start
+
+
+# ***** blocks *****
+
+
+def _make_block(target: str, real: Type, put: NativeFunction) -> NativeFunction:
+    size, item = real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"block_{target}")
+    def block(ints, x, taps, start, y, aside, rows, valid, plane):
+        """`rows` rows of results over the whole width: x points to the first input row, y to the first result."""
+        lanes, outs, width, high = ints.i64[LANES], ints.i64[OUTS], ints.i64[OW], ints.i64[HEIGHT]
+        together = ints.i64[TOGETHER] != 0
+        across = i64(1) if together else lanes  # columns of a vector
+        unit = lanes if together else i64(1)
+        pitch = size * ints.i64[PITCH]
+        planes = ints.i64[DEPTH] * ints.i64[KD]
+        near = ints.i64[YG] == 1 if together else ints.i64[YW] == 1
+        direct = near and rows == high and item == size
+        column: i64 = 0
+        while column < width:
+            left = width - column
+            vectors, tile = ints.i64[VECTORS], ints.ptr[TILE]
+            if left <= ints.i64[VECTORS_LAST] * across:
+                vectors, tile = ints.i64[VECTORS_LAST], ints.ptr[LAST]
+            columns = min(left, vectors * across)
+            to = y + item * column * ints.i64[YW]
+            from_ = x + size * column * unit
+            if direct:
+                gap = size * ints.i64[YW] if together else size * lanes
+                kept = valid if together else columns - (vectors - 1) * lanes
+                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, pitch * ints.i64[DH], ints.i64[STEPS], size * ints.i64[PHASE], taps, start,
+                         to, size * ints.i64[YH], size * ints.i64[YO], gap, kept)
+            else:
+                row = vectors * lanes
+                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, pitch * ints.i64[DH], ints.i64[STEPS], size * ints.i64[PHASE], taps, start,
+                         aside, size * row, size * row * high, size * lanes, lanes)
+                for o in range(outs):
+                    for r in range(rows):
+                        made = aside + size * row * (o * high + r)
+                        place = to + item * (o * ints.i64[YO] + r * ints.i64[YH])
+                        if together:
+                            for j in range(columns):
+                                put(place + item * j * ints.i64[YW], ints.i64[YG], made + size * j * lanes, valid)
+                        else:
+                            put(place, ints.i64[YW], made, columns)
+            column += vectors * across
+
+    return block
+
+
+# long function: one kernel, whose loops over rows, blocks and planes share everything
+def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
+    """The kernel of a convolution with few channels a group: bufs are the result, the images, the weights, and the bias if there is one."""
+    real = REAL[source]
+    size, item, y_item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
+    take, put = make_movers(source, mover)
+    take_target, put_target = (take, put) if source == target else make_movers(target, mover)
+    ready, taps, block = _make_ready(source, mover, take), _make_taps(source, take), _make_block(target, real, put_target)
+    fill, bias = _make_fill(source, ready), _make_bias(target, real, take_target)
+    turn_in, turn_out = _make_turns(source, turner)
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
+    def unit(ints, y, x, memory, begin, end, depth, valid):
+        """A band of rows of one group (or of several that lie together) at one depth."""
+        width = ints.i64[LANES] if ints.i64[TOGETHER] != 0 else i64(1)
+        plane = size * ints.i64[ROWS] * ints.i64[PITCH]
+        outs = ints.i64[OUTS]
+        each = size * (ints.i64[DEPTH] * ints.i64[KD] * ints.i64[KH] * ints.i64[KW] + 1) * outs * width
+        aside = memory + (each * ints.i64[BLOCKS] + 63) // 64 * 64
+        rows = aside + size * outs * ints.i64[HEIGHT] * ints.i64[VECTORS] * ints.i64[LANES]
+        first = begin * ints.i64[SH] - ints.i64[PH]
+        reach = (ints.i64[KH] - 1) * ints.i64[DH] + 1
+        done: i64 = 0
+        at = begin
+        while at < end:
+            have = min(ints.i64[HEIGHT], end - at)
+            needed = (at + have - 1 - begin) * ints.i64[SH] + reach
+            fill(ints, rows, x, first, needed, done, depth, valid, plane)
+            done = max(done, needed)
+            for b in range(ints.i64[BLOCKS]):
+                weights = memory + each * b
+                block(ints, rows + size * (at - begin) * ints.i64[SH] * ints.i64[PITCH], weights + size * outs * width, weights,
+                      y + y_item * (at * ints.i64[YH] + b * outs * ints.i64[YO]), aside, have, valid, plane)
+            at += ints.i64[HEIGHT]
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}")
+    def direct(bufs, ints, piece):
+        together = ints.i64[TOGETHER] != 0
+        lanes, outs = ints.i64[LANES], ints.i64[OUTS]
+        width = lanes if together else i64(1)
+        each = size * (ints.i64[DEPTH] * ints.i64[KD] * ints.i64[KH] * ints.i64[KW] + 1) * outs * width
+        weights_bytes = (each * ints.i64[BLOCKS] + 63) // 64 * 64
+        aside_bytes = size * outs * ints.i64[HEIGHT] * ints.i64[VECTORS] * lanes
+        rows_bytes = size * ints.i64[ROWS] * ints.i64[PITCH] * ints.i64[DEPTH] * ints.i64[KD]
+        turned_bytes: i64 = 0
+        if ints.i64[X_TURN] != 0:
+            turned_bytes = size * lanes * (ints.i64[IH] * ints.i64[IW] + ints.i64[OH] * ints.i64[OW])
+        slot = borrow(weights_bytes + aside_bytes + rows_bytes + turned_bytes)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        memory = borrowed(slot)
+        memset(memory, 0, weights_bytes)
+        memset(memory + weights_bytes + aside_bytes, 0, rows_bytes)
+        start = piece // ints.i64[BANDS] * ints.i64[CHUNK]
+        stop = min(start + ints.i64[CHUNK], ints.i64[BATCH] * ints.i64[GROUPS])
+        begin = piece % ints.i64[BANDS] * ints.i64[BAND]
+        end = min(begin + ints.i64[BAND], ints.i64[OH])
+        for number in range(start, stop):
+            image, group = number // ints.i64[GROUPS], number % ints.i64[GROUPS]
+            valid = lanes
+            if together:
+                group = group * lanes
+                valid = min(lanes, ints.i64[SINGLES] - group)
+            x = bufs.ptr[1] + item * (image * ints.i64[XN] + group * (ints.i64[XG] + ints.i64[X_TURN]))
+            for b in range(ints.i64[BLOCKS]):
+                weights = memory + each * b
+                if ints.i64[BIAS_O] < 0:
+                    bias(ints, weights, None, group, b * outs, valid)
+                else:
+                    bias(ints, weights, bufs.ptr[3], group, b * outs, valid)
+                taps(ints, weights + size * outs * width, bufs.ptr[2], group, b * outs, valid)
+            if ints.i64[X_TURN] != 0:
+                turned = memory + weights_bytes + aside_bytes + rows_bytes
+                made = turned + size * lanes * ints.i64[IH] * ints.i64[IW]
+                turn_in(ints, turned, x, valid)
+                unit(ints, made, turned, memory, begin, end, 0, lanes)
+                turn_out(ints, bufs.ptr[0] + size * (image * ints.i64[YN] + group * ints.i64[Y_TURN]), made, valid)
+                continue
+            for depth in range(ints.i64[OD]):
+                y = bufs.ptr[0] + y_item * (image * ints.i64[YN] + group * ints.i64[YG] + depth * ints.i64[YD])
+                unit(ints, y, x, memory, begin, end, depth, valid)
+        give_back(slot)
+        return 0
+
+    return direct

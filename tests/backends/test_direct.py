@@ -1,0 +1,131 @@
+"""Convolutions with few channels a group, computed directly: every geometry against the primitive's definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight._backends.cpu import jit
+from rushlight._backends.cpu.direct import takes_direct
+from rushlight._backends.cpu.direct_tile import DirectTile, RowMover
+from rushlight._graph.core import trace
+from rushlight._kernels.program import ExternStep, compile_graph
+from rushlight._prims import PRIMITIVES, prim
+from rushlight._types.dtype import BY_NAME
+
+RNG = np.random.default_rng(5)
+TOLERANCE = {"float32": 2e-6, "float64": 1e-14, "bfloat16": 4e-3, "float16": 5e-4}
+
+
+def as_float(x: Any) -> Any:
+    return np.array(x.detach().to(torch.float64).tolist())
+
+
+def convolved(x: Any, w: Any, bias: Any = None, *, transposed: bool = False, **p: Any) -> Any:
+    """The definition in float64."""
+    n = x.ndim - 2
+    groups = p.get("groups", 1)
+    stride, dilation, padding = ((v,) * n if isinstance(v, int) else v for v in (p.get("stride", 1), p.get("dilation", 1), p.get("padding", 0)))
+    if transposed:
+        extra = p.get("output_padding", 0)
+        w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        w = np.flip(np.swapaxes(w, 1, 2), tuple(range(3, n + 3))).reshape(-1, w.shape[1], *w.shape[3:])
+        wide = np.zeros((*x.shape[:2], *((s - 1) * t + 1 for s, t in zip(x.shape[2:], stride, strict=True))))
+        wide[(slice(None), slice(None), *(slice(None, None, t) for t in stride))] = x
+        reach = [d * (k - 1) - q for d, k, q in zip(dilation, w.shape[2:], padding, strict=True)]
+        x, stride, padding = np.pad(wide, [(0, 0), (0, 0), *((r, r + extra) for r in reach)]), (1,) * n, (0,) * n
+    found = PRIMITIVES["conv"].reference(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return found if bias is None else found + bias.reshape(-1, *(1,) * n)
+
+
+CASES: list[tuple[Any, ...]] = [
+    ((2, 5, 9, 20), (5, 1, 3, 3), {"padding": 1, "groups": 5}),
+    ((2, 5, 9, 37), (10, 1, 3, 5), {"padding": (0, 2), "stride": (2, 1), "groups": 5}),
+    ((1, 6, 19, 70), (6, 1, 5, 3), {"padding": 2, "stride": 2, "groups": 6}),
+    ((2, 6, 11, 23), (6, 1, 3, 3), {"padding": 3, "stride": 3, "dilation": 2, "groups": 6}),
+    ((2, 8, 7, 18), (12, 2, 3, 2), {"padding": 1, "dilation": (2, 3), "groups": 4}),
+    ((1, 3, 40, 33), (3, 1, 13, 13), {"padding": 6, "groups": 3}),
+    ((1, 3, 1, 1), (3, 1, 3, 3), {"padding": 1, "groups": 3}),
+    ((1, 3, 3, 3), (3, 1, 3, 3), {"padding": 4, "stride": 4, "groups": 3}),
+    ((2, 33, 7, 7), (33, 1, 3, 3), {"padding": 1, "groups": 33}),
+    ((1, 40, 3, 2), (40, 1, 3, 3), {"padding": 1, "groups": 40}),
+    ((2, 33, 13, 14), (33, 1, 5, 5), {"padding": 2, "stride": 2, "groups": 33}),
+    ((2, 6, 50), (6, 1, 5), {"padding": 2, "groups": 6}),
+    ((2, 6, 51), (14, 3, 4), {"stride": 3, "groups": 2}),
+    ((2, 4, 4, 5, 18), (4, 1, 3, 3, 3), {"padding": 1, "groups": 4}),
+    ((1, 4, 5, 4, 9), (4, 2, 2, 3, 2), {"padding": (1, 0, 1), "stride": (2, 1, 1), "groups": 2}),
+    ((2, 6, 9, 21), (6, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 6, "transposed": True}),
+    ((2, 6, 9, 21), (6, 2, 3, 4), {"padding": 2, "stride": 3, "groups": 3, "transposed": True}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_values_follow_the_definition(number: int) -> None:
+    shape, weight, p = CASES[number]
+    transposed = p.get("transposed", False)
+    p = {k: v for k, v in p.items() if k != "transposed"}
+    n = len(shape) - 2
+    name = f"conv_transpose{n}d" if transposed else f"conv{n}d"
+    outs = weight[1] * p["groups"] if transposed else weight[0]
+    x, w, b = RNG.standard_normal(shape), RNG.standard_normal(weight), RNG.standard_normal(outs)
+    for dtype in ("float32", "float64", "bfloat16", "float16") if number % 3 == 0 else ("float32", "float64"):
+        tx, tw, tb = (torch.tensor(a).to(getattr(torch, dtype)) for a in (x, w, b))
+        wanted = convolved(as_float(tx), as_float(tw), as_float(tb), transposed=transposed, **p)
+        layouts = [tx]
+        if n == 2:
+            layouts += [tx.to(memory_format=torch.channels_last), tx.transpose(2, 3).contiguous().transpose(2, 3)]
+        for given in layouts:
+            got = as_float(getattr(torch.nn.functional, name)(given, tw, tb, **p))
+            assert got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCE[dtype] * (1 + np.abs(wanted).max()))
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    x, w = torch.randn(3, 20, 37, 45), torch.randn(20, 1, 3, 3)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3, 8):
+            torch.set_num_threads(threads)
+            found.append(torch.nn.functional.conv2d(x, w, padding=1, groups=20))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0], f) for f in found)
+
+
+def test_special_values_stay_where_they_belong() -> None:
+    x = torch.zeros(1, 4, 9, 33)
+    x[0, 1, 4, 16], x[0, 2, 8, 32] = float("nan"), float("inf")
+    y = torch.nn.functional.conv2d(x, torch.ones(4, 1, 3, 3), padding=1, groups=4)
+    assert y[0, 1, 3:6, 15:18].isnan().all() and int(y.isnan().sum()) == 9
+    assert y[0, 2, 7:, 31:].isinf().all() and int(y.isinf().sum()) == 4
+
+
+def step_of(shape: tuple[int, ...], weight: tuple[int, ...], **p: Any) -> ExternStep:
+    n = len(shape) - 2
+    given = {"stride": (1,) * n, "padding": (0,) * n, "dilation": (1,) * n, "groups": 1, **p}
+    graph = trace(lambda x, w: prim.conv(x, w, **given), [(shape, BY_NAME["float32"]), (weight, BY_NAME["float32"])])
+    strides = [[int(np.prod(s[k + 1 :])) for k in range(len(s))] for s in (shape, weight)]
+    return next(s for s in compile_graph(graph, strides).steps if isinstance(s, ExternStep))
+
+
+def test_who_is_computed_directly() -> None:
+    assert takes_direct(step_of((1, 32, 20, 20), (32, 1, 3, 3), groups=32))
+    assert takes_direct(step_of((1, 32, 20, 20), (32, 4, 3, 3), groups=8))
+    assert not takes_direct(step_of((1, 32, 20, 20), (32, 32, 3, 3)))
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_kernels_are_made_for_other_vectors(kind: str, lanes: int) -> None:
+    for together in (False, True):
+        tile = DirectTile(
+            kind, lanes, lanes > 4, outs=1 if together else 2, rows=2, vectors=2, height=3, width=3, stride=2, dilation=1,
+            places=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16,
+        )  # fmt: skip
+        assert tile.symbol in jit.compile_assembly(tile.text, "quick")
+    mover = RowMover(kind, lanes)
+    assert mover.copy in jit.compile_assembly(mover.text, "quick")
