@@ -7,7 +7,7 @@ from typing import Any
 from rushlight._ops.matmul import turned
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._prims.recurrent import BIASES, single_step
+from rushlight._prims.recurrent import BIASES, back_through, single_step
 
 __all__: list[str] = []
 
@@ -26,10 +26,23 @@ def _bias(mode: str, size: int, w: Any, b_ih: Any, b_hh: Any) -> Any:
 def _layer(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], sizes: Any, mode: str, reverse: bool) -> Any:
     """The inputs of all steps are projected at once; only the recurrence goes step by step."""
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
-    found = prim.recurrence(
+    return prim.recurrence(
         prim.dot(x, turned(w_ih)), w_hh, bias, *states, *([] if sizes is None else [sizes]), mode=mode, reverse=reverse, keep=True
     )
-    return found[: 1 + len(states)]
+
+
+def _layer_gradient(cts: Any, outs: Any, x: Any, w_ih: Any, w_hh: Any, b_ih: Any, states: list[Any], sizes: Any, mode: str, reverse: bool) -> Any:
+    """The derived one, but that the gradient of `w_ih` is made in its own layout, not as the transpose of its transpose."""
+    if all(ct is None for ct in cts):
+        return [None] * (len(states) + 6)
+    given = (*cts, *[None] * (len(outs) - len(cts)))
+    to_x, to_hh, to_b, to_states = back_through(mode, reverse, w_hh, states, sizes, outs, given)
+    to_biases: list[Any] = [None, None]
+    if b_ih is not None:
+        size = w_hh.shape[1]
+        parts = [prim.slice(to_b, starts=(a * size,), stops=(z * size,), steps=(1,)) for a, z in ((0, 2), (2, 3), (3, 4))] if mode == "gru" else []
+        to_biases = [prim.cat(parts[0], part, dim=0) for part in parts[1:]] or [to_b, to_b]
+    return [prim.dot(to_x, w_ih), *to_states, prim.dot(turned(to_x), x), to_hh, *to_biases, None]
 
 
 _WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
@@ -45,6 +58,11 @@ def lstm_layer(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: An
     return _layer(x, w_ih, w_hh, b_ih, b_hh, [h, c], sizes, "lstm", reverse)
 
 
+@lstm_layer.gradient
+def _(cts: Any, outs: Any, x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, reverse: bool) -> Any:
+    return _layer_gradient(cts, outs, x, w_ih, w_hh, b_ih, [h, c], sizes, "lstm", reverse)
+
+
 @operator(
     f"rnn_layer(Tensor input, Tensor h, {_WEIGHTS}, Tensor? sizes=None, *, str mode='tanh', bool reverse=False) -> (Tensor output, Tensor h_n)",
     spaces=(), method=False, promote="same", promote_over=_FLOATS, like="contiguous",
@@ -52,6 +70,11 @@ def lstm_layer(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: An
 def rnn_layer(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool) -> Any:
     """The same for the layers whose state is one tensor: mode "gru", "tanh" or "relu"."""
     return _layer(x, w_ih, w_hh, b_ih, b_hh, [h], sizes, mode, reverse)
+
+
+@rnn_layer.gradient
+def _(cts: Any, outs: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool) -> Any:
+    return _layer_gradient(cts, outs, x, w_ih, w_hh, b_ih, [h], sizes, mode, reverse)
 
 
 def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], mode: str) -> Any:

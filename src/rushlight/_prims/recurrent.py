@@ -24,7 +24,7 @@ from rushlight._prims.record import PRIMITIVES, Aval, ByDecomposition, Primitive
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT64
 
-__all__ = ["BIASES", "GATES", "KEPT", "SLOPES", "Call", "GradCall", "single_step"]
+__all__ = ["BIASES", "GATES", "KEPT", "SLOPES", "Call", "GradCall", "back_through", "single_step"]
 
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected input, and of the recurrent weight
 BIASES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
@@ -270,7 +270,7 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         dh[:k] = rows.at(slopes, t)[:, : w.shape[0]] @ w + (0 if part is None else part)
         if dc is not None:
             dc[:k] = dc_before
-    return tuple(v.astype(xs[0].dtype) for v in (slopes, befores, dh, *([] if dc is None else [dc])))
+    return tuple(v.astype(xs[0].dtype) for v in (slopes, befores, slopes.sum(0), dh, *([] if dc is None else [dc])))
 
 
 class _GraphSteps:
@@ -323,7 +323,7 @@ def _nothing(name: str, xs: Sequence[Any], p: dict[str, Any]) -> tuple[Any, ...]
         states = [call.h] + ([] if call.c is None else [call.c])
         return (found[0], *states, *found[1 + len(states) :])
     grad = GradCall(xs, p["mode"], p["reverse"], p["extra"])
-    return (*found[:2], grad.ct_h, *([] if grad.ct_c is None else [grad.ct_c]))
+    return (*found[:3], grad.ct_h, *([] if grad.ct_c is None else [grad.ct_c]))
 
 
 def _decompose(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...]:
@@ -375,7 +375,8 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         through = prim.dot(_Graphs.columns(slopes[t], 0, w.shape[0]), w)
         dh = steps.kept(t, through if part is None else through + part, dh)
         dc = None if dc is None else steps.kept(t, dc_before, dc)
-    return (steps.join(slopes), steps.join(befores), dh, *([] if dc is None else [dc]))
+    rows = steps.join(slopes)
+    return (rows, steps.join(befores), build.total(rows, (0,)), dh, *([] if dc is None else [dc]))
 
 
 # ***** specs *****
@@ -419,36 +420,47 @@ def _grad_spec(*xs: Any, mode: str, reverse: bool, extra: bool) -> list[Aval]:
     named = [(k, getattr(call, k), shapes[k]) for k in GRAD_OPERANDS[mode] + EXTRA_OPERANDS[mode] if getattr(call, k) is not None]
     _check("recurrence_grad", call.sizes, *named)
     _rows_fit("recurrence_grad", n, batch, call.sizes)
-    found = [(n, SLOPES[mode] * size), (n, size), (batch, size)] + [(batch, size)] * (mode == "lstm")
+    found: list[tuple[int, ...]] = [(n, SLOPES[mode] * size), (n, size), (SLOPES[mode] * size,)]
+    found += [(batch, size)] * (2 if mode == "lstm" else 1)
     return [(shape, call.hs.dtype) for shape in found]
 
 
 # ***** gradients *****
 
 
+def back_through(
+    mode: str, reverse: bool, w: Any, states: Sequence[Any], sizes: Any, outs: Sequence[Any], cts: Sequence[Any]
+) -> tuple[Any, Any, Any, list[Any]]:
+    """Cotangents of x, w, b and the first states from those of all results of `recurrence` (None for none); `states` are h, or h and c.
+
+    What sums over all steps is a product of all rows at once.
+    """
+    count = 1 + len(states)
+    given = [build.zeros_like(o) if ct is None else ct for ct, o in zip(cts[:count], outs, strict=False)]
+    residuals, more = list(outs[count:]), list(cts[count:])
+    extra = any(ct is not None for ct in more)
+    gates, cells = {"lstm": (residuals[:1], residuals[1:]), "gru": (residuals, [])}.get(mode, ([], []))
+    operands = [w, *gates, outs[0], *cells, *states, *given]
+    if extra:
+        operands += [build.zeros_like(o) if ct is None else ct for ct, o in zip(more, residuals, strict=True)]
+    operands += [] if sizes is None else [sizes]
+    slopes, before, to_b, *to_states = prim.recurrence_grad(*operands, mode=mode, reverse=reverse, extra=extra)
+    if mode != "gru":
+        return slopes, prim.dot(_Graphs.turned(slopes), before), to_b, to_states
+    size = w.shape[1]
+    to_w = prim.dot(_Graphs.turned(_Graphs.columns(slopes, 0, 3 * size)), before)
+    rotated = [prim.slice(to_w, starts=(a, 0), stops=(z, size), steps=(1, 1)) for a, z in ((size, 3 * size), (0, size))]
+    to_b = _Graphs.join([_Graphs.columns(to_b, size, 4 * size), _Graphs.columns(to_b, 0, size)], 0)
+    return _Graphs.columns(slopes, size, 4 * size), _Graphs.join(rotated, 0), to_b, to_states
+
+
 def _vjp(cts: Sequence[Any], outs: Sequence[Any], *xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...]:
-    """Back through the steps; what sums over all of them is a product of all rows at once."""
     call = Call(xs, mode, reverse)
     if not keep:
         outs = prim.recurrence(*xs, mode=mode, reverse=reverse, keep=True)
         cts = (*cts, *[None] * (len(outs) - len(cts)))
-    states = 1 if call.c is None else 2
-    given = [build.zeros_like(o) if ct is None else ct for ct, o in zip(cts[: 1 + states], outs, strict=False)]
-    residuals, more = list(outs[1 + states :]), list(cts[1 + states :])
-    extra = any(ct is not None for ct in more)
-    kept = {"lstm": [residuals[:1], residuals[1:]], "gru": [residuals, []]}.get(mode, [[], []])
-    operands = [call.w, *kept[0], outs[0], *kept[1], call.h, *([] if call.c is None else [call.c]), *given]
-    if extra:
-        operands += [build.zeros_like(o) if ct is None else ct for ct, o in zip(more, residuals, strict=True)]
-    operands += [] if call.sizes is None else [call.sizes]
-    slopes, before, *to_states = prim.recurrence_grad(*operands, mode=mode, reverse=reverse, extra=extra)
-    size = call.h.shape[1]
-    inner = slopes if mode != "gru" else _Graphs.columns(slopes, 0, 3 * size)
-    to_x = slopes if mode != "gru" else _Graphs.columns(slopes, size, 4 * size)
-    to_w, to_b = prim.dot(_Graphs.turned(inner), before), build.total(slopes, (0,))
-    if mode == "gru":
-        rotated = [prim.slice(to_w, starts=(a, 0), stops=(z, size), steps=(1, 1)) for a, z in ((size, 3 * size), (0, size))]
-        to_w, to_b = _Graphs.join(rotated, 0), _Graphs.join([_Graphs.columns(to_b, size, 4 * size), _Graphs.columns(to_b, 0, size)], 0)
+    states = [call.h] if call.c is None else [call.h, call.c]
+    to_x, to_w, to_b, to_states = back_through(mode, reverse, call.w, states, call.sizes, outs, cts)
     return (to_x, to_w, to_b, *to_states, *([] if call.sizes is None else [None]))
 
 
@@ -463,6 +475,7 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
         free = all(n in _OF_ROWS or n in _OF_STATES for n, flag in zip(named, batched, strict=True) if flag)
         if free and "sizes" not in named and size:
             return _folded(primitive, batched, xs, p, named, size)
+
         def item(x: Any, i: int) -> Any:
             rest = tuple(x.shape[1:])
             return build.reshape(prim.slice(x, starts=(i, *[0] * len(rest)), stops=(i + 1, *rest), steps=(1,) * len(x.shape)), rest)
@@ -493,26 +506,17 @@ def _folded(primitive: Primitive, batched: Sequence[bool], xs: Sequence[Any], p:
         return build.reshape(parts, (steps * size * batch, x.shape[2]))
 
     made = primitive(*[fold(x, n) for x, n in zip(lifted, named, strict=True)], **p)
-    single = primitive.spec(*[_Shape(x.shape[1:] if n in _OF_ROWS | _OF_STATES else x.shape, x.dtype) for x, n in zip(lifted, named, strict=True)], **p)
 
-    def unfold(x: Any, shape: Sequence[int], of_rows: bool) -> Any:
-        if not of_rows:
-            return build.reshape(x, (size, *shape))
-        parts = build.transpose(build.reshape(x, (steps, size, batch, shape[1])), (1, 0, 2, 3))
-        return build.reshape(parts, (size, *shape))
+    def unfold(x: Any, rows: int) -> Any:
+        if rows == batch * size:
+            return build.reshape(x, (size, batch, x.shape[1]))
+        parts = build.transpose(build.reshape(x, (steps, size, batch, x.shape[1])), (1, 0, 2, 3))
+        return build.reshape(parts, (size, steps * batch, x.shape[1]))
 
-    states = 2 if p["mode"] == "lstm" else 1
-    first = 1 if primitive.name == "recurrence" else 2  # the states stand after this many results that have rows
-    return tuple(unfold(x, shape, not first <= k < first + states) for k, (x, (shape, _)) in enumerate(zip(made, single, strict=True)))
-
-
-class _Shape:
-    """A shape and a dtype, for asking a spec."""
-
-    __slots__ = ("dtype", "shape")
-
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
-        self.shape, self.dtype = tuple(shape), dtype
+    grad = primitive.name == "recurrence_grad"
+    states = range(3 if grad else 1, len(made) if grad else 3 if p["mode"] == "lstm" else 2)
+    found = [None if len(x.shape) == 1 else unfold(x, batch * size if k in states else 0) for k, x in enumerate(made)]
+    return tuple(build.total(found[0], (1,)) if x is None else x for x in found)
 
 
 def _names(xs: Sequence[Any], p: dict[str, Any]) -> tuple[str, ...]:
@@ -566,7 +570,7 @@ Primitive(
     jvp=ByDecomposition(), batch=_batch("recurrence", _names),
 )  # fmt: skip
 Primitive(
-    "recurrence_grad", "The way back through `recurrence`: (slopes of all steps, the state before each row, cotangents of the first states...).",
+    "recurrence_grad", "The way back through `recurrence`: (slopes of all rows, the state before each row, the sum of the slopes, cotangents of the first states...).",
     family="heavy", spec=_grad_spec, reference=_grad_reference, lower=("extern", "recurrence"), multiple=True, decompose=_grad_decompose,
     samples=_grad_samples, vjp=ByDecomposition(), jvp=ByDecomposition(), batch=_batch("recurrence_grad", _grad_names),
 )  # fmt: skip

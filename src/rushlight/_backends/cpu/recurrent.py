@@ -17,11 +17,12 @@ from rushlight._backends.cpu.recurrent_native import (
     make_forward,
     make_pack_backward,
     make_pack_forward,
+    make_sums,
 )
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.program import ExternStep
 from rushlight._kernels.register_tile import RegisterTile
-from rushlight._prims.recurrent import GATES, Call, GradCall
+from rushlight._prims.recurrent import GATES, SLOPES, Call, GradCall
 
 __all__ = ["recurrence_call"]
 
@@ -46,6 +47,36 @@ def _tile(kind: str, batch: int) -> RegisterTile:
     return _TILES[key]
 
 
+class _Words:
+    """The constants of a call: the same words for each of its kernels, after a head of their own."""
+
+    __slots__ = ("held", "nbytes", "pieces", "words")
+
+    def __init__(self, call: Any, rows: int, shape: Shape, groups: int, keep: bool) -> None:
+        """`rows`: of all steps together; `groups`: in how many pieces the weight is packed."""
+        way, gates, size = isinstance(call, Call), GATES[shape.mode], shape.real.itemsize
+        batch, units = call.h.shape
+        chunk = shape.rows * -(-batch // (shape.rows * _MOST_PIECES))
+        self.pieces = -(-batch // chunk)
+        high = -(-chunk // shape.rows) * shape.rows
+        weights = _up(size * units * shape.columns * groups * (shape.panels if way else gates))
+        second = _up(size * high * (units if way else DEPTH))  # where what is left of a piece's memory begins
+        each = second + _up(size * (high * shape.panels * shape.columns if way else SLOPES[shape.mode] * units))
+        self.nbytes = weights + each * self.pieces
+        self.words = [call.steps, batch, rows, units, chunk, int(call.reverse), int(call.sizes is not None), int(keep), weights, each, second, self.pieces]
+        self.held: list[Any] = []
+
+    def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:
+        """Head and words of a kernel."""
+        head = [pieces, int(work > _GIL_WORK), len(sizes), *sizes]
+        return head + [0] * (8 - len(head)) + self.words
+
+    def address(self, pieces: int) -> int:
+        """The address of those of a kernel that makes no results."""
+        self.held.append(array("q", self.ints(pieces)))
+        return int(self.held[-1].buffer_info()[0])
+
+
 def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | None, Sequence[int]]:
     """The call of a `recurrence` or `recurrence_grad`."""
     kind = _KINDS.get(step.outputs[0].dtype.name)
@@ -55,33 +86,28 @@ def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | N
     mode, reverse = step.params["mode"], step.params["reverse"]
     call: Any = Call(step.inputs, mode, reverse) if way else GradCall(step.inputs, mode, reverse, False)
     batch, units = call.h.shape
-    total = step.outputs[0].shape[0]
     shape = Shape(mode, kind, _tile(kind, batch), host_tiles(kind)[-1])
-    tiles = -(-batch // shape.rows)
-    chunk = shape.rows * -(-tiles // _MOST_PIECES)
-    pieces = -(-batch // chunk)
-    pack, main = _kernels(shape, way)
-    size = shape.real.itemsize
     groups = shape.groups(units) if way else -(-units // shape.columns)
-    weights = size * units * shape.columns * groups * (shape.panels if way else GATES[mode])
-    rows = -(-chunk // shape.rows) * shape.rows
-    product = _up(size * rows * (units if way else DEPTH))
-    each = product + (_up(size * rows * shape.panels * shape.columns) if way else 0)
-    weights = _up(weights)
-    work = total * units * units * GATES[mode]
-    words = [call.steps, batch, total, units, chunk, int(reverse), int(call.sizes is not None), int(step.params.get("keep", True)), weights, each, product]
-    head = [pieces, int(work > _GIL_WORK), len(step.sizes), *step.sizes]
-    ints = head + [0] * (8 - len(head)) + words
-    packing = array("q", [groups, 0, 0, 0, 0, 0, 0, 0, *words])
-    alloc, nbytes, place = _runtime.runtime().alloc, weights + each * pieces, packing.buffer_info()[0]
-    at = 1 if way else 0  # of the weight
+    rows = step.outputs[0].shape[0]
+    words = _Words(call, rows, shape, groups, step.params.get("keep", True))
+    ints = words.ints(words.pieces, rows * units * units * GATES[mode], step.sizes)
+    alloc, nbytes, packing, alone = _runtime.runtime().alloc, words.nbytes, words.address(groups), words.address(1)
+    pack, main, *others = _kernels(shape, way)
 
-    def run(ints: int, *operands: Any) -> Any:
+    def forward(ints: int, *operands: Any) -> Any:
         memory = alloc(nbytes)
-        pack(place, memory, operands[at])
+        pack(packing, memory, operands[1])
         return main(ints, memory, *operands)
 
-    run.keep = packing  # type: ignore[attr-defined]
+    def backward(ints: int, *operands: Any) -> Any:
+        memory = alloc(nbytes)
+        pack(packing, memory, operands[0])
+        made = main(ints, memory, *operands)
+        others[0](alone, made[2], memory)
+        return made
+
+    run: Any = forward if way else backward
+    run.keep = words
     return run, ints, [o.place for o in step.inputs]
 
 
@@ -90,8 +116,8 @@ def _up(n: int) -> int:
     return n + 63 & ~63
 
 
-def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The kernels that pack the weight, and that run through the steps (`way`: forward)."""
+def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
+    """The kernels that pack the weight and that run through the steps (`way`: forward), and that adds up what the pieces summed."""
     key = f"{shape.name} {way}"
     if key not in _LOADED:
         imports = dict(_runtime.runtime().symbols)
@@ -101,7 +127,8 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], Callable[...,
             imports.update({name: found[name] for name in names})
         symbol, text = (forward_cell if way else backward_cell)(shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma)
         imports[symbol] = _loaded_text(text, [symbol])[symbol]
-        functions = [make_pack_forward(shape), make_forward(shape)] if way else [make_pack_backward(shape), make_backward(shape)]
+        makers = (make_pack_forward, make_forward) if way else (make_pack_backward, make_backward, make_sums)
+        functions = [make(shape) for make in makers]
         loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], imports)
         _LOADED.setdefault(key, tuple(make_kernel_callable(loaded[f.symbol], f.symbol, loaded) for f in functions))
     return _LOADED[key]  # type: ignore[no-any-return]

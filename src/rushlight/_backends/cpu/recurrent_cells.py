@@ -22,10 +22,10 @@ _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}
 # The state is replaced by the next one; rows of x and gates hold their parts side by side, `hidden size` apart, and so does the bias.
 FORWARD_CELL = "void(ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)"
 _FORWARD = "ptr %z, i64 %zrow, ptr %x, i64 %size, ptr %b, ptr %h, ptr %c, ptr %hs, ptr %g, ptr %cs, i64 %rows, i64 %units"
-# (dh, dc, cotangents of hs, gates, hs, cs, h before, c before, slopes, copies of h before, hidden size, rows, units)
-BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
+# (dh, dc, cotangents of hs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows, units)
+BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
 _BACKWARD = (
-    "ptr %dh, ptr %dc, ptr %ct, ptr %g, ptr %hs, ptr %cs, ptr %hb, ptr %cb, ptr %d, ptr %before, i64 %size, i64 %rows, i64 %units"
+    "ptr %dh, ptr %dc, ptr %ct, ptr %g, ptr %hs, ptr %cs, ptr %hb, ptr %cb, ptr %d, ptr %before, ptr %sums, i64 %size, i64 %rows, i64 %units"
 )
 
 
@@ -216,3 +216,5 @@ def _backward_body(v: _Lanes, unit: str, mode: str) -> None:
         slopes = [dh * (1.0 - h * h) if mode == "tanh" else v.em.select(h.gt(0.0), dh, 0.0)]
     for k, slope in enumerate(slopes):
         v.store(slope, at("%d", SLOPES[mode], k))
+        place = v.moved("%sums", v.integer(f"add i64 {unit}, {v.integer(f'mul i64 %size, {k}')}") if k else unit)
+        v.store(v.load(place) + slope, place)

@@ -8,15 +8,15 @@ in the first cache.  On the way back the slopes of a step are multiplied by the 
 from __future__ import annotations
 
 from rushlight._backends.cpu.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
-from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, native, ptr, stack, store
+from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, memset, native, ptr, stack, store
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._prims.recurrent import GATES, KEPT, SLOPES
 
-__all__ = ["DEPTH", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward"]
+__all__ = ["DEPTH", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward", "make_sums"]
 
 OUTPUTS = 2
-STEPS, BATCH, TOTAL, UNITS, CHUNK, REVERSE, PACKED, KEEP, WEIGHTS, EACH, PRODUCT = range(8, 19)
+STEPS, BATCH, TOTAL, UNITS, CHUNK, REVERSE, PACKED, KEEP, WEIGHTS, EACH, PRODUCT, PIECES = range(8, 20)
 DEPTH = 256  # steps of a product over slopes in one block: a panel of the weight stays in the first cache
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -278,20 +278,20 @@ def make_backward(shape: Shape) -> NativeFunction:
     through = _make_product(shape)
     cell = extern(f"rl_back_{mode}_{shape.tile.kind}", BACKWARD_CELL)
 
-    @native("void(ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr)", name=f"back_{shape.name}")
-    def back(bufs, operands, units, first, at, skip, rows, h_before, c_before):
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr)", name=f"back_{shape.name}")
+    def back(bufs, operands, sums, units, first, at, skip, rows, h_before, c_before):
         """The cells of `rows` rows from row `skip` on."""
         row = size * units
         place, state = (at + skip) * row, (first + skip) * row
-        dc, cs, g = bufs.ptr[2] + state, h_before, h_before
+        dc, cs, g = bufs.ptr[3] + state, h_before, h_before
         if lstm:
-            dc = bufs.ptr[3] + state
+            dc = bufs.ptr[4] + state
             cs = operands.ptr[cs_at] + place
         if has_gates:
             g = operands.ptr[gates_at] + place * kept
         cell(
-            bufs.ptr[2] + state, dc, operands.ptr[ct_at] + place, g, operands.ptr[hs_at] + place, cs, h_before, c_before, bufs.ptr[0] + place * slopes,
-            bufs.ptr[1] + place, units, rows, units,
+            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, g, operands.ptr[hs_at] + place, cs, h_before, c_before, bufs.ptr[0] + place * slopes,
+            bufs.ptr[1] + place, sums, units, rows, units,
         )  # fmt: skip
 
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
@@ -308,11 +308,13 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
         first = piece * ints.i64[CHUNK]
         held = min(ints.i64[CHUNK], batch - first)
         row = size * units
-        dh = bufs.ptr[2] + first * row
+        dh = bufs.ptr[3] + first * row
         memcpy(dh, operands.ptr[ct_at + 1] + first * row, held * row)
         if lstm:
-            memcpy(bufs.ptr[3] + first * row, operands.ptr[ct_at + 2] + first * row, held * row)
+            memcpy(bufs.ptr[4] + first * row, operands.ptr[ct_at + 2] + first * row, held * row)
         a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
+        sums = a + ints.i64[PRODUCT]
+        memset(sums, 0, row * slopes)
         place = i64(0) if reverse != 0 else total
         for s in range(steps):
             t = s if reverse != 0 else steps - 1 - s
@@ -335,13 +337,30 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
                 running = max(min(old - first, rows), i64(0))
                 if running > 0:
                     near = (before + first) * row
-                    back(bufs, operands, units, first, at, 0, running, operands.ptr[hs_at] + near, operands.ptr[cs_at] + near)
+                    back(bufs, operands, sums, units, first, at, 0, running, operands.ptr[hs_at] + near, operands.ptr[cs_at] + near)
                 if running < rows:
                     start = (first + running) * row
-                    back(bufs, operands, units, first, at, running, rows - running, operands.ptr[h_at] + start, operands.ptr[c_at] + start)
+                    back(bufs, operands, sums, units, first, at, running, rows - running, operands.ptr[h_at] + start, operands.ptr[c_at] + start)
                 through(operands.ptr[0], a, bufs.ptr[0] + at * row * slopes, dh, units, rows)
             if reverse != 0:
                 place += count
         return 0
 
     return backward
+
+
+def make_sums(shape: Shape) -> NativeFunction:
+    """The sum of the slopes from those of the pieces: bufs are the sums, and memory that was worked in."""
+    real, size, slopes = shape.real, shape.real.itemsize, SLOPES[shape.mode]
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_sums_{shape.name}")
+    def total(bufs, ints, piece):
+        sums = bufs.ptr[1] + ints.i64[WEIGHTS] + ints.i64[PRODUCT]
+        for k in range(slopes * ints.i64[UNITS]):
+            value = real(0)
+            for n in range(ints.i64[PIECES]):
+                value += load(real, sums + n * ints.i64[EACH], k)
+            store(real, bufs.ptr[0], k, value)
+        return 0
+
+    return total
