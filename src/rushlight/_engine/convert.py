@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
 from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
+from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
 from rushlight._engine.shared import relocate
-from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of
+from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
+from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of, plain_classes
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
@@ -28,6 +30,7 @@ from rushlight._types.spec import Spec
 __all__ = ["clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
 
 _CALLERS: dict[str, Caller] = {}
+_DISPATCH: dict[str, Callable[..., Any]] = {}
 
 
 def caller(name: str) -> Caller:
@@ -42,7 +45,28 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a table operator by name."""
     if asking_classes and _holds_kind(args):
         return make_function(caller(name))(*args, **kwargs)
-    return caller(name).call(args, kwargs)
+    found = _DISPATCH.get(name)
+    if found is None:
+        row = caller(name)
+        found = _DISPATCH[name] = make_dispatch(row.op, row.prepare, row.call, row.result)
+    return found(*args, **kwargs)
+
+
+_CASTS = new_plan_table()
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """`x` in another dtype; a copy also where it has that one."""
+    key = (dtype, x._spec, x._rg, STATE.word)
+    plan = _CASTS.get(key)
+    if plan is not None and type(x) in plain_classes:
+        return plan(x)  # type: ignore[no-any-return]
+    if type(x) not in plain_classes or STATE.word & FUNCTION_MODE:
+        return call("to_dtype", x, dtype)  # type: ignore[no-any-return]
+    plan, inputs = caller("to_dtype").prepare((x, dtype), {})
+    if len(inputs) == 1:
+        _CASTS[key] = plan
+    return plan(*inputs)  # type: ignore[no-any-return]
 
 
 _INPLACE: dict[str, InplaceCaller] = {}
@@ -162,6 +186,8 @@ def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
 )
 def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`; itself where nothing changes and `copy` is false."""
+    if len(args) == 1 and not kwargs and type(args[0]) is DType:
+        return x if args[0] is x._spec.dtype else cast(x, args[0])
     dtype, device, _, copy, memory_format = parse_to(*args, **kwargs)
     if device is not None and device is not x._spec.device:
         x = to_device(x, device)
@@ -171,13 +197,13 @@ def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         word = format_name(memory_format)
         copy = word != "preserve_format" and not is_in_format(x._spec, word)
     if changes:
-        x = call("to_dtype", x, dtype)
+        x = cast(x, dtype)  # type: ignore[arg-type]
         if memory_format is not None and format_name(memory_format) != "preserve_format":
             x = contiguous(x, memory_format)
         return x
     if not copy:
         return x
-    return call("to_dtype", x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)  # type: ignore[no-any-return]
+    return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)  # type: ignore[no-any-return]
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bool, bool, Any]:

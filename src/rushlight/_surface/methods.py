@@ -399,7 +399,9 @@ SPACES["torch"]["as_strided"] = as_strided
 
 def _cast(name: str, dtype: DType) -> None:
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
-        return convert.to(self, dtype, memory_format=memory_format)
+        if memory_format is not None:
+            return convert.to(self, dtype, memory_format=memory_format)
+        return self if self._spec.dtype is dtype else convert.cast(self, dtype)
 
     cast.__name__ = name
     cast.__doc__ = f"The same as `to(torch.{dtype.name})`."

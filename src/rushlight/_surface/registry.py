@@ -23,9 +23,11 @@ from rushlight._engine.call import (
     make_inplace,
     make_unary,
 )
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
+from rushlight._types.dtype import DType
 
 __all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
 
@@ -138,11 +140,22 @@ def _refusing(function: Callable[..., Any], name: str, kinds: str) -> Callable[.
     return checked
 
 
+_NUMBERS = frozenset((int, float, bool, str, type(None), DType))
+
+
 def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callable[..., Any]:
     """Ask subclasses first, and check `out=`."""
     handler = OVERRIDE
 
+    state, plain = STATE, plain_classes
+
     def public(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not state.word & FUNCTION_MODE:  # the usual case: plain tensors and numbers, which ask for nothing
+            for item in args:
+                if type(item) not in plain and type(item) not in _NUMBERS:
+                    break
+            else:
+                return function(*args)
         handled, made = handler[0](public, args, kwargs)
         if handled:
             return made
