@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
+from rushlight._engine.native_plans import is_function
 from rushlight._engine.override import DisableTorchFunctionSubclass, as_arguments, dispatch, has_override
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor
@@ -197,7 +198,7 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
 
 def _asks(function: Any) -> bool:
     """Whether calls of a function go through `__torch_function__` where an argument's class has one."""
-    return inspect.isfunction(function) and (hasattr(function, "operator") or hasattr(function, "__wrapped__"))
+    return is_function(function) and (hasattr(function, "operator") or hasattr(function, "__wrapped__"))
 
 
 def get_ignored_functions() -> set[Callable[..., Any]]:

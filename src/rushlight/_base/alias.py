@@ -235,7 +235,7 @@ def _by_name(constant: Any) -> str:
 
 def _call_as_there(value: Any, ours: str) -> None:
     """A class or function that is defined on a page of ours, or that pickles find on one of PyTorch's private pages."""
-    if isinstance(value, (type, FunctionType)):
+    if isinstance(value, (type, FunctionType)) or type(value).__name__ == "operator_function":
         home = value.__dict__.get("__module__", getattr(value, "__module__", None))
         if home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
             value.__module__ = THEIRS + home[len(OURS) :]

@@ -10,9 +10,9 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["DTypeError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
+__all__ = ["DTypeError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class DTypeError(TypeError):
@@ -54,7 +54,7 @@ def user_frame() -> tuple[str, int, str] | None:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not name.startswith("<frozen"):
+        if not name.startswith(PACKAGE) and not name.startswith("<frozen"):
             return name, frame.f_lineno, frame.f_code.co_name
         if frame.f_back is None:
             return None
@@ -84,7 +84,7 @@ def user_code(depth: int = 2) -> tuple[Any, int]:
     The search starts `depth` frames up: a caller that knows how deep it stands saves steps.
     """
     frame = sys._getframe(depth)
-    while frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_code.co_filename.startswith(PACKAGE):
         back = frame.f_back
         if back is None:
             break

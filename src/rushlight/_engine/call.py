@@ -15,11 +15,13 @@ from rushlight._engine.determinism import alerting
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
+from rushlight._engine.native_plans import DYNAMIC, learn, make_dispatcher
+from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import check_number
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
 from rushlight._engine.results import result_name, result_type_of, with_out
-from rushlight._engine.state import AUTOCAST, GRAD, OBSERVED, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, make, plain_classes
+from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, OBSERVED, STATE, new_plan_table
+from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING, observed, observed_plan
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
@@ -231,34 +233,12 @@ def result_specs(op: Operator, values: Sequence[Any], specs: Sequence[Spec], dev
 
 def make_unary(caller: Caller) -> Callable[..., Any]:
     """The method form of an operator whose only required argument is a tensor."""
-    fast = new_plan_table()
-    full = make_function(caller)
-    state = _STATE
-    wrap = caller.result is not None
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs:
-            return full(self, *args, **kwargs)
-        if asking_classes and type(self) not in plain_classes:
-            return full(self)
-        try:
-            plan = fast.get((self._spec, self._rg, state.word))
-        except AttributeError:
-            _require_tensor(caller.name, self)
-            return full(self)
-        if plan is None:
-            if type(self) not in plain_classes or state.word & 16:
-                return full(self)
-            plan, inputs = caller.prepare((self,), {})
-            if len(inputs) != 1 or wrap:
-                return full(self)
-            fast[self._spec, self._rg, state.word] = plan
-        return plan(self)
+    def check(args: Sequence[Any]) -> None:
+        if args:
+            _require_tensor(caller.name, args[0])
 
-    method.__name__ = method.__qualname__ = caller.name
-    method.operator = caller.op  # type: ignore[attr-defined]
-    full.seen[0] = method  # type: ignore[attr-defined]
-    return method
+    return make_function(caller, check)
 
 
 _PYTHON_METHODS = ("rsub", "matmul")  # PyTorch writes them in Python: they take any `self`, and give NotImplemented
@@ -266,43 +246,30 @@ _PYTHON_METHODS = ("rsub", "matmul")  # PyTorch writes them in Python: they take
 
 def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     """The operator form (`a + b`): two operands, tensor or number."""
-    fast = new_plan_table()
     full = make_function(caller)
-    state = _STATE
 
-    def method(self: Any, other: Any) -> Any:
+    def missed(self: Any, other: Any) -> Any:
         kind = type(other)
-        if asking_classes and (type(self) not in plain_classes or kind not in plain_classes):
-            if not isinstance(self, Tensor):
-                return _no_tensor(caller.name, self, other, full)
-            return full(self, other) if kind in plain_classes or _accepts(other) else NotImplemented
-        if kind is float or kind is int:
-            try:
-                key = (self._spec, kind, self._rg, state.word)
-            except AttributeError:
-                return _no_tensor(caller.name, self, other, full)
-        else:
-            try:
-                key = (self._spec, other._spec, self._rg, other._rg, state.word)  # type: ignore[assignment]
-            except AttributeError:
-                if not isinstance(self, Tensor):
-                    return _no_tensor(caller.name, self, other, full)
-                return full(self, other) if _accepts(other) else NotImplemented
-        plan = fast.get(key)
-        if plan is None:
-            plain = type(self) in plain_classes and (kind in plain_classes or kind is float or kind is int) and not state.word & 16
-            if not plain or self._spec.dtype.is_complex:
-                return full(self, other)
-            plan, inputs = caller.prepare((self, other), {})
-            if len(inputs) != 2:
-                return full(self, other)
-            fast[key] = plan
+        number = kind is float or kind is int
+        if not isinstance(self, Tensor):
+            return _no_tensor(caller.name, self, other, full)
+        if not (isinstance(other, Tensor) or number or _accepts(other)):
+            return NotImplemented
+        plain = type(self) in plain_classes and (kind in plain_classes or number) and not _STATE.word & FUNCTION_MODE
+        if not plain or self._spec.dtype.is_complex:
+            return full(self, other)
+        plan, inputs = caller.prepare((self, other), {})
+        if len(inputs) != 2:
+            return full(self, other)
+        learn(method, (self, other), {}, plan, (0, 1))
         return plan(self, other)
 
+    method = make_dispatcher(missed, (DYNAMIC, DYNAMIC), (..., ...), ("self", "other"))
     method.__name__ = method.__qualname__ = caller.name
-    method.operator = caller.op  # type: ignore[attr-defined]
-    full.seen[0] = getattr(Tensor, caller.name, method)  # type: ignore[attr-defined]
-    return method
+    method.__module__ = __name__
+    method.operator = caller.op
+    full.seen[0] = getattr(Tensor, caller.name, method)
+    return method  # type: ignore[no-any-return]
 
 
 def _require_tensor(name: str, value: Any) -> None:
@@ -324,8 +291,8 @@ def _accepts(other: Any) -> bool:
     return isinstance(other, (bool, int, float, complex)) or type(other).__module__ == "numpy" or hasattr(type(other), "__torch_function__")
 
 
-def make_function(caller: Caller) -> Callable[..., Any]:
-    """The general form: any arguments, positional or by name."""
+def make_function(caller: Caller, check: Callable[..., None] | None = None) -> Any:
+    """The general form: any arguments, positional or by name; `check(args)` may raise for them."""
     op = caller.op
     seen: list[Any] = []  # what overrides are shown: the function itself, or the method that it is a part of
 
@@ -338,12 +305,13 @@ def make_function(caller: Caller) -> Callable[..., Any]:
         out = kwargs.pop("out", None) if op.out or op.kind == "graph" else None
         return caller.call(args, kwargs) if out is None else call_out(caller, args, kwargs, out)
 
-    function = make_dispatch(op, caller.prepare, slow, caller.result)
+    function = make_dispatch(op, caller.prepare, slow, caller.result, check)
     function.__name__ = function.__qualname__ = caller.name
     function.__doc__ = op.doc
-    function.operator = op  # type: ignore[attr-defined]
+    function.__module__ = __name__
+    function.operator = op
     seen.append(function)
-    function.seen = seen  # type: ignore[attr-defined]
+    function.seen = seen
     return function
 
 
@@ -533,6 +501,9 @@ class InplaceCaller:
         forward = recipe.forward if recipe else graph
         run = inplace_runner(forward, specs, target)
         plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
+        exe = getattr(run, "keep", None)
+        if recipe is None and exe is not None:
+            plan = native_inplace(exe, plan, [*specs, *[None] * (len(graph.inputs) - len(specs))])
         return fitting(op, _unordered(op, template, plan), len(specs), target.dtype)
 
 
@@ -562,7 +533,7 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
 
     if not rest:
         in_complex = any(v.weak and v.dtype.is_complex for v in inputs[n:])
-        return inplace_kernel(exe, n, len(inputs) - n, in_complex)
+        return inplace_kernel(exe, n, in_complex)
 
     def run(*args: Any) -> tuple[Tensor, ...]:
         made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
@@ -572,27 +543,16 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
     return run
 
 
-def inplace_kernel(exe: Any, n: int, n_numbers: int, in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
-    """Calls an executable for its effect: with n tensors and some numbers.  The common shapes go to the kernel without a detour."""
-    kernel, ints = exe.kernel, exe.ints
+def inplace_kernel(exe: Any, n: int, in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """Calls an executable for its effect: with n tensors and some numbers."""
 
-    def run_plain(*args: Any) -> tuple[Tensor, ...]:
+    def run(*args: Any) -> tuple[Tensor, ...]:
         exe(*[t._ptr for t in args[:n]], *(number_words(list(args[n:])) if in_complex else args[n:]))
         return ()
 
-    def run_one(x: Tensor, *numbers: Any) -> tuple[Tensor, ...]:
-        kernel(ints, x._ptr, *numbers)
-        return ()
-
-    def run_two(x: Tensor, y: Tensor, *numbers: Any) -> tuple[Tensor, ...]:
-        kernel(ints, x._ptr, y._ptr, *numbers)
-        return ()
-
-    if kernel is None or in_complex or n > 2:
-        return run_plain
-    run: Any = run_one if n == 1 else run_two
-    run.keep = exe
-    return run  # type: ignore[no-any-return]
+    if not in_complex:
+        run.keep = exe  # type: ignore[attr-defined]
+    return run
 
 
 def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, alone: bool) -> Callable[..., Any]:
@@ -698,5 +658,6 @@ def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
     method = make_dispatch(caller.op, caller.prepare, slow, None)
     method.__name__ = method.__qualname__ = caller.name
     method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
-    method.operator = caller.op  # type: ignore[attr-defined]
-    return method
+    method.__module__ = __name__
+    method.operator = caller.op
+    return method  # type: ignore[no-any-return]

@@ -31,22 +31,17 @@ __all__ = [
     "share_memory",
 ]
 
-# Address of a storage -> (code, instruction) of the line that last changed it; for error messages alone, so it may forget.
-_CHANGES: dict[int, tuple[Any, int]] = {}
-_MAX_CHANGES = 4096
 
 
 def bump(storage: Any) -> None:
     """Count a change of the memory, and remember the user's line."""
     storage.version += 1
-    if len(_CHANGES) > _MAX_CHANGES:
-        _CHANGES.clear()
-    _CHANGES[storage.ptr] = user_code(3)
+    storage.changed = user_code(3)
 
 
 def last_change(storage: Any) -> str:
     """The user's line that last changed this memory."""
-    return describe_code(_CHANGES.get(storage.ptr))
+    return describe_code(storage.changed)
 
 
 def check_writable(x: Tensor, wants_grad: bool) -> None:

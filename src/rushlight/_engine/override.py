@@ -11,7 +11,7 @@ from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.kinds import Kind, ask_kinds
 from rushlight._engine.state import FUNCTION_MODE, STATE
-from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, subclass_hook
+from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, plain_hook, subclass_hook
 
 __all__ = [
     "DisableTorchFunctionSubclass",
@@ -167,6 +167,7 @@ def _note_class(cls: Any) -> None:
         return
     if not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
+        plain_hook[0](cls)
         return
     if not asking_classes:
         asking_classes.append(cls)

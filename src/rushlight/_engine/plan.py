@@ -14,8 +14,9 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.edges import argument_places, saved_names
 from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
 from rushlight._engine.lower import Backward, differentiate_graph
+from rushlight._engine.native_plans import kernel_plan as native_plan
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
-from rushlight._engine.tensor import AutogradMeta, Tensor, alias, edge_of, make
+from rushlight._engine.tensor import Tensor, alias, edge_of, make, new_meta
 from rushlight._engine.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import prim
@@ -25,7 +26,6 @@ from rushlight._types.spec import Spec
 
 __all__ = ["Recipe", "executable", "graph_caller", "make_plan", "number_words", "operand_strides"]
 
-_new = Tensor.__new__
 NOT_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work "
     "around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
@@ -255,11 +255,18 @@ def make_plan(
     specs = list(out_specs) + [Spec.of(v.dtype, device, v.shape) for v in graph.outputs[n_results:]]
     if device is META:
         run = _meta_runner(specs)
-    else:
-        run = _runner(executable(graph, in_specs, specs), in_specs, specs, any(v.weak and v.dtype.is_complex for v in graph.inputs))
+        return _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
+    exe = executable(graph, in_specs, specs)
+    in_complex = any(v.weak and v.dtype.is_complex for v in graph.inputs)
+    run = _runner(exe, in_specs, specs, in_complex)
+    if in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
+        return _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
     if recipe is None:
-        return _quiet(run, specs)
-    return _recording(run, in_specs, n_results, recipe)
+        return native_plan(exe, run, in_specs, specs, several=n_results > 1)  # type: ignore[no-any-return]
+    mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in out_specs]
+    return native_plan(  # type: ignore[no-any-return]
+        exe, _recording(run, n_results, recipe), in_specs, specs, n_results, recipe, recipe.wrt, mask, n_results > 1
+    )
 
 
 def _meta_runner(specs: Sequence[Spec]) -> Callable[..., Any]:
@@ -272,41 +279,9 @@ def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in
     """A function from inputs to a tensor (one result) or a tuple of tensors, without autograd."""
     pointers = [i for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]
-    kernel, ints = exe.kernel, exe.ints
     call = exe
     if len(specs) == 1:
         spec = specs[0]
-        if kernel is not None and len(pointers) == 2 and not numbers:
-
-            def run2(a: Tensor, b: Tensor) -> Tensor:
-                out = _new(Tensor)
-                out._storage = storage = kernel(ints, a._ptr, b._ptr)
-                out._spec, out._ptr, out._rg, out._node, out._meta = spec, storage.ptr, False, None, None
-                return out
-
-            run2.keep = exe  # type: ignore[attr-defined]
-            return run2
-        if kernel is not None and len(pointers) == 1 and not numbers:
-
-            def run1(a: Tensor) -> Tensor:
-                out = _new(Tensor)
-                out._storage = storage = kernel(ints, a._ptr)
-                out._spec, out._ptr, out._rg, out._node, out._meta = spec, storage.ptr, False, None, None
-                return out
-
-            run1.keep = exe  # type: ignore[attr-defined]
-            return run1
-
-        if kernel is not None and len(pointers) == 1 and len(numbers) == 1 and pointers == [0] and not in_complex:
-
-            def run_number(a: Tensor, b: Any) -> Tensor:
-                out = _new(Tensor)
-                out._storage = storage = kernel(ints, a._ptr, b)
-                out._spec, out._ptr, out._rg, out._node, out._meta = spec, storage.ptr, False, None, None
-                return out
-
-            run_number.keep = exe  # type: ignore[attr-defined]
-            return run_number
 
         def run(*inputs: Any) -> Tensor:
             words = [inputs[i] for i in numbers]
@@ -341,7 +316,7 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
     def marked(*inputs: Any) -> Any:
         made = run(*inputs)
         for tensor in made if type(made) is tuple else (made,):
-            meta = AutogradMeta()
+            meta = new_meta[0]()
             meta.inference = True
             tensor._meta = meta
         return made
@@ -349,61 +324,11 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
     return marked
 
 
-def _recording(run: Callable[..., Any], in_specs: Sequence[Spec | None], n_results: int, recipe: Recipe) -> Callable[..., Any]:
+def _recording(run: Callable[..., Any], n_results: int, recipe: Recipe) -> Callable[..., Any]:
     """A plan that records a node."""
     if n_results > 1 or len(recipe.forward.outputs) > 1:
         return _recording_many(run, n_results, recipe)
-    if STATE.word & (ANOMALY | SAVED_HOOKS) or not all(kind == "input" and in_specs[i] is not None for kind, i in recipe.sources):
-        return _recording_any(run, recipe)
-    cls, wrt = recipe.cls, recipe.wrt
-    picks = [i for _, i in recipe.sources]
-    new_node = cls.__new__
-
-    if len(wrt) == 1 and len(picks) <= 1:
-        source, pick = wrt[0], picks[0] if picks else -1
-
-        def plan_one(*inputs: Any) -> Tensor:  # one gradient, at most one saved tensor: most calls
-            out: Tensor = run(*inputs)
-            x = inputs[source]
-            edge = x._node
-            node = new_node(cls)
-            node.info = recipe
-            node._edges = (edge if edge is not None and x._meta is None else edge_of(x),)
-            node._seq = next_sequence()
-            node._extra = None
-            if pick >= 0:
-                held = inputs[pick]
-                if held._meta is not None and held._meta.inference:
-                    raise RuntimeError(NOT_SAVED)
-                node.saved = (held,)
-                node.where = user_code()
-                node.versions = (held._storage.version if held._storage is not None else 0,)
-            else:
-                node.saved = node.versions = ()
-            out._node = node
-            out._rg = True
-            return out
-
-        return plan_one
-
-    def plan(*inputs: Any) -> Tensor:
-        out: Tensor = run(*inputs)
-        node = new_node(cls)
-        node.info = recipe
-        node._edges = [edge_of(inputs[i]) for i in wrt]
-        node._seq = next_sequence()
-        node._extra = None
-        node.saved = saved = [inputs[i] for i in picks]
-        for held in saved:
-            if held._meta is not None and held._meta.inference:
-                raise RuntimeError(NOT_SAVED)
-        node.where = user_code() if saved else None
-        node.versions = [t._storage.version if t._storage is not None else 0 for t in saved]
-        out._node = node
-        out._rg = True
-        return out
-
-    return plan
+    return _recording_any(run, recipe)
 
 
 def record(recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any:
@@ -440,7 +365,7 @@ def _recording_many(run: Callable[..., Any], n_results: int, recipe: Recipe) -> 
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
                 out._node, out._rg = node, True
                 if number:
-                    out._meta = AutogradMeta()
+                    out._meta = new_meta[0]()
                     out._meta.output_nr = number
         return made[0] if n_results == 1 else made[:n_results]
 

@@ -23,6 +23,8 @@ __all__ = [
     "TRANSFORMS",
     "VMAP",
     "clear_plans",
+    "count_plan",
+    "forgetful",
     "new_plan_table",
     "plan_counts",
 ]
@@ -70,16 +72,24 @@ class PlanTable(dict[Any, Any]):
     __slots__ = ("__weakref__",)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        global _made
-        if _made >= MAX_PLANS:
-            clear_plans()
-        _made += 1
+        count_plan()
         dict.__setitem__(self, key, value)
+
+
+def count_plan() -> None:
+    """Note that a plan is kept; where there are too many, all are forgotten first."""
+    global _made
+    if _made >= MAX_PLANS:
+        clear_plans()
+    _made += 1
 
 
 # Plans made since the tables were last emptied; those that went away with their table are counted too, so this errs on the safe side.
 _made = 0
 _TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
+# Native dispatchers (see `_engine.native_plans`), which keep plans of their own; and what makes one forget them.
+forgetful: list[Any] = []
+forget: list[Any] = [lambda dispatcher: None]
 
 
 def new_plan_table() -> PlanTable:
@@ -95,6 +105,8 @@ def clear_plans() -> None:
     _made = 0
     for table in list(_TABLES.values()):
         table.clear()
+    for dispatcher in forgetful:
+        forget[0](dispatcher)
 
 
 def plan_counts() -> int:

@@ -19,7 +19,7 @@ from rushlight._types.spec import Spec
 if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
-__all__ = ["AutogradMeta", "Tensor", "alias", "asking_classes", "edge_of", "make", "meta_of", "plain_classes"]
+__all__ = ["AutogradMeta", "Tensor", "alias", "asking_classes", "edge_of", "make", "meta_of", "new_meta", "plain_classes"]
 
 
 class AutogradMeta:
@@ -29,19 +29,27 @@ class AutogradMeta:
     `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
     """
 
-    # Defaults on the class: a view is made in every other line of a program, and sets two of these.
-    grad: Tensor | None = None
-    hooks: dict[int, Any] | None = None
-    post_hooks: dict[int, Any] | None = None
-    output_nr: int = 0
-    accumulator: Any = None
-    base: Tensor | None = None
-    views: list[Any] | None = None
-    creation: str = ""
-    inference: bool = False
-    retains: bool = False
-    name: str | None = None
-    grad_dtype: Any = ...  # the leaf's own dtype
+    __slots__ = (
+        "accumulator", "base", "creation", "grad", "grad_dtype", "hooks", "inference", "name", "output_nr", "post_hooks", "retains", "views",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+        self.hooks: dict[int, Any] | None = None
+        self.post_hooks: dict[int, Any] | None = None
+        self.output_nr = 0
+        self.accumulator: Any = None
+        self.base: Tensor | None = None
+        self.views: list[Any] | None = None
+        self.creation = ""
+        self.inference = False
+        self.retains = False
+        self.name: str | None = None
+        self.grad_dtype: Any = ...  # the leaf's own dtype
+
+
+# Makes an `AutogradMeta`; natively, once the runtime is there.
+new_meta: list[Any] = [AutogradMeta]
 
 
 class TensorMeta(type):
@@ -216,6 +224,7 @@ plain_classes: set[type] = {Tensor}
 asking_classes: list[type] = []  # subclasses that want a say; while there is none, the fast paths need not look at classes
 legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
 subclass_hook: list[Any] = [lambda cls: None]
+plain_hook: list[Any] = [lambda cls: None]  # is told of new plain classes
 _new = Tensor.__new__
 
 
@@ -254,7 +263,7 @@ def meta_of(tensor: Tensor) -> AutogradMeta:
     """The tensor's `AutogradMeta`, made when first needed."""
     meta = tensor._meta
     if meta is None:
-        meta = tensor._meta = AutogradMeta()
+        meta = tensor._meta = new_meta[0]()
     return meta
 
 
@@ -286,7 +295,7 @@ def accumulator_of(tensor: Tensor) -> Any:
     """The node that adds to `.grad` of a leaf."""
     meta = tensor._meta
     if meta is None:
-        meta = tensor._meta = AutogradMeta()
+        meta = tensor._meta = new_meta[0]()
     node = meta.accumulator
     if node is None:
         node = meta.accumulator = make_accumulator[0](tensor)

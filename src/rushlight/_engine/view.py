@@ -8,11 +8,13 @@ from typing import Any
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
+from rushlight._engine.native_plans import view_plan as native_view
 from rushlight._engine.plan import Recipe
 from rushlight._engine.state import GRAD, INFERENCE, STATE
-from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, make, meta_of
+from rushlight._engine.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
 from rushlight._graph.core import Graph
 from rushlight._ops.table import Operator
+from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel, overlaps_itself
 from rushlight._types.spec import Spec
@@ -123,10 +125,12 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable
             record_view(x, (out,), own)
         return outs
 
-    if several:
-        return run_many
-    only, step = parts[0]
-    return run_one
+    if not several:
+        only, step = parts[0]
+    run = run_many if several else run_one
+    if inference or recipes or spec.device is META:
+        return run  # type: ignore[return-value]
+    return native_view(run, parts, creation, several, recipe)  # type: ignore[no-any-return]
 
 
 def link_inference(x: Tensor, out: Tensor) -> None:
@@ -139,7 +143,7 @@ def link_inference(x: Tensor, out: Tensor) -> None:
 
 def link_view(x: Tensor, out: Tensor, creation: str) -> None:
     """Remember that `out` is a view of `x` (of its base, if it is one itself)."""
-    out._meta = meta = AutogradMeta()
+    out._meta = meta = new_meta[0]()
     held = x._meta
     base = x
     if held is not None:

@@ -56,10 +56,13 @@ def provide_engine_operators() -> None:
     """Fill the engine's table."""
     torch = SPACES["torch"]
     override.ALIAS[0] = lambda x: indexing.get_item(x, ...)
+    OPS.makers.update(
+        add=lambda: torch["add"],
+        add_=lambda: inplace_of("add"),
+        expand=lambda: Tensor.expand,  # type: ignore[attr-defined]
+        zero_=lambda: Tensor.zero_,  # type: ignore[attr-defined]
+    )
     OPS.update(
-        add=torch["add"],
-        add_=inplace_of("add"),
-        expand=Tensor.expand,  # type: ignore[attr-defined]
         reshape=torch["reshape"],
         stack=lambda tensors: torch["stack"](tensors),
         clone=convert.clone,
@@ -67,7 +70,6 @@ def provide_engine_operators() -> None:
         zeros=zeros,
         one=one,
         zeros_like=torch["zeros_like"],
-        zero_=Tensor.zero_,  # type: ignore[attr-defined]
         copy_=convert.copy_,
         to_dtype=to_dtype,
         view_as_complex=lambda x: torch["view_as_complex"](x),

@@ -17,6 +17,7 @@ from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.lower import differentiate
+from rushlight._engine.native_plans import is_function
 from rushlight._graph.core import Graph
 from rushlight._graph.printer import describe, to_source
 from rushlight._ops.table import OPERATORS, Operator
@@ -234,8 +235,8 @@ def composites() -> dict[str, Any]:
     for space, names in SPACES.items():
         for name in sorted(names):
             value = names[name]
-            row = row_of(value) if inspect.isfunction(value) else None
-            if inspect.isfunction(value) and row is None:
+            row = row_of(value) if is_function(value) else None
+            if is_function(value) and row is None:
                 found[f"{_place(space)}.{name}"] = value
     return found
 

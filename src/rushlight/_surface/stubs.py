@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rushlight._engine.native_plans import is_function
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.annotations import Names, home_of, imports_of
@@ -122,7 +123,7 @@ def _entry(module: ModuleType, name: str, value: Any, space: Any, names: Names) 
     if isinstance(value, ModuleType):
         parent, _, last = value.__name__.rpartition(".")
         return [f"from {parent} import {last} as {name}"]
-    if name in space and space[name] is value and inspect.isfunction(value):
+    if name in space and space[name] is value and is_function(value):
         return function_lines(name, value, names)
     if not isinstance(value, type) and not inspect.isroutine(value) and not callable(value):
         return [f"{name}: {value_type(value, names)}"]
@@ -134,7 +135,7 @@ def _entry(module: ModuleType, name: str, value: Any, space: Any, names: Names) 
         return class_lines(home, names)
     if isinstance(value, type):
         return _made_class(name, value, names)
-    if inspect.isfunction(value):
+    if is_function(value):
         return function_lines(name, value, names)
     return [f"{name}: {value_type(value, names)}"]
 
@@ -160,7 +161,7 @@ def function_forms(value: Any, names: Names) -> list[Form]:
     row = row_of(value)
     if row is None or row_is_wrapped(value):
         return python_forms(value, names)
-    flags = vars(inspect.unwrap(value)) if inspect.isfunction(value) else {}
+    flags = vars(inspect.unwrap(value)) if is_function(value) else {}
     return operator_forms(
         row[1], names, inplace=row[0] == "inplace", inplace_flag=flags.get("inplace_flag", False), out=flags.get("takes_out")
     )
@@ -168,7 +169,7 @@ def function_forms(value: Any, names: Names) -> list[Form]:
 
 def row_is_wrapped(value: Any) -> bool:
     """Whether a function says its own forms although it is made from a row."""
-    return bool(getattr(inspect.unwrap(value), "__forms__", None)) if inspect.isfunction(value) else False
+    return bool(getattr(inspect.unwrap(value), "__forms__", None)) if is_function(value) else False
 
 
 def value_type(value: Any, names: Names) -> str:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rushlight._base.absent import absent_class, absent_function, refuse
+from rushlight._engine.native_plans import is_function
 from rushlight.futures import Future
 from rushlight.nn.modules.module import Module
 
@@ -173,7 +174,7 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
         return obj
     if _is_instance(obj, Module):
         refuse("torch.jit.script(module)", _WHY)
-    if not (inspect.isfunction(obj) or inspect.ismethod(obj)):
+    if not (is_function(obj) or inspect.ismethod(obj)):
         refuse(f"torch.jit.script() of a {type(obj).__name__}", _WHY)
     return ScriptFunction(obj)
 

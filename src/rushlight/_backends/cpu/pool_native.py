@@ -33,7 +33,8 @@ from rushlight._backends.native import (
 
 __all__ = [
     "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK",
-    "GROUP_LIMIT", "PEAK_HELD", "RESERVE", "STATE", "STATE_WORDS", "S_PTR", "STORAGE_BYTES", "STORAGE_TYPE", "SYSTEM_CALLS", "TOTAL", "TRIMS",
+    "GROUP_LIMIT", "PEAK_HELD", "RESERVE", "STATE", "STATE_WORDS", "S_CHANGED", "S_PTR", "S_VERSION", "STORAGE_BYTES", "STORAGE_TYPE",
+    "SYSTEM_CALLS", "TOTAL", "TRIMS",
     "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
     "py_resize",
     "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new",
@@ -50,8 +51,8 @@ HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 
 # words of a Storage object, after its reference count and type
-S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK = range(2, 8)
-STORAGE_BYTES = 64
+S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK, S_CHANGED = range(2, 9)
+STORAGE_BYTES = 72
 
 HUGE = 2 << 20
 MAPPED = sys.platform == "linux"  # elsewhere large blocks come from posix_memalign, as small ones do
@@ -336,6 +337,7 @@ def storage_wrap(p, nbytes, owner, pooled):
         self.ptr[S_OWNER] = owner
         self.i64[S_POOLED] = pooled
         self.ptr[S_WEAK] = None
+        self.ptr[S_CHANGED] = None
     return self
 
 
@@ -363,11 +365,13 @@ def storage_dealloc(self):
     if self.ptr[S_WEAK] is not None:
         PyObject_ClearWeakRefs(self)
     p = self.ptr[S_PTR]
-    owner = self.ptr[S_OWNER]
+    owner, changed = self.ptr[S_OWNER], self.ptr[S_CHANGED]
     if self.i64[S_POOLED] == 1:
         block_free(p, self.i64[S_NBYTES])
     PyObject_Free(self)
     Py_DecRef(kind)
+    if changed is not None:
+        Py_DecRef(changed)
     if owner is not None:
         Py_DecRef(owner)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cpu import jit, limits, pool_native, stub_native, threads_native
+from rushlight._backends.cpu import dispatch_native, jit, limits, plan_native, pool_native, stub_native, threads_native
 from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
@@ -92,10 +92,12 @@ def runtime_tables(out):
     """Where the runtime's tables lie."""
     out.ptr[0] = pool_state
     out.ptr[1] = threads_state
+    out.ptr[2] = fast_state
 
 
 pool_state = pool_native.STATE
 threads_state = threads_native.THREADS
+fast_state = dispatch_native.FAST
 
 _ROOTS = (
     runtime_tables,
@@ -106,6 +108,10 @@ _ROOTS = (
     stub_native.rl_arg_ptr, stub_native.rl_arg_f64, stub_native.rl_count_error, stub_native.rl_raise,
     threads_native.rl_parallel_for, threads_native.threads_init, threads_native.threads_stop,
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
+    dispatch_native.py_dispatcher, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
+    dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
+    plan_native.py_plan, plan_native.py_kernel_address, plan_native.py_user_place, plan_native.py_new_meta,
+    plan_native.plan_dealloc,
 )  # fmt: skip
 
 # what kernels and bound native functions may call in the runtime
@@ -128,10 +134,11 @@ class Runtime:
         self._loaded = jit.load(compile_native(_ROOTS), [f.symbol for f in _ROOTS])
         self._loaded.pin()  # worker threads live in it
         self.symbols = {name: self._loaded[name] for name in _SHARED}
-        self.state, self.threads = self._tables()
+        self.state, self.threads, self.fast = self._tables()
         self.Storage = self._storage_type()
         self._handle = self._heap_type("Handle", stub_native.HANDLE_BYTES, {52: self._loaded["handle_dealloc"]}, ())
         state = self.state
+        self._dispatcher_types()
         for word, value in (
             (pool_native.STORAGE_TYPE, self.Storage), (pool_native.HANDLE_TYPE, self._handle),
             (pool_native.OOM_ERROR, OutOfMemoryError),
@@ -143,6 +150,10 @@ class Runtime:
         self.alloc, self.alloc_zeroed = method("py_alloc", "alloc"), method("py_alloc_zeroed", "alloc_zeroed")
         self.from_owner = method("py_from_owner", "from_owner")
         self.empty_cache, self.resize = method("py_empty_cache", "empty_cache"), method("py_resize", "resize")
+        self.dispatcher, self.learn = method("py_dispatcher", "dispatcher"), method("py_learn", "learn")
+        self.forget, self.known = method("py_forget", "forget"), method("py_known", "known")
+        self.plan, self.kernel_address = method("py_plan", "plan"), method("py_kernel_address", "kernel_address")
+        self.user_place, self.new_meta = method("py_user_place", "user_place"), method("py_new_meta", "new_meta")
         # native code points to all of this; it must outlive even the modules, which are emptied at exit
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 
@@ -154,12 +165,13 @@ class Runtime:
         """An exported function of C types (no Python objects) as a ctypes function; it runs without the GIL."""
         return ctypes.CFUNCTYPE(None, *types)(self._loaded[name])
 
-    def _tables(self) -> tuple[Any, Any]:
-        out = (ctypes.c_uint64 * 2)()
+    def _tables(self) -> tuple[Any, Any, Any]:
+        out = (ctypes.c_uint64 * 3)()
         self.plain("runtime_tables", ctypes.c_void_p)(ctypes.addressof(out))
         return (
             (ctypes.c_int64 * pool_native.STATE_WORDS).from_address(out[0]),
             (ctypes.c_int64 * 64).from_address(out[1]),
+            (ctypes.c_int64 * dispatch_native.FAST_WORDS).from_address(out[2]),
         )
 
     def _text(self, text: str) -> int:
@@ -173,13 +185,13 @@ class Runtime:
         return ctypes.addressof(buffer)
 
     def _heap_type(
-        self, name: str, nbytes: int, slots: dict[int, int], members: Iterable[tuple[str, int, int, int]]
+        self, name: str, nbytes: int, slots: dict[int, int], members: Iterable[tuple[str, int, int, int]], more: int = 1 << 8
     ) -> Any:
-        """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only)."""
+        """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only); `more`: flags."""
         rows = [w for n, kind, offset, read_only in members for w in (self._text(n), kind, offset, read_only, 0)]
         slots = {**slots, 72: self._words([*rows, 0, 0, 0, 0, 0])}
         table = self._words([w for slot, value in sorted(slots.items()) for w in (slot, value)] + [0, 0])
-        flags = 1 << 7 | 1 << 8  # no instances by calling the type, immutable; not a base type
+        flags = 1 << 7 | more  # no instances by calling the type; usually immutable; not a base type
         spec = self._words([self._text(f"rushlight._backends.cpu.storage.{name}"), nbytes, flags, table])
         make = ctypes.pythonapi.PyType_FromSpec
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
@@ -188,15 +200,34 @@ class Runtime:
     def _storage_type(self) -> Any:
         members = (
             ("ptr", 18, 16, 1), ("nbytes", 17, 24, 1), ("version", 17, 32, 0), ("owner", 6, 40, 1),
-            ("__weaklistoffset__", 19, 56, 1),
+            ("__weaklistoffset__", 19, 56, 1), ("changed", 6, 64, 0),
         )  # fmt: skip
         doc = (
             "Memory with an owner: `ptr` (address), `nbytes`, `version` (counts in-place writes), `owner` (None: the "
-            "pool).\n\n"
+            "pool), `changed` (where in a program it was last written to).\n\n"
             "The memory goes back to its owner when the last reference dies.  Supports the buffer protocol."
         )
         slots = {52: self._loaded["storage_dealloc"], 1: self._loaded["storage_buffer"], 56: self._text(doc)}
         return self._heap_type("Storage", pool_native.STORAGE_BYTES, slots, members)
+
+    def _dispatcher_types(self) -> None:
+        """The types of dispatchers, of what they learnt, and of native plans."""
+        d, exported = dispatch_native, ctypes.pythonapi
+        vectorcall, methods, attributes = 1 << 11, 1 << 17, self._words([
+            self._text("__dict__"), _address(exported.PyObject_GenericGetDict), _address(exported.PyObject_GenericSetDict), 0, 0, *[0] * 5,
+        ])  # fmt: skip
+        call = {50: _address(exported.PyVectorcall_Call)}
+        at = ("__vectorcalloffset__", 19, 16, 1)
+        places = (at, ("__dictoffset__", 19, 24, 1), ("__weaklistoffset__", 19, 32, 1))
+        self.Dispatcher = self._heap_type("Dispatcher", d.DISPATCHER_BYTES, {
+            **call, 52: self._loaded["dispatcher_dealloc"], 54: self._loaded["dispatcher_get"], 73: attributes,
+        }, places, vectorcall | methods)  # fmt: skip
+        entry = self._heap_type("Entry", d.ENTRY_BYTES, {52: self._loaded["entry_dealloc"]}, ())
+        plan = {**call, 52: self._loaded["plan_dealloc"]}
+        self.Plan = self._heap_type("Plan", plan_native.PLAN_BYTES, plan, (at,), vectorcall | 1 << 8)
+        for word, value in ((d.DISPATCHER_TYPE, self.Dispatcher), (d.ENTRY_TYPE, entry), (d.PLAN_TYPE, self.Plan)):
+            self._keep.append(value)
+            self.fast[word] = id(value)
 
     def _bootstrap(self) -> Any:
         """The first built-in function, made by hand; it makes all others."""
@@ -209,6 +240,10 @@ class Runtime:
 
     def _method(self, symbol: str, name: str) -> Any:
         return self.make_callable(self._loaded[symbol], name.encode(), None, -1, 1)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 _RUNTIME: list[Runtime] = []

@@ -6,7 +6,7 @@ The order is PyTorch's: nodes with higher sequence numbers (made later) first, g
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from threading import RLock
 from typing import Any
@@ -22,8 +22,21 @@ from rushlight._types.dtype import FLOAT32
 
 __all__ = ["accumulate_into", "queue_callback", "run_backward"]
 
+
+
+class _Operators(dict[str, Any]):
+    """Functions by name; those in `makers` are made when they are first asked for."""
+
+    def __init__(self) -> None:
+        self.makers: dict[str, Callable[[], Any]] = {}
+
+    def __missing__(self, name: str) -> Any:
+        found = self[name] = self.makers[name]()
+        return found
+
+
 # Operators that the loop itself needs; `_surface` sets them once the table is complete.
-OPS: dict[str, Any] = {}
+OPS = _Operators()
 _ACCUMULATING = RLock()
 free_after_fork(_ACCUMULATING)
 

@@ -10,11 +10,11 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, NamedTuple
 
 from rushlight._base.errors import describe_code
 from rushlight._engine.autograd.edges import saved_names
+from rushlight._engine.native_plans import next_sequence
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make, make_accumulator, meta_of
 
@@ -26,7 +26,6 @@ RELEASED = (
     "a second time or if you need to access saved tensors after calling backward."
 )
 
-next_sequence = count().__next__
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 

@@ -16,11 +16,10 @@ _BAD = re.compile(r"index (-?\d+) is out of bounds for dimension")
 
 def _checked(name: str) -> Callable[..., Any]:
     """The operator, with the kernel's complaint about an index in the words of a loss."""
-    function = function_of(name)
 
     def loss(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return function_of(name)(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
             found = _BAD.match(str(error))
             if found is None:

@@ -1,0 +1,691 @@
+"""Plans that run without Python, in the native language: kernels, views, in-place changes, and the nodes they record.
+
+A *plan object* does for one signature what a closure in Python does: `kernel_plan` runs the steps of a program and makes tensors of what
+comes out, `view_plan` shows the same memory under other strides, `inplace_plan` runs a program for its effect.  Whatever is not the common
+case (a tensor of inference mode, operands that share memory) goes to the closure, which is kept beside.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.dispatch_native import (
+    FAST,
+    O_META,
+    O_NODE,
+    O_PTR,
+    O_RG,
+    O_SPEC,
+    O_STORAGE,
+    PLAN_TYPE,
+    TENSOR_TYPE,
+    Py_False,
+    Py_True,
+    PyLong_FromLongLong,
+    PyObject_GetAttr,
+    PyObject_Vectorcall,
+)
+from rushlight._backends.cpu.pool_native import (
+    HANDLE_TYPE,
+    S_CHANGED,
+    S_PTR,
+    S_VERSION,
+    STATE,
+    Py_DecRef,
+    Py_IncRef,
+    Py_None,
+    PyErr_NoMemory,
+    PyLong_AsLongLong,
+    PyObject_Free,
+    PyObject_New,
+    free,
+    storage_new,
+)
+from rushlight._backends.cpu.stub_native import (
+    F_CODE,
+    F_LOCK,
+    H_FN,
+    H_METHOD,
+    HEADER,
+    PyErr_Clear,
+    PyTuple_New,
+    PyTuple_SetItem,
+    kernel_stub,
+    malloc,
+    rl_raise,
+    run,
+    word,
+)
+from rushlight._backends.native import extern, i32, i64, native, stack, static, u64, unlikely
+
+__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_new_meta", "py_plan", "py_user_place"]
+
+# words of FAST that plans need besides those of `dispatch_native`
+O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
+META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT = range(48, 55)
+O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
+META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
+
+CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own
+
+# words of a plan object
+P_CALL, P_FALLBACK, P_KEEP, P_DATA = range(2, 6)
+PLAN_BYTES = 8 * 6
+
+# words of a plan's description (see `_backends.cpu.dispatch`)
+N_INPUTS, N_TENSORS, N_STEPS, STEPS, N_WORDS, LARGEST, N_RESULTS, RESULTS, N_SHOWN, ORDER = range(10)
+RECIPE, NODE_TYPE, N_EDGES, EDGES, N_SAVED, SAVED, DIFFERENTIABLE = range(10, 17)
+CREATION, RECORDS, SEVERAL = 17, 18, 19
+FROM_TENSOR, FROM_NUMBER, FROM_RESULT = 0, 1, 2  # what a saved value is: an argument, or a result or residual
+ROOM = 128  # words on the stack
+
+PyType_GenericAlloc = extern("PyType_GenericAlloc", "ptr(ptr, i64)")
+PyIter_Next = extern("PyIter_Next", "ptr(ptr)")
+PyLong_FromUnsignedLongLong = extern("PyLong_FromUnsignedLongLong", "ptr(u64)")
+PyEval_GetFrame = extern("PyEval_GetFrame", "ptr()")
+PyFrame_GetBack = extern("PyFrame_GetBack", "ptr(ptr)")
+PyFrame_GetCode = extern("PyFrame_GetCode", "ptr(ptr)")
+PyFrame_GetLasti = extern("PyFrame_GetLasti", "i32(ptr)")
+PyUnicode_Tailmatch = extern("PyUnicode_Tailmatch", "i64(ptr, ptr, i64, i64, i32)")
+PyWeakref_NewRef = extern("PyWeakref_NewRef", "ptr(ptr, ptr)")
+PyList_New = extern("PyList_New", "ptr(i64)")
+PyList_Append = extern("PyList_Append", "i32(ptr, ptr)")
+
+
+# ***** slots of Python objects *****
+
+
+@native("ptr(ptr, i64)", inline=True)
+def slot(obj, which):
+    """The object in a slot (borrowed)."""
+    return obj.ptr[FAST.i64[which] >> 3]
+
+
+@native("void(ptr, i64, ptr)", inline=True)
+def set_slot(obj, which, value):
+    """Fill a slot that is empty; takes over the reference."""
+    obj.ptr[FAST.i64[which] >> 3] = value
+
+
+@native("void(ptr, i64, ptr)", inline=True)
+def replace_slot(obj, which, value):
+    """Another object in a slot; takes over the reference."""
+    before = obj.ptr[FAST.i64[which] >> 3]
+    obj.ptr[FAST.i64[which] >> 3] = value
+    if before is not None:
+        Py_DecRef(before)
+
+
+@native("ptr(ptr)", inline=True)
+def kept(obj):
+    """The object with one reference more."""
+    Py_IncRef(obj)
+    return obj
+
+
+# ***** the user's place *****
+
+
+@native("i64(ptr)")
+def is_ours(code):
+    """Whether a code object is the package's own."""
+    at = CODES + 16 * ((i64(code) >> 5) & 255)
+    if at.ptr[0] == code:
+        return at.i64[1]
+    name = PyObject_GetAttr(code, FAST.ptr[FILENAME])
+    if name is None:
+        PyErr_Clear()
+        return 0
+    ours = PyUnicode_Tailmatch(name, FAST.ptr[PREFIX], 0, (1 << 62), -1)
+    Py_DecRef(name)
+    if ours < 0:
+        PyErr_Clear()
+        ours = 0
+    before = at.ptr[0]
+    at.ptr[0] = kept(code)  # kept, so that the address stays this code's
+    at.i64[1] = ours
+    if before is not None:
+        Py_DecRef(before)
+    return ours
+
+
+@native("ptr()")
+def user_place():
+    """(code, instruction) of the innermost frame outside the package; None without a frame."""
+    frame = PyEval_GetFrame()
+    if frame is None:
+        return kept(Py_None)
+    Py_IncRef(frame)
+    code = PyFrame_GetCode(frame)
+    while is_ours(code) != 0:
+        back = PyFrame_GetBack(frame)
+        if back is None:
+            break
+        Py_DecRef(frame)
+        Py_DecRef(code)
+        frame = back
+        code = PyFrame_GetCode(frame)
+    at = PyLong_FromLongLong(i64(PyFrame_GetLasti(frame)))
+    Py_DecRef(frame)
+    out = PyTuple_New(2)
+    if out is None or at is None:
+        PyErr_Clear()
+        return kept(Py_None)
+    PyTuple_SetItem(out, 0, code)
+    PyTuple_SetItem(out, 1, at)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_user_place(unused, args, count):
+    """user_place() -> (code, instruction), as `rushlight._base.errors.user_code` gives it"""
+    return user_place()
+
+
+# ***** tensors *****
+
+
+@native("ptr(ptr, ptr, ptr)")
+def new_tensor(storage, spec, address):
+    """A tensor over a storage outside of any graph; takes over the references to the storage and to the address (an int)."""
+    if address is None:
+        Py_DecRef(storage)
+        return None
+    out = PyType_GenericAlloc(FAST.ptr[TENSOR_TYPE], 0)
+    if out is None:
+        Py_DecRef(storage)
+        Py_DecRef(address)
+        return None
+    Py_IncRef(spec)
+    set_slot(out, O_STORAGE, storage)
+    set_slot(out, O_SPEC, spec)
+    set_slot(out, O_PTR, address)
+    set_slot(out, O_RG, kept(Py_False))
+    set_slot(out, O_NODE, kept(Py_None))
+    set_slot(out, O_META, kept(Py_None))
+    return out
+
+
+@native("ptr(ptr)")
+def alias(x):
+    """The same memory seen by another tensor."""
+    return new_tensor(kept(slot(x, O_STORAGE)), slot(x, O_SPEC), kept(slot(x, O_PTR)))
+
+
+@native("ptr()")
+def new_meta():
+    """An `AutogradMeta` with its defaults."""
+    out = PyType_GenericAlloc(FAST.ptr[META_TYPE], 0)
+    if out is not None:
+        for k in range(FAST.i64[META_SLOTS]):
+            value = FAST.ptr[META_TABLE + 2 * k + 1]
+            Py_IncRef(value)
+            out.ptr[FAST.i64[META_TABLE + 2 * k] >> 3] = value
+    return out
+
+
+@native("ptr(ptr)")
+def meta_of(x):
+    """The tensor's `AutogradMeta` (borrowed), made when first needed."""
+    meta = slot(x, O_META)
+    if meta == Py_None:
+        meta = new_meta()
+        if meta is not None:
+            replace_slot(x, O_META, meta)
+    return meta
+
+
+@native("ptr(ptr)")
+def edge_of(x):
+    """Where the gradient of `x` goes: None, a node, or a node and a number."""
+    node, meta = slot(x, O_NODE), slot(x, O_META)
+    if node != Py_None:
+        if meta == Py_None or PyLong_AsLongLong(slot(meta, O_OUTPUT_NR)) == 0:
+            return kept(node)
+    elif slot(x, O_RG) == Py_False:
+        return kept(Py_None)
+    elif meta != Py_None and slot(meta, O_ACCUMULATOR) != Py_None:
+        return kept(slot(meta, O_ACCUMULATOR))
+    arguments = stack(8)
+    arguments.ptr[0] = x
+    return PyObject_Vectorcall(FAST.ptr[EDGE_OF], arguments, u64(1), None)
+
+
+@native("i64(ptr)", inline=True)
+def in_inference(x):
+    """Whether a tensor was made in inference mode."""
+    meta = slot(x, O_META)
+    return i64(meta != Py_None and slot(meta, O_INFERENCE) == Py_True)
+
+
+# ***** programs *****
+
+
+@native("i32(ptr, ptr, ptr, ptr, ptr)")
+def run_steps(data, args, held, made, bufs):
+    """Run a program's steps.  `held` gets the words of its inputs and outputs, `made` the storages; 1 with an exception set."""
+    count = data.i64[N_INPUTS]
+    order = data + 8 * data.i64[ORDER]
+    for j in range(count):
+        item = args.ptr[order.i64[j]]
+        if j < data.i64[N_TENSORS]:
+            item = slot(item, O_PTR)
+        if word(item, held + 8 * j) != 0:
+            return 1
+    step = data + 8 * data.i64[STEPS]
+    after = count
+    for _k in range(data.i64[N_STEPS]):
+        ints = step.ptr[1]
+        words, outputs, dead = step.i64[2], step.i64[3], step.i64[4]
+        bufs.i64[F_LOCK] = 0
+        bufs.i64[F_CODE] = -1
+        for j in range(outputs):
+            storage = storage_new(ints.i64[3 + j])
+            if storage is None:
+                return 1
+            made.ptr[after + j] = storage
+            held.ptr[after + j] = storage.ptr[S_PTR]
+            bufs.ptr[j] = storage.ptr[S_PTR]
+        for j in range(words):
+            bufs.i64[outputs + j] = held.i64[step.i64[5 + j]]
+        status = run(step.ptr[0], bufs, ints)
+        if unlikely(status != 0):
+            rl_raise(bufs, status)
+            return 1
+        after += outputs
+        for j in range(dead):
+            place = step.i64[5 + words + j]
+            Py_DecRef(made.ptr[place])
+            made.ptr[place] = None
+        step = step + 8 * (5 + words + dead)
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def run_program(data, args, out):
+    """Run a program; `out` gets the storages of its results (new references).  1 with an exception set."""
+    total = data.i64[N_WORDS]
+    need = 2 * total + HEADER + data.i64[LARGEST]
+    room = stack(8 * ROOM)
+    memory = room
+    if need > ROOM:
+        memory = malloc(8 * need)
+        if memory is None:
+            PyErr_NoMemory()
+            return 1
+    held, made = memory, memory + 8 * total
+    for k in range(total):
+        made.ptr[k] = None
+    failed = run_steps(data, args, held, made, memory + 8 * (2 * total + HEADER))
+    results = data + 8 * data.i64[RESULTS]
+    for k in range(data.i64[N_RESULTS]):
+        out.ptr[k] = None
+        if failed == 0:
+            place = results.i64[2 * k]
+            if place >= 0:
+                out.ptr[k] = made.ptr[place]
+                made.ptr[place] = None
+            else:
+                out.ptr[k] = storage_new(0)
+                if out.ptr[k] is None:
+                    failed = 1
+    for k in range(total):
+        if made.ptr[k] is not None:
+            Py_DecRef(made.ptr[k])
+    if failed != 0:
+        for k in range(data.i64[N_RESULTS]):
+            if out.ptr[k] is not None:
+                Py_DecRef(out.ptr[k])
+    if need > ROOM:
+        free(memory)
+    return failed
+
+
+# ***** nodes *****
+
+
+@native("ptr(ptr, ptr, ptr)")
+def new_node(data, args, kind):
+    """A node with its edges; the rest of its slots is filled by the caller."""
+    node = PyType_GenericAlloc(kind, 0)
+    if node is None:
+        return None
+    count = data.i64[N_EDGES]
+    places = data + 8 * data.i64[EDGES]
+    edges = PyTuple_New(count)
+    failed = edges is None
+    for k in range(count):
+        if not failed:
+            edge = edge_of(args.ptr[places.i64[k]])
+            if edge is None:
+                failed = True
+            else:
+                PyTuple_SetItem(edges, k, edge)
+    number = PyIter_Next(FAST.ptr[COUNTER])
+    if failed or number is None:
+        if edges is not None:
+            Py_DecRef(edges)
+        if number is not None:
+            Py_DecRef(number)
+        Py_DecRef(node)
+        return None
+    set_slot(node, O_EDGES, edges)
+    set_slot(node, O_SEQ, number)
+    set_slot(node, O_EXTRA, kept(Py_None))
+    set_slot(node, O_INFO, kept(data.ptr[RECIPE]))
+    return node
+
+
+@native("ptr(ptr)", inline=True)
+def version_of(x):
+    """How often the memory of `x` was changed, as an int."""
+    storage = slot(x, O_STORAGE)
+    if storage == Py_None:
+        return PyLong_FromLongLong(0)
+    return PyLong_FromLongLong(storage.i64[S_VERSION])
+
+
+@native("i32(ptr, ptr, ptr, ptr)")
+def save(node, data, args, made):
+    """Keep what backward needs; 1 with an exception set."""
+    count = data.i64[N_SAVED]
+    sources = data + 8 * data.i64[SAVED]
+    saved, versions = PyTuple_New(count), PyTuple_New(count)
+    failed = saved is None or versions is None
+    for k in range(count):
+        if not failed:
+            source, place = sources.i64[2 * k], sources.i64[2 * k + 1]
+            if source == FROM_RESULT:
+                item = alias(made.ptr[place])
+            else:
+                item = kept(args.ptr[place])
+            if item is None:
+                failed = True
+            else:
+                PyTuple_SetItem(saved, k, item)
+                PyTuple_SetItem(versions, k, kept(Py_None) if source == FROM_NUMBER else version_of(item))
+    if failed:
+        if saved is not None:
+            Py_DecRef(saved)
+        if versions is not None:
+            Py_DecRef(versions)
+        return 1
+    set_slot(node, O_SAVED, saved)
+    set_slot(node, O_VERSIONS, versions)
+    set_slot(node, O_WHERE, user_place() if count > 0 else kept(Py_None))
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def show(node, data, made):
+    """Make the node the history of the results; 1 with an exception set."""
+    for k in range(data.i64[N_SHOWN]):
+        if (data.i64[DIFFERENTIABLE] >> k) & 1 != 0:
+            out = made.ptr[k]
+            replace_slot(out, O_NODE, kept(node))
+            replace_slot(out, O_RG, kept(Py_True))
+            if k > 0:
+                meta = meta_of(out)
+                if meta is None:
+                    return 1
+                replace_slot(meta, O_OUTPUT_NR, PyLong_FromLongLong(k))
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def record(data, args, made):
+    """A node for one call; 1 with an exception set."""
+    node = new_node(data, args, data.ptr[NODE_TYPE])
+    if node is None:
+        return 1
+    failed = save(node, data, args, made)
+    if failed == 0:
+        failed = show(node, data, made)
+    Py_DecRef(node)
+    return failed
+
+
+# ***** plans *****
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def elsewhere(self, args, flagged, names):
+    """The same call by the closure."""
+    return PyObject_Vectorcall(self.ptr[P_FALLBACK], args, flagged, names)
+
+
+@native("ptr(ptr, i64)")
+def as_tuple(made, count):
+    """New references as a tuple."""
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            PyTuple_SetItem(out, k, made.ptr[k])
+        else:
+            Py_DecRef(made.ptr[k])
+    return out
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def kernel_plan(self, args, flagged, names):
+    """Run a program, and make tensors of its results."""
+    data = self.ptr[P_DATA]
+    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    if given != data.i64[N_INPUTS] or names is not None:
+        return elsewhere(self, args, flagged, names)
+    sources = data + 8 * data.i64[SAVED]
+    for k in range(data.i64[N_SAVED]):
+        if sources.i64[2 * k] == FROM_TENSOR:
+            if in_inference(args.ptr[sources.i64[2 * k + 1]]) != 0:
+                return elsewhere(self, args, flagged, names)
+    made = stack(8 * 64)
+    if run_program(data, args, made) != 0:
+        return None
+    total, shown = data.i64[N_RESULTS], data.i64[N_SHOWN]
+    results = data + 8 * data.i64[RESULTS]
+    failed = False
+    for k in range(total):
+        storage = made.ptr[k]
+        tensor = new_tensor(storage, results.ptr[2 * k + 1], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+        made.ptr[k] = tensor
+        failed = failed or tensor is None
+    if not failed and data.i64[RECORDS] != 0:
+        failed = record(data, args, made) != 0
+    if unlikely(failed):
+        for k in range(total):
+            if made.ptr[k] is not None:
+                Py_DecRef(made.ptr[k])
+        return None
+    for k in range(shown, total):
+        Py_DecRef(made.ptr[k])
+    if data.i64[SEVERAL] == 0:
+        return made.ptr[0]
+    return as_tuple(made, shown)
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def inplace_plan(self, args, flagged, names):
+    """Run a program that changes its first argument; for tensors outside of any graph."""
+    data = self.ptr[P_DATA]
+    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    if given != data.i64[N_INPUTS] or names is not None:
+        return elsewhere(self, args, flagged, names)
+    x = args.ptr[0]
+    storage = slot(x, O_STORAGE)
+    if slot(x, O_META) != Py_None or slot(x, O_RG) != Py_False or storage == Py_None:
+        return elsewhere(self, args, flagged, names)
+    for k in range(1, data.i64[N_TENSORS]):
+        if slot(args.ptr[k], O_STORAGE) == storage:
+            return elsewhere(self, args, flagged, names)
+    made = stack(64)
+    if run_program(data, args, made) != 0:
+        return None
+    storage.i64[S_VERSION] += 1
+    before = storage.ptr[S_CHANGED]
+    storage.ptr[S_CHANGED] = user_place()
+    if before is not None:
+        Py_DecRef(before)
+    return kept(x)
+
+
+# ***** views *****
+
+
+@native("i32(ptr, ptr)")
+def add_view(base, view):
+    """Let `base` know of a view; 1 with an exception set."""
+    meta = meta_of(base)
+    if meta is None:
+        return 1
+    views = slot(meta, O_VIEWS)
+    if views == Py_None:
+        views = PyList_New(0)
+        if views is None:
+            return 1
+        replace_slot(meta, O_VIEWS, views)
+    count = views.i64[2]
+    if count > 8 and count & (count - 1) == 0:  # time to forget those that are gone
+        arguments = stack(16)
+        arguments.ptr[0] = base
+        arguments.ptr[1] = view
+        done = PyObject_Vectorcall(FAST.ptr[ADD_VIEW], arguments, u64(2), None)
+        if done is None:
+            return 1
+        Py_DecRef(done)
+        return 0
+    weak = PyWeakref_NewRef(view, None)
+    if weak is None:
+        return 1
+    failed = PyList_Append(views, weak)
+    Py_DecRef(weak)
+    return i32(failed != 0)
+
+
+@native("i32(ptr, ptr, ptr, ptr)")
+def link_view(base, held, out, creation):
+    """Remember that `out` is a view of `base`, made from a tensor with the meta `held`; 1 with an exception set."""
+    meta = meta_of(out)
+    if meta is None:
+        return 1
+    replace_slot(meta, O_BASE, kept(base))
+    if creation == FAST.ptr[EMPTY_TEXT] and held != Py_None:
+        if slot(held, O_BASE) != Py_None:
+            creation = slot(held, O_CREATION)
+    if creation != FAST.ptr[EMPTY_TEXT]:
+        replace_slot(meta, O_CREATION, kept(creation))
+    return add_view(base, out)
+
+
+@native("i32(ptr, ptr, ptr)")
+def record_view(data, args, made):
+    """A node for views; 1 with an exception set."""
+    node = new_node(data, args, data.ptr[NODE_TYPE])
+    if node is None:
+        return 1
+    set_slot(node, O_SAVED, PyTuple_New(0))
+    set_slot(node, O_VERSIONS, PyTuple_New(0))
+    set_slot(node, O_WHERE, kept(Py_None))
+    failed = show(node, data, made)
+    Py_DecRef(node)
+    return failed
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def view_plan(self, args, flagged, names):
+    """Show a tensor's memory under other strides."""
+    data = self.ptr[P_DATA]
+    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    x = args.ptr[0]
+    if given < 1 or names is not None or in_inference(x) != 0:
+        return elsewhere(self, args, flagged, names)
+    held = slot(x, O_META)
+    base = x
+    if held != Py_None:
+        if slot(held, O_BASE) != Py_None:
+            base = slot(held, O_BASE)
+    storage = slot(x, O_STORAGE)
+    if storage == Py_None or (data.i64[RECORDS] == 0 and slot(base, O_RG) == Py_True):
+        return elsewhere(self, args, flagged, names)
+    address = stack(8)
+    if word(slot(x, O_PTR), address) != 0:
+        return None
+    count = data.i64[N_SHOWN]
+    made = stack(8 * 64)
+    results = data + 8 * data.i64[RESULTS]
+    failed = False
+    for k in range(count):
+        made.ptr[k] = None
+        if not failed:
+            at = PyLong_FromUnsignedLongLong(address.u64[0] + results.u64[2 * k])
+            out = new_tensor(kept(storage), results.ptr[2 * k + 1], at)
+            made.ptr[k] = out
+            failed = out is None
+            if not failed:
+                failed = link_view(base, held, out, data.ptr[CREATION]) != 0
+    if not failed and data.i64[RECORDS] != 0:
+        failed = record_view(data, args, made) != 0
+    if unlikely(failed):
+        for k in range(count):
+            if made.ptr[k] is not None:
+                Py_DecRef(made.ptr[k])
+        return None
+    if data.i64[SEVERAL] == 0:
+        return made.ptr[0]
+    return as_tuple(made, count)
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def detach_plan(self, args, flagged, names):
+    """The same memory outside of the graph."""
+    x = args.ptr[0]
+    storage = slot(x, O_STORAGE)
+    if storage == Py_None or in_inference(x) != 0:
+        return elsewhere(self, args, flagged, names)
+    return alias(x)
+
+
+# ***** what Python calls *****
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_plan(unused, args, count):
+    """plan(kind: int, fallback, keep, address of the description) -> plan object"""
+    kind, data = PyLong_AsLongLong(args.ptr[0]), PyLong_AsLongLong(args.ptr[3])
+    self = PyObject_New(FAST.ptr[PLAN_TYPE])
+    if self is None:
+        return None
+    self.ptr[P_CALL] = kernel_plan
+    if kind == 1:
+        self.ptr[P_CALL] = view_plan
+    if kind == 2:
+        self.ptr[P_CALL] = inplace_plan
+    if kind == 3:
+        self.ptr[P_CALL] = detach_plan
+    self.ptr[P_FALLBACK] = kept(args.ptr[1])
+    self.ptr[P_KEEP] = kept(args.ptr[2])
+    self.i64[P_DATA] = data
+    return self
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_new_meta(unused, args, count):
+    """new_meta() -> an `AutogradMeta` with its defaults"""
+    return new_meta()
+
+
+@native("void(ptr)")
+def plan_dealloc(self):
+    """tp_dealloc."""
+    kind, fallback, keep = self.ptr[1], self.ptr[P_FALLBACK], self.ptr[P_KEEP]
+    PyObject_Free(self)
+    Py_DecRef(kind)
+    Py_DecRef(fallback)
+    Py_DecRef(keep)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_kernel_address(unused, args, count):
+    """kernel_address(handle) -> where the kernel behind a callable of `make_callable` lies; None for other functions"""
+    handle = args.ptr[0]
+    if handle.ptr[1] == STATE.ptr[HANDLE_TYPE]:
+        if handle.ptr[H_METHOD + 1] == kernel_stub:
+            return PyLong_FromUnsignedLongLong(handle.u64[H_FN])
+    return kept(Py_None)

@@ -1,0 +1,307 @@
+"""The native dispatcher and native plans, seen from Python: types made known, calls taught, plans described.
+
+What is native is in `_backends.cpu.dispatch_native` and `_backends.cpu.plan_native`; it is loaded when the first function is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import count
+from types import FunctionType
+from typing import Any
+
+from rushlight._base import errors
+from rushlight._base.lazy import require
+from rushlight._engine.state import STATE, count_plan, forget, forgetful
+from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, new_meta, plain_classes, plain_hook
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.formats import Layout, MemoryFormat
+from rushlight._types.layout import Size
+from rushlight._types.spec import Spec
+
+__all__ = [
+    "DYNAMIC", "LIST", "STATIC", "detach_plan", "inplace_plan", "is_function", "kernel_plan", "learn", "make_dispatcher", "next_sequence",
+    "readable", "view_plan",
+]  # fmt: skip
+
+STATIC, DYNAMIC, LIST = 0, 1, 2
+KERNEL, VIEW, INPLACE, DETACH = range(4)
+
+_numbers = count()
+next_sequence = _numbers.__next__
+_NOTHING = object()  # stands for "no default": equal to nothing, of no known type
+_READY: list[Any] = []
+_KEEP: list[Any] = []
+
+
+def offset_of(cls: type, name: str) -> int:
+    """Where a slot lies in instances of a class, in bytes: read from its descriptor, as CPython lays it out."""
+    import ctypes
+
+    member = ctypes.c_void_p.from_address(id(cls.__dict__[name]) + 40).value
+    assert member is not None
+    return ctypes.c_ssize_t.from_address(member + 16).value
+
+
+def _slots(table: Any, first: int, cls: type, names: Sequence[str]) -> None:
+    for k, name in enumerate(names):
+        table[first + k] = offset_of(next(c for c in cls.__mro__ if name in c.__dict__), name)
+
+
+def _objects(table: Any, first: int, values: Sequence[Any]) -> None:
+    _KEEP.extend(values)
+    for k, value in enumerate(values):
+        table[first + k] = id(value)
+
+
+def ready() -> Any:
+    """The runtime, which knows the engine's types from now on."""
+    if _READY:
+        return _READY[0]
+    from rushlight._engine.autograd.node import OpNode
+
+    runtime = require("rushlight._backends.cpu.runtime").runtime()
+    d, p = require("rushlight._backends.cpu.dispatch_native"), require("rushlight._backends.cpu.plan_native")
+    table = runtime.fast
+    _objects(table, d.TENSOR_TYPE, [Tensor, Size])
+    _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
+    _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_meta"))
+    _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
+    table[d.THREAD] = -1
+    table[d.TUPLE_ITEMS] = (tuple.__basicsize__) // 8
+    _objects(table, d.NEW_TUPLE, [tuple.__new__])
+    _slots(table, p.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
+    _objects(table, p.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, ""])
+    _slots(table, p.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
+    sample = AutogradMeta()
+    table[p.META_SLOTS] = len(AutogradMeta.__slots__)
+    for k, name in enumerate(AutogradMeta.__slots__):
+        _slots(table, p.META_TABLE + 2 * k, AutogradMeta, (name,))
+        _objects(table, p.META_TABLE + 2 * k + 1, [getattr(sample, name)])
+    _READY.append(runtime)
+    forget[0] = runtime.forget
+    plain_hook[0] = _plain
+    for cls in plain_classes:
+        _plain(cls)
+    new_meta[0] = runtime.new_meta
+    _dress(runtime.Dispatcher)
+    return runtime
+
+
+def _plain(cls: type) -> None:
+    """Let calls with tensors of this class be looked up as those with tensors are (a few classes; others go the longer way)."""
+    d, table = require("rushlight._backends.cpu.dispatch_native"), _READY[0].fast
+    if cls is not Tensor and table[d.PLAIN_COUNT] < d.PLAIN_MAX:
+        _objects(table, d.PLAIN + table[d.PLAIN_COUNT], [cls])
+        table[d.PLAIN_COUNT] += 1
+
+
+def _dress(cls: Any) -> None:
+    """What Python expects of a function."""
+    cls.__module__, cls.__name__ = "rushlight", "operator_function"
+    cls.__repr__ = lambda self: f"<function {self.__qualname__}>"
+    cls.__reduce__ = lambda self: self.__qualname__
+
+
+def is_function(value: Any) -> bool:
+    """Whether a value is a function, be it in Python or a dispatcher."""
+    return isinstance(value, FunctionType) or bool(_READY) and isinstance(value, _READY[0].Dispatcher)
+
+
+def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults: Sequence[Any], names: Sequence[str]) -> Any:
+    """A callable that finds plans by what it is called with; what it does not know goes to `fallback`.
+
+    `kinds`, `defaults` (`...` for none) and `names` belong to the declared arguments: STATIC ones are part of a signature by value, of
+    DYNAMIC ones (tensors, numbers) the kind is, LISTs are lists of tensors.
+    """
+    values = tuple(_NOTHING if v is ... else v for v in defaults)
+    made = ready().dispatcher(fallback, bytes(kinds), values, tuple(map(sys.intern, names)))
+    forgetful.append(made)
+    return made
+
+
+def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: Any, picks: Sequence[Any], wrap: Any = None) -> bool:
+    """Keep `plan` for calls like this one.  `picks` says where the plan's arguments are: positions, names, or (either, place in a list)."""
+    names = list(kwargs)
+    values = (*args, *kwargs.values())
+    keep: list[Any] = []
+    for value in values:
+        if not _keep(value, keep):
+            return False
+    runtime = _READY[0]
+    found = runtime.learn(dispatcher, values, tuple(names) if names else None, plan, tuple([_place(p, len(args), names) for p in picks]), wrap, tuple(keep))
+    if found:
+        count_plan()
+    return found  # type: ignore[no-any-return]
+
+
+def readable(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call is of those whose plans can be learnt: no subclass with a say, no number beyond 60 bits, ..."""
+    names = tuple(kwargs) or None
+    return _READY[0].learn(dispatcher, (*args, *kwargs.values()), names, None, (), None, ())  # type: ignore[no-any-return]
+
+
+def _place(pick: Any, n: int, names: Sequence[str]) -> int:
+    """A pick as the number that the dispatcher reads."""
+    if type(pick) is tuple:
+        return _place(pick[0], n, names) | (pick[1] + 1) << 32
+    return pick if type(pick) is int else n + names.index(pick)
+
+
+def _keep(value: Any, keep: list[Any]) -> bool:
+    """Collect the objects whose addresses stand for an argument; False for those that are not unique."""
+    kind = type(value)
+    if isinstance(value, Tensor):
+        keep.append(value._spec)
+    elif kind is list or kind is tuple:
+        return not [v for v in value if not _keep(v, keep)]
+    elif kind is str or kind is Device:
+        if kind is Device or sys.intern(value) is not value:
+            return False
+        keep.append(value)
+    elif kind is DType or kind is Layout or kind is MemoryFormat:
+        keep.append(value)
+    return True
+
+
+# ***** descriptions of plans *****
+
+
+def _program(exe: Any) -> tuple[list[list[int]], int, list[int]] | None:
+    """(steps, words held, places of the results) of an executable, or None where a step is not a kernel."""
+    calls = getattr(exe, "_calls", None)
+    if not calls:
+        return None
+    address, program = _READY[0].kernel_address, exe.program
+    first = program.n_inputs + program.n_args
+    results = list(program.results)
+    if any(0 <= r < first for r in results) or len({r for r in results if r >= 0}) != sum(r >= 0 for r in results):
+        return None
+    steps: list[list[int]] = []
+    after = first
+    last: dict[int, int] = {}
+    for k, ((call, ints, words), step) in enumerate(zip(calls, program.steps, strict=True)):
+        handle = getattr(call, "__self__", None)
+        where = address(handle) if handle is not None and ints else None
+        if where is None or len(step.sizes) > 5:
+            return None
+        steps.append([where, ints, len(words), len(step.sizes), 0, *words])
+        for place in [*words, *range(after, after + len(step.sizes))]:
+            last[place] = k
+        after += len(step.sizes)
+    for place, k in last.items():
+        if place >= first and place not in results:
+            steps[k][4] += 1
+            steps[k].append(place)
+    return steps, after, results
+
+
+def _describe(parts: dict[int, Any], size: int) -> array[int]:
+    """The words of a description: numbers in their places, lists behind them with their offsets in their places."""
+    words = [0] * size
+    for place, value in parts.items():
+        if isinstance(value, list):
+            words[place] = len(words)
+            words += value
+        else:
+            words[place] = value
+    return array("q", words)
+
+
+def _plan(kind: int, fallback: Callable[..., Any], parts: dict[int, Any], keep: Sequence[Any]) -> Any:
+    held = _describe(parts, 20)
+    return _READY[0].plan(kind, fallback, (*keep, held), held.buffer_info()[0])
+
+
+_EMPTY: list[int] = [0]  # a list of which nothing is read
+
+
+def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    found = _program(exe)
+    if found is None:
+        return None
+    steps, total, results = found
+    tensors = [i for i, s in enumerate(in_specs) if s is not None]
+    numbers = [i for i, s in enumerate(in_specs) if s is None]
+    return {
+        p.N_INPUTS: len(in_specs), p.N_TENSORS: len(tensors), p.ORDER: [*tensors, *numbers] or _EMPTY, p.N_STEPS: len(steps),
+        p.STEPS: [w for step in steps for w in step], p.N_WORDS: total, p.LARGEST: max(s[2] + s[3] for s in steps),
+        p.N_RESULTS: len(results), p.RESULTS: results,
+    }  # fmt: skip
+
+
+def kernel_plan(
+    exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], specs: Sequence[Spec], n_shown: int = 0, recipe: Any = None,
+    edges: Sequence[int] = (), mask: Sequence[bool] = (), several: bool = False,
+) -> Any:  # fmt: skip
+    """A native plan that runs `exe` and makes tensors with `specs`, or `fallback` where that cannot be.
+
+    With a recipe it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
+    (the first `n_shown`) have gradients.
+    """
+    p = require("rushlight._backends.cpu.plan_native")
+    parts = _of_program(exe, in_specs)
+    if parts is None or len(parts[p.RESULTS]) != len(specs) or not 0 < len(specs) <= 60:
+        return fallback
+    parts[p.RESULTS] = [w for place, spec in zip(parts[p.RESULTS], specs, strict=True) for w in (place, id(spec))]
+    parts[p.N_SHOWN], parts[p.SEVERAL] = n_shown or len(specs), int(several)
+    parts[p.SAVED] = _EMPTY
+    if recipe is not None:
+        parts |= _recording(p, recipe, edges, mask)
+        saved = []
+        for kind, number in recipe.sources:
+            if kind == "input":
+                saved += [p.FROM_NUMBER if in_specs[number] is None else p.FROM_TENSOR, number]
+            else:
+                saved += [p.FROM_RESULT, number if kind == "output" else recipe.n_results + number]
+        parts[p.N_SAVED], parts[p.SAVED] = len(saved) // 2, saved or _EMPTY
+    return _plan(KERNEL, fallback, parts, (exe, *specs, recipe))
+
+
+def _recording(p: Any, recipe: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:
+    return {
+        p.RECORDS: 1, p.RECIPE: id(recipe), p.NODE_TYPE: id(recipe.cls), p.N_EDGES: len(edges), p.EDGES: list(edges) or _EMPTY,
+        p.DIFFERENTIABLE: sum(1 << k for k, m in enumerate(mask) if m),
+    }  # fmt: skip
+
+
+def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None]) -> Any:
+    """A native plan that runs `exe`, which changes its first argument and has no results, or `fallback` where that cannot be."""
+    p = require("rushlight._backends.cpu.plan_native")
+    parts = _of_program(exe, in_specs)
+    if parts is None or parts[p.N_RESULTS]:
+        return fallback
+    parts[p.RESULTS] = _EMPTY
+    return _plan(INPLACE, fallback, parts, (exe,))
+
+
+def view_plan(
+    fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, recipe: Any = None
+) -> Any:  # fmt: skip
+    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a recipe it records a node."""
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    if not 0 < len(views) <= 60:
+        return fallback
+    text = next((t for t in _CREATIONS if t == creation), None)
+    parts: dict[int, Any] = {
+        p.N_SHOWN: len(views), p.RESULTS: [w for spec, step in views for w in (step, id(spec))], p.SEVERAL: int(several), p.CREATION: id(text),
+    }  # fmt: skip
+    if recipe is not None:
+        parts |= _recording(p, recipe, (0,), [True] * len(views))
+    return _plan(VIEW, fallback, parts, (*[s for s, _ in views], recipe))
+
+
+_CREATIONS = ("", "no_grad", "multi", "custom")
+
+
+def detach_plan(fallback: Callable[..., Any]) -> Any:
+    """A native plan that gives its argument's memory outside of the graph."""
+    ready()
+    return _plan(DETACH, fallback, {}, ())
+
