@@ -150,7 +150,8 @@ def called(source, result, a, b, **given):
 
 @pytest.mark.parametrize(("source", "result"), [*PAIRS, (FLOAT32, FLOAT32)], ids=lambda d: d.name)
 @pytest.mark.parametrize("way", ["generated", "auto"])
-def test_large_products_and_batches(source, result, way):
+def test_large_products_and_batches(source, result, way, monkeypatch):
+    monkeypatch.setattr(products, "SHARED_WORK", 1 << 23)
     rng = np.random.default_rng(3)
     with blas.GEMM.scoped(way):
         for shape, k, columns in (((300,), 515, 281), ((37,), 1000, 640), ((3, 40), 30, 50), ((2, 1, 5), 9, 3)):
@@ -177,7 +178,8 @@ def test_a_large_product_has_the_same_bits_for_any_number_of_threads():
     assert all((r == results[0]).all() for r in results[1:])
 
 
-def test_a_result_that_lies_the_other_way_round():
+def test_a_result_that_lies_the_other_way_round(monkeypatch):
+    monkeypatch.setattr(products, "SHARED_WORK", 1 << 23)
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal((300, 300)).astype(np.float32) for _ in range(2))
     with blas.GEMM.scoped("generated"):

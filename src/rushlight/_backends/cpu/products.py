@@ -36,9 +36,10 @@ KINDS_OF = {
 }  # fmt: skip
 LIBRARY = ("f32", "f64", "c64", "c128")  # kinds that the library has, beside our own
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
-SHARED_WORK = 1 << 23  # multiplications from which operands are packed once for all pieces
+SHARED_WORK = 1 << 26  # multiplications from which operands are packed once for all pieces
 SHARED_SIDE = 32  # the same of rows, and of columns
 PIECE_ROWS, PIECE_COLUMNS = 112, 256  # of C in one piece of a large product, about
+PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
 _CALLS: dict[str, Callable[..., Any]] = {}
 
@@ -96,6 +97,14 @@ def _even(n: int, about: int, step: int) -> int:
     return -(-n // (pieces * step)) * step
 
 
+def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
+    """Rows and columns of C in one piece of a large product."""
+    tile, rows, columns = form.tile, PIECE_ROWS, PIECE_COLUMNS
+    while rows > 28 and -(-m // rows) * -(-n // columns) < PIECES and min(m, rows) * min(n, columns) * k >= 2 * PIECE_WORK:
+        rows, columns = (rows, columns // 2) if min(n, columns) > 2 * min(m, rows) else (rows // 2, columns)
+    return _even(m, rows, tile.rows), min(_even(n, columns, tile.columns), -(-COLUMNS // tile.columns) * tile.columns)
+
+
 def _shared(
     forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int]
 ) -> Call:
@@ -105,9 +114,10 @@ def _shared(
         m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
     form = _fitting(forms, m)
     tile, size = form.tile, KINDS[form.tile.kind][1]
-    tile_m, tile_n = _even(m, PIECE_ROWS, tile.rows), min(_even(n, PIECE_COLUMNS, tile.columns), -(-COLUMNS // tile.columns) * tile.columns)
+    tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
-    pack_m, pack_n = (min(-(-s // step) * step, max(1, PACK_PIECE // (step * k)) * step) for s, step in ((m, tile.rows), (n, tile.columns)))
+    packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
+    pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in ((m, tile.rows), (n, tile.columns)))
     pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0,
              block_of_depth(k, DEPTH * tile.group), pack_m, pack_n, pieces_m]  # fmt: skip
