@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight._kernels.llvm_reduce import Reductions
 from rushlight._kernels.llvm_scope import Scope
-from rushlight._kernels.loops import Kernel, Loop, Section
+from rushlight._kernels.loops import Kernel, Loop, Section, Store
 
 __all__ = ["print_kernel"]
 
@@ -77,11 +77,27 @@ class Printer(Reductions):
         if section.width == 1:
             self.over_lanes(s.var, lo, hi, 1, False, (), lambda carried: self.nested(s.body))
             return
+        lo = self.first_line(s, lo, hi)
         middle = lo
         if section.unroll:
             middle = self.main_end(lo, hi, wide)
             self.over_lanes(s.var, lo, middle, wide, False, (), lambda carried: self.nested(s.body))
         self.over_lanes(s.var, middle, hi, section.width, True, (), lambda carried: self.nested(s.body))
+
+    def first_line(self, s: Loop, lo: str, hi: str) -> str:
+        """Where the stores of a loop past the caches first meet a whole line; what is before that is done in masked lanes."""
+        store = s.body[0]
+        if len(s.body) != 1 or not isinstance(store, Store) or not store.stream or store.buffer.role != "input":
+            return lo
+        here, size, section = self.here(), store.buffer.dtype.itemsize, self.section
+        assert section is not None
+        place = self.scalar(f"getelementptr i8, ptr {self.base(store.buffer)}, i64 {self.scalar(f'mul i64 {lo}, {size}', 'i64', here)}", "ptr", here)
+        address = self.scalar(f"ptrtoint ptr {place} to i64", "i64", here)
+        left = self.scalar(f"and i64 {self.scalar(f'sub i64 0, {address}', 'i64', here)}, 63", "i64", here)
+        count = self.scalar(f"udiv exact i64 {left}, {size}", "i64", here)
+        start = self.smaller(self.scalar(f"add i64 {lo}, {count}", "i64", here), hi)
+        self.over_lanes(s.var, lo, start, section.width, True, (), lambda carried: self.nested(s.body))
+        return start
 
     def nested(self, body: Sequence[Any]) -> list[str]:
         self.statements(body)

@@ -85,6 +85,19 @@ class Loads(Indices):
             pointers.append(self.scalar(f"getelementptr {t}, ptr {pointers[-1]}, i64 {stride}", "ptr", depth))
         return self.load_each(pointers, buffer.dtype, depth)
 
+    def load_backwards(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
+        """Neighbouring elements in falling order: one vector load that ends at the first lane's element, and its lanes turned round."""
+        assert self.lanes is not None
+        w, dtype = self.lanes.width, buffer.dtype
+        order = list(range(w - 1, -1, -1))
+        if mask is not None:
+            mask = self.shuffled(mask, mask, order, depth)
+        last = self.scalar(f"getelementptr {element_type(dtype)}, ptr {self.pointer(buffer, ix)}, i64 {1 - w}", "ptr", depth)
+        block = self.load_block(last, dtype, w, mask, depth)
+        if isinstance(block, tuple):
+            return tuple(self.shuffled(part, part, order, depth) for part in block)
+        return self.shuffled(block, block, order, depth)
+
     def load_pairs(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
         """Every other element: two vectors that overlap by one element (so nothing beyond the last is read), then a shuffle."""
         assert self.lanes is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._kernels.indexing import Var
+from rushlight._kernels.indexing import Ix, Var
 from rushlight._kernels.llvm_scope import Value, align_of
 from rushlight._kernels.llvm_values import Values
 from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Tile, X, blocked
@@ -15,6 +15,7 @@ from rushlight._types.dtype import BOOL, DType
 __all__ = ["Reductions"]
 
 INT64_MAX = (1 << 63) - 1
+INT32_MAX = (1 << 31) - 1
 
 
 class Reductions(Values):
@@ -32,17 +33,36 @@ class Reductions(Values):
             widths = [section.width * max(section.unroll, 1), section.width]
         else:
             widths = [self.lanes.width if self.lanes is not None else 1]
-        accs = [Accumulator(self, item, w) for w in widths for item in s.items]
+        own = [item for item in s.items if item.twin is None]
+        firsts = {item: self.first_position(s, item) for item in own if item.rising}
+        accs = [Accumulator(self, item, w, first=firsts.get(item, "")) for w in widths for item in own]
         names = [n for acc in accs for n in acc.start()]
         finals = self.reduce_over(s, 0, accs, names)
-        self.finish(s, accs, finals)
+        self.finish(s, own, accs, finals)
+        for item in s.items:
+            if item.twin is not None:
+                value, width = self.results[item.twin]
+                self.results[item], self.depths[item] = (value[1], width), self.depths[item.twin]
 
-    def finish(self, s: Reduce, accs: list[Accumulator], names: list[str]) -> None:
+    def first_position(self, s: Reduce, item: Item) -> str:
+        """The position of the first element that a reduction meets, as i32."""
+        assert item.position is not None
+        ix = item.position.value
+        inside = [(a, c) for a, c in ix.terms if a in s.loops]
+        total = self.ix(Ix(tuple(t for t in ix.terms if t not in inside), ix.const))
+        for var, c in inside:
+            lo, here = self.range_of(var)[0], self.here()
+            if lo != "0":
+                step = lo if c == 1 else self.scalar(f"mul nsw i64 {lo}, {self.slot(c)}", "i64", here)
+                total = self.scalar(f"add nsw i64 {total}, {step}", "i64", here)
+        return self.scalar(f"trunc i64 {total} to i32", "i32", self.here())
+
+    def finish(self, s: Reduce, items: Sequence[Item], accs: list[Accumulator], names: list[str]) -> None:
         """Bind the results of a reduction: its lanes combined, in a fixed order."""
         parts = deal(accs, names)
-        here, count = self.here(), len(s.items)
+        here, count = self.here(), len(items)
         horizontal = s.lanes and len(accs) > count
-        for k, item in enumerate(s.items):
+        for k, item in enumerate(items):
             main = accs[k]
             value = main.wrap(parts[k])
             if horizontal:
@@ -51,6 +71,9 @@ class Reductions(Values):
                 value = narrow.merge(here, narrow.wrap(parts[count + k]), value)
                 value = narrow.narrow(here, value, 1)
             width = 1 if horizontal else main.width
+            if item.short:
+                position = value[1]
+                value = (value[0], self.write(here, lambda: position.to("i64")))  # noqa: B023
             self.results[item] = ((value[1], value[0]) if main.positioned else main.unpack(value), width)
             self.depths[item] = here
 
@@ -60,7 +83,7 @@ class Reductions(Values):
             return self.accumulate(s, accs, names)
         var = s.loops[level]
         lo, hi = self.range_of(var)
-        if s.lanes and level == len(s.loops) - 1 and len(accs) > len(s.items):
+        if s.lanes and level == len(s.loops) - 1 and len(accs) > sum(i.twin is None for i in s.items):
             return self.reduce_lanes(s, var, lo, hi, accs, names)
 
         def run(lo: str, hi: str, names: list[str]) -> list[str]:
@@ -94,7 +117,7 @@ class Reductions(Values):
         return self.loop(None, lo, hi, str(block), list(zip(types, names, strict=True)), one)
 
     def reduce_lanes(self, s: Reduce, var: Var, lo: str, hi: str, accs: list[Accumulator], names: list[str]) -> list[str]:
-        count = len(s.items)
+        count = sum(i.twin is None for i in s.items)
         mains, tails = accs[:count], accs[count:]
         cut = sum(len(a.types) for a in mains)
         main_names, tail_names = names[:cut], names[cut:]
@@ -126,7 +149,7 @@ class Reductions(Values):
         here = self.here()
         for acc, held in zip(accs, deal(accs, names), strict=True):
             new = acc.incoming(here)
-            result.extend(str(v) for v in acc.merge(here, acc.wrap(held), new))
+            result.extend(str(v) for v in acc.join(here, acc.wrap(held), new))
         self.statements(s.stores)
         return result
 
@@ -211,30 +234,35 @@ class Reductions(Values):
 class Accumulator:
     """What a reduction carries for one item at one width: a value, its two parts if complex, or a value and its position."""
 
-    __slots__ = ("dtype", "item", "positioned", "printer", "types", "width")
+    __slots__ = ("dtype", "first", "item", "place", "positioned", "printer", "types", "width")
 
-    def __init__(self, printer: Reductions, item: Item, width: int, scan: bool = False) -> None:
-        self.printer, self.item, self.width = printer, item, width
+    def __init__(self, printer: Reductions, item: Item, width: int, scan: bool = False, first: str = "") -> None:
+        self.printer, self.item, self.width, self.first = printer, item, width, first
+        self.place = "i32" if item.short and not scan else "i64"  # what holds a position
         self.dtype = item.value.dtype
         self.positioned = item.position is not None
         em = printer.emitter(width)
         vt = em.vt(reg_type(self.dtype))
-        self.types = [vt, em.vt("i64")] if self.positioned else [vt, vt] if self.dtype.kind == "c" else [vt]
+        self.types = [vt, em.vt(self.place)] if self.positioned else [vt, vt] if self.dtype.kind == "c" else [vt]
 
     def start(self) -> list[str]:
         """The identity of the operation."""
         em = self.printer.emitter(self.width)
         first = em.number(identity(self.item.op, self.dtype), self.dtype)
         parts = list(first) if isinstance(first, tuple) else [first]
-        if self.positioned:
-            parts.append(em.const("i64", -1 if self.item.op.startswith("last") else INT64_MAX))
+        if self.first:  # should nothing be better than the identity, all are equal to it, and the first is the one
+            first_place = self.printer.write(self.printer.here(), lambda: em.splat(self.first, "i32"))
+            parts.append(first_place)
+        elif self.positioned:
+            last = INT64_MAX if self.place == "i64" else INT32_MAX
+            parts.append(em.const(self.place, -1 if self.item.op.startswith("last") else last))
         return [str(p) for p in parts]
 
     def wrap(self, names: Sequence[str]) -> tuple[Val, ...]:
         em = self.printer.emitter(self.width)
         t = reg_type(self.dtype)
         if self.positioned:
-            return em.val(names[0], t), em.val(names[1], "i64")
+            return em.val(names[0], t), em.val(names[1], self.place)
         return tuple(em.val(n, t) for n in names)
 
     def unpack(self, value: Sequence[Val]) -> Value:
@@ -246,14 +274,49 @@ class Accumulator:
         value = p.wide(self.item.value, self.width)
         parts = tuple(value) if isinstance(value, tuple) else (value,)
         if self.positioned:
-            assert self.item.position is not None
-            parts = (*parts, p.wide(self.item.position, self.width))
+            parts = (*parts, self.position())
         mask = p.lanes.mask if p.lanes is not None else None
         if mask is None:
             return parts
         start = self.wrap(self.start())
         pairs = list(zip(parts, start, strict=True))
         return p.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))  # type: ignore[no-any-return]
+
+    def position(self) -> Val:
+        """The position of this step's value, in each lane."""
+        p, at = self.printer, self.item.position
+        assert at is not None
+        if self.place == "i64":
+            return p.wide(at, self.width)  # type: ignore[no-any-return]
+        em = p.emitter(self.width)
+        step = dict(at.value.terms).get(p.lanes.var, 0) if p.lanes is not None and p.lanes.width == self.width else 0
+        start = p.scalar(f"trunc i64 {p.ix(at.value)} to i32", "i32", p.depth(at.vars))
+        by = p.scalar(f"trunc i64 {p.slot(step)} to i32", "i32", 0) if step not in (0, 1) else ""
+
+        def emit() -> Val:
+            here = em.splat(start, "i32")
+            if step == 0 or self.width == 1:
+                return here
+            lanes = em.lane_index("i32")
+            return here + (lanes * em.splat(by, "i32") if by else lanes)
+
+        return p.write(p.depth(at.vars), emit)  # type: ignore[no-any-return]
+
+    def join(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
+        """The same as `merge` for a value that comes after all that were joined before."""
+        if not self.first:
+            return self.merge(depth, a, b)
+        em, op, signed = self.printer.emitter(self.width), self.item.op, self.dtype.kind in "if"
+        (x, p), (y, q) = a, b
+
+        def emit() -> tuple[Val, Val]:
+            if self.dtype.kind == "f":  # a NaN is taken, and kept
+                take = y.compare("ugt" if op == "argmax" else "ult", x) & x.compare("ord", x)
+            else:
+                take = y.gt(x, signed) if op == "argmax" else y.lt(x, signed)
+            return em.select(take, y, x), em.select(take, q, p)
+
+        return self.printer.write(depth, emit)  # type: ignore[no-any-return]
 
     def merge(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The two combined; `b` came later."""

@@ -102,8 +102,8 @@ class Page:
         return max([depths[v] for v in vars], default=0)
 
     def slot(self, n: Any) -> str:
-        """The operand text of an integer: a literal for 0, 1 and 2, else the slot's value."""
-        if n in (0, 1, 2):
+        """The operand text of an integer: a literal for -1, 0, 1 and 2, else the slot's value."""
+        if n in (-1, 0, 1, 2):
             return str(n)
         return self.slot_word(n, "i64")
 

@@ -175,6 +175,8 @@ class Values(Loads):
         varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
         if len(varying) == 1 and varying[0] == (lanes.var, 1):
             return self.load_block(self.pointer(buffer, ix), buffer.dtype, lanes.width, mask, depth), lanes.width
+        if len(varying) == 1 and varying[0] == (lanes.var, -1):
+            return self.load_backwards(buffer, ix, mask, depth), lanes.width
         if len(varying) == 1 and varying[0] == (lanes.var, 2):
             return self.load_pairs(buffer, ix, mask, depth), lanes.width
         if guard is None and len(varying) == 1 and varying[0][0] is lanes.var:

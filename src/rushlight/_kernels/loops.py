@@ -2,7 +2,7 @@
 
 Expressions (`X`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
 per scope, in the outermost loop where its operands are known.  Statements are few; `Kernel.text()` writes them readably.
-That text is also the kernel's class: every integer but 0, 1 and 2 appears as a slot (`s0`, `s1`...), so shapes of the same
+That text is also the kernel's class: every integer but -1, 0, 1 and 2 appears as a slot (`s0`, `s1`...), so shapes of the same
 class share one compiled kernel, and the slots' values travel in the plan.
 """
 
@@ -136,16 +136,28 @@ class Item:
     """One result of a reduction, or of a scan.
 
     `op` is a primitive's name (add mul maximum minimum bitwise_and bitwise_or), or one of argmax argmin lastmax lastmin, whose
-    `position` (int64) is reported; the last two take the last of equals.
+    `position` (int64) is reported; the last two take the last of equals.  `twin` is an item of the same loops whose value is this one's;
+    `rising`: the loops meet positions in rising order.
     """
 
-    __slots__ = ("dtype", "lo", "op", "order", "position", "value")
+    __slots__ = ("dtype", "op", "order", "position", "rising", "twin", "value")
 
     _count = 0
 
     def __init__(self, op: str, value: X, dtype: DType, position: X | None = None) -> None:
         Item._count += 1
         self.op, self.value, self.dtype, self.position, self.order = op, value, dtype, position, Item._count
+        self.twin: Item | None = None
+        self.rising = False
+
+    @property
+    def short(self) -> bool:
+        """Whether the positions are plain steps through fewer than 2**31 places, so that 32 bits hold them."""
+        at = self.position
+        return (
+            at is not None and not self.op.startswith("last") and at.kind == "ix"
+            and all(type(a) is Var for a, _ in at.value.terms) and -(1 << 31) < at.value.lo <= at.value.hi < (1 << 31) - 1
+        )  # fmt: skip
 
 
 class Reduce:
@@ -310,7 +322,7 @@ class Writer:
         return f"s{self.slots.setdefault(key, len(self.slots))}"
 
     def int(self, n: int) -> str:
-        return str(n) if 0 <= n <= 2 else self.slot(n)
+        return str(n) if -1 <= n <= 2 else self.slot(n)
 
     def ix(self, ix: Ix) -> str:
         parts = []
@@ -392,8 +404,9 @@ class Writer:
         self.indent += "  "
         for item in items:
             value = self.x(item.value)
-            at = f" at {self.x(item.position)}" if item.position is not None else ""
-            self.put(f"{self.name(item, 'r')} = {item.op} {value}{at} : {item.dtype.name}")
+            at = f" at {self.x(item.position)}{' short' if item.short else ''}{' rising' if item.rising else ''}" if item.position is not None else ""
+            made = f"value of {self.name(item.twin, 'r')}" if item.twin is not None else f"{item.op} {value}{at}"
+            self.put(f"{self.name(item, 'r')} = {made} : {item.dtype.name}")
         self.indent = before
 
     def s_Scan(self, s: Scan) -> None:
@@ -404,7 +417,7 @@ class Writer:
     def s_Store(self, s: Store) -> None:
         value = self.x(s.value)
         guard = f" if {self.x(s.guard)}" if s.guard is not None else ""
-        how = (f" {s.combine}" if s.combine else "") + (" stream" if s.stream else "")
+        how = (f" {s.combine}" if s.combine else "") + (f" stream {s.buffer.role}" if s.stream else "")
         self.put(f"{self.names[s.buffer]}[{self.ix(s.ix)}] ={how} {value}{guard}")
 
 

@@ -63,7 +63,11 @@ class Facts:
 
     def add_item(self, item: Item) -> None:
         self.add(item.value)
-        if item.position is not None:
+        if item.short:
+            assert item.position is not None
+            self.add_ix(item.position.value)
+            self.widest = max(self.widest, 4)
+        elif item.position is not None:
             self.add(item.position)
 
     def add_ix(self, ix: Ix) -> None:
@@ -246,7 +250,7 @@ class Nest:
             traffic = (size + rows * runs) * weight
             for a, c in ix.terms:
                 if a in result:
-                    result[a] += traffic if c == 1 else -0.5 * traffic
+                    result[a] += traffic if c in (1, -1) else -0.5 * traffic
                 elif type(a) is Data:  # lanes that look their places up are fetched one by one
                     for v in result.keys() & a.vars:
                         result[v] -= 0.5 * traffic
@@ -330,27 +334,36 @@ class Nest:
             loops.remove(across)
             loops.insert(-1, across)
             body = [Tile(across, lane, list(stage.stores), turned[1])]
+            self.stream(stage, loops, width)
             split = self.cut(loops[:-1], 2 * work, 4 * width, across)
             loops = loops[:-1]
         else:
             if jumps(facts, lane):
                 unroll = 1
             split = self.cut(loops, work, width * unroll, lane)
-            if len(loops) == 1:
-                self.stream(stage, lane, width * unroll)
+            self.stream(stage, loops, width * unroll)
         for v in reversed(loops[:-1]):
             body = [Loop(v, body)]
         return Section(body, split, width, unroll)
 
-    def stream(self, stage: Stage, lane: Var, step: int) -> None:
+    def stream(self, stage: Stage, loops: Sequence[Var], step: int) -> None:
         """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.
 
-        Such stores must be aligned: outputs are, and pieces begin at whole steps.
+        Such stores must be aligned: outputs begin so, rows of them must be whole lines, and pieces begin at whole steps.  Memory that was
+        there before may begin anywhere; a single loop over it starts with what comes before the first line.
         """
+        lane, read = loops[-1], {x.value[0] for x in facts_of([stage]).loads}
         for s in stage.stores:
-            size = s.buffer.dtype.itemsize
-            if s.buffer.role == "output" and s.buffer.dtype.kind != "c" and s.ix == lane.ix and step * size % 64 == 0:
+            size, steps = s.buffer.dtype.itemsize, dict(s.ix.terms)
+            if s.buffer.dtype.kind == "c" or s.combine or s.guard is not None or s.buffer in read or step * size % 64 or lane.size < step:
+                continue
+            if any(type(a) is not Var for a in steps) or steps.get(lane) != 1:
+                continue
+            if len(loops) == 1 and s.buffer.role == "input" and not s.ix.const and len(stage.stores) == 1:
                 s.stream = lane.size * size > self.target.l3_bytes // 2
+            whole = all(c * size % 64 == 0 for a, c in s.ix.terms if a is not lane) and s.ix.const * size % 64 == 0
+            if whole and s.buffer.role == "output":
+                s.stream = numel([v.size for v in loops]) * size > self.target.l3_bytes // 2
 
     def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
         """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
@@ -425,6 +438,7 @@ class Nest:
             loops.remove(lane)
             loops.append(lane)
         if stage.items:
+            pair_items(stage.items, loops)
             return [Reduce(loops, stage.items, along, stage.stores)]
         body: list[Any] = list(stage.stores)
         for v in reversed(loops):
@@ -434,7 +448,19 @@ class Nest:
 
 def jumps(facts: Facts, lane: Var) -> bool:
     """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
-    return any(a is not lane and lane in _variables(a) or (a is lane and c != 1) for _, ix, _ in facts.accesses for a, c in ix.terms)
+    return any(a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1)) for _, ix, _ in facts.accesses for a, c in ix.terms)
+
+
+def pair_items(items: Sequence[Item], loops: Sequence[Var]) -> None:
+    """A largest element whose place is wanted too is found on the way; note where places are met in rising order."""
+    for item in items:
+        if item.short:
+            steps, reach, item.rising = dict(item.position.value.terms), 1, True  # type: ignore[union-attr]
+            for v in reversed(loops):
+                item.rising &= steps.get(v, 0) >= reach
+                reach = steps.get(v, 0) * v.size
+        op = {"maximum": "argmax", "minimum": "argmin"}.get(item.op)
+        item.twin = next((i for i in items if i.op == op and i.value is item.value), None) if op else None
 
 
 def _variables(atom: Any) -> Any:

@@ -1,0 +1,86 @@
+"""Loads that run backwards, places of largest elements, and stores past the caches, over odd sizes and alignments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight._backends.cpu.compile import host
+
+RNG = np.random.default_rng(7)
+DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64")
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(1,), (63,), (1000,), (4, 33), (2, 3, 40)])
+def test_flips(dtype, shape):
+    a = (RNG.normal(size=shape) * 9).astype(dtype)
+    x = torch.from_numpy(a.copy())
+    for d in range(len(shape)):
+        np.testing.assert_array_equal(x.flip(d).numpy(), np.flip(a, d))
+    if dtype != "bool":
+        np.testing.assert_array_equal((x.flip(-1) + x).numpy(), np.flip(a, -1) + a)
+
+
+def extremes(dtype, shape, kind):
+    """Few values and many ties; nothing but the least; NaN here and there; both zeros."""
+    if dtype.startswith("float"):
+        a = RNG.integers(-3, 4, shape).astype(dtype)
+        if kind == "least":
+            a[...] = -np.inf
+        if kind == "nan":
+            a.flat[RNG.integers(0, a.size, 3)] = np.nan
+        if kind == "zeros":
+            a[...] = 0.0
+            a.flat[0] = -0.0
+        return a
+    a = RNG.integers(0 if dtype[0] == "u" else -3, 4, shape).astype(dtype)
+    if kind == "least":
+        a[...] = np.iinfo(dtype).min
+    return a
+
+
+@pytest.mark.parametrize("kind", ["ties", "least", "nan", "zeros"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (100,), (200000,), (5, 3), (17, 130), (130, 17), (5, 30000), (2, 3, 40)])
+def test_places_of_extremes(dtype, shape, kind):
+    a = extremes(dtype, shape, kind)
+    pairs = [(a, torch.from_numpy(a.copy()))]
+    if len(shape) > 1:
+        pairs.append((np.swapaxes(a, 0, 1), pairs[0][1].transpose(0, 1)))
+    for a, x in pairs:
+        assert int(x.argmax()) == int(np.argmax(a)) and int(x.argmin()) == int(np.argmin(a))
+        for d in range(len(shape)):
+            for found, places, best in ((x.max(d), np.argmax(a, d), np.max(a, d)), (x.min(d), np.argmin(a, d), np.min(a, d))):
+                np.testing.assert_array_equal(found[1].numpy(), places)
+                np.testing.assert_array_equal(found[0].numpy(), best)
+
+
+@pytest.fixture
+def small_cache():
+    before = host().l3_bytes
+    host().l3_bytes = 1 << 12
+    yield
+    host().l3_bytes = before
+
+
+@pytest.mark.parametrize("offset", [0, 1, 15, 16])
+@pytest.mark.parametrize("size", [2053, 5000, 70001])
+def test_stores_past_the_caches_into_given_memory(small_cache, size, offset):
+    out, a, b = torch.zeros(size + 32), torch.randn(size), torch.randn(size)
+    torch.add(a, b, out=out[offset : offset + size])
+    np.testing.assert_array_equal(out[offset : offset + size].numpy(), a.numpy() + b.numpy())
+    assert not out[:offset].any() and not out[offset + size :].any()
+
+
+@pytest.mark.parametrize("shape", [(100, 64), (33, 80), (200, 16), (1000, 48), (70, 70)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_stores_past_the_caches_of_rows_and_tiles(small_cache, shape, dtype):
+    a = RNG.normal(size=shape).astype(dtype)
+    places = RNG.integers(0, shape[0], 150)
+    w = torch.from_numpy(a.copy())
+    np.testing.assert_array_equal(w[torch.from_numpy(places)].numpy(), a[places])
+    np.testing.assert_array_equal(w.t().contiguous().numpy(), a.T)
+    np.testing.assert_array_equal(torch.cat((w, w), 1).numpy(), np.concatenate((a, a), 1))
+    np.testing.assert_array_equal((w + w[:, :1]).numpy(), a + a[:, :1])
