@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, along, narrow, reduce_dims, spread, wide
-from rushlight._ops.matmul import turned
+from rushlight._ops.bodies import CPP_NAME, narrow, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL
-from rushlight._types.layout import broadcast_shapes, numel
+from rushlight._types.layout import broadcast_shapes, contiguous_strides, dense_strides, memory_order, numel
 
 __all__: list[str] = []
 
@@ -24,6 +23,12 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> No
     if min(len(v.shape) for v in (query, key, value)) < 2:
         raise RuntimeError("Expected query, key, and value to all be  at least 2 dimensional, but got "
                            f"query.dim: {len(query.shape)} key.dim: {len(key.shape)} and value.dim: {len(value.shape)} instead.")  # fmt: skip
+    if query.dtype.kind not in "fc":
+        raise RuntimeError(f"expected scalar type Float but found {query.dtype.scalar}")
+    for left, right in ((query.shape[-1], key.shape[-1]), (key.shape[-2], value.shape[-2])):
+        if left != right:
+            batch = numel(query.shape[:-2])
+            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {left}] but got: [{batch}, {right}].")
     if mask is not None:
         if is_causal:
             raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
@@ -34,30 +39,34 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> No
             )
 
 
-class _Heads:
-    """Queries, keys and values as [batch, places, width], and the way back."""
+def _divided(x: Any, held: int) -> Any:
+    """[..., heads, M, N] with the heads that share one of `held` others as a dim of their own."""
+    *lead, heads, rows, columns = x.shape
+    return build.reshape(x, (*lead, held, heads // held, rows, columns) if heads != 1 else (*lead, 1, 1, rows, columns))
 
-    def __init__(self, query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
-        if enable_gqa:
-            key, value = (_repeated(v, query.shape[-3]) for v in (key, value))
-        lead = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-        self.lead = lead
-        self.query, self.key, self.value = (
-            build.reshape(build.broadcast_to(v, (*lead, *v.shape[-2:])), (numel(lead), *v.shape[-2:]))
-            for v in (query, key, value)
-        )
 
-    def unfold(self, flat: Any) -> Any:
-        """[batch, ...] with the batch dims apart again."""
-        return build.reshape(flat, (*self.lead, *flat.shape[1:]))
+def _shared(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """Operands in which a head of keys and values stands beside the heads of queries that share it."""
+    heads, held = query.shape[-3], key.shape[-3]
+    if any(not v.shape[-3] or heads % v.shape[-3] for v in (key, value)):
+        raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
+    if value.shape[-3] != held:
+        return query, _repeated(key, heads), _repeated(value, heads), mask
+    if held in (1, heads):
+        return query, key, value, mask
+    key, value = (build.expand_dims(v, (len(v.shape) - 2,)) for v in (key, value))
+    if mask is not None:
+        mask = build.reshape(mask, (*(1,) * (3 - len(mask.shape)), *mask.shape))
+        if mask.shape[-3] != 1:
+            mask = build.broadcast_to(mask, (*mask.shape[:-3], heads, *mask.shape[-2:]))
+        mask = _divided(mask, held)
+    return _divided(query, held), key, value, mask
 
 
 def _repeated(x: Any, heads: int) -> Any:
     """Each head as often as queries share it."""
     if x.shape[-3] == heads:
         return x
-    if not x.shape[-3] or heads % x.shape[-3]:
-        raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
     *lead, held, places, width = x.shape
     n = len(lead)
     shape = (*lead, held, heads // held, places, width)
@@ -65,111 +74,40 @@ def _repeated(x: Any, heads: int) -> Any:
     return build.reshape(prim.broadcast(x, shape=shape, dims=dims), (*lead, heads, places, width))
 
 
-def _scores(h: _Heads, mask: Any, is_causal: bool, scale: float) -> Any:
-    """query key^T * scale with what is masked at -inf, in float32 for half types."""
-    scores: Any = wide(prim.dot(h.query, turned(h.key))) if h.query.dtype is not BOOL else None
-    scores = scores * scale
-    if is_causal:
-        row, column = (along(scores.shape, d) for d in (1, 2))
-        scores = build.select(row >= column, scores, -math.inf)
-    if mask is not None:
-        whole = (*h.lead, *scores.shape[1:])
-        full = build.reshape(build.broadcast_to(mask, whole), scores.shape)
-        scores = (
-            build.select(full, scores, -math.inf) if mask.dtype is BOOL else scores + build.convert(full, scores.dtype)
-        )
-    return scores
-
-
 def _scale_of(query: Any, scale: float | None) -> float:
     return 1.0 / math.sqrt(query.shape[-1]) if scale is None and query.shape[-1] else 1.0 if scale is None else scale
 
 
-def _log_total(scores: Any) -> Any:
-    """log(sum(exp(scores))) of each row; a row of -inf alone gives inf, so that all its weights become 0."""
-    if scores.shape[-1] == 0:
-        return build.full(scores.shape[:-1], math.inf, scores.dtype)
-    top = reduce_dims("amax", scores, (2,))
-    dead = build.eq(top, -math.inf)
-    top = build.select(dead, 0.0, top)
-    total = reduce_dims("sum", prim.exp(scores - spread(top, scores.shape, (2,))), (2,))
-    return build.select(dead, math.inf, prim.log(total) + top)
-
-
-def _weights(scores: Any) -> tuple[Any, Any, Any]:
-    """(exp(score - greatest), its sum, log of the sum of exp(score)) of each row; a row of -inf alone has weights 0."""
-    if scores.shape[-1] == 0:
-        return scores, build.full(scores.shape[:-1], 1.0, scores.dtype), _log_total(scores)
-    top = reduce_dims("amax", scores, (2,))
-    dead = build.eq(top, -math.inf)
-    top = build.select(dead, 0.0, top)
-    raised = prim.exp(scores - spread(top, scores.shape, (2,)))
-    total = reduce_dims("sum", raised, (2,))
-    return raised, build.select(dead, 1.0, total), build.select(dead, math.inf, prim.log(total) + top)
+def _like_query(shape: Any, specs: Any) -> Any:
+    """The result lies in memory as the queries do, where they have heads and the values are as wide: side by side if a model split them so."""
+    query, value = specs[0], specs[2]
+    if len(shape) == 4 and query.shape == shape and value.shape[-1] == shape[-1]:
+        return dense_strides(shape, memory_order(shape, query.strides))
+    return contiguous_strides(shape)
 
 
 @operator("sdpa_core(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
-          "bool enable_gqa=False) -> Tensor", spaces=(), method=False, node="ScaledDotProductFlashAttentionForCpuBackward0")  # fmt: skip
+          "bool enable_gqa=False) -> Tensor", spaces=(), method=False, node="ScaledDotProductFlashAttentionForCpuBackward0", like=_like_query)  # fmt: skip
 def sdpa_core(
     query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> Any:
     """softmax(query key^T * scale + mask) value over the last two dims.
 
-    A bool mask says what takes part, a float one is added.  The forward keeps the logarithm of each row's sum and nothing as
-    large as the scores.
+    A bool mask says what takes part, a float one is added.  The scores are never held as a whole.
     """
     _checked(query, key, value, attn_mask, is_causal)
-    h = _Heads(query, key, value, enable_gqa)
-    raised, total, norm = _weights(_scores(h, attn_mask, is_causal, _scale_of(query, scale)))
-    mixed = wide(prim.dot(narrow(raised, value.dtype), h.value))
-    # Divided at the end, where there are fewer numbers than weights.
-    return h.unfold(narrow(mixed / spread(total, mixed.shape, (2,)), value.dtype)), norm
-
-
-@sdpa_core.gradient
-def _(
-    ct: Any,
-    outs: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> Any:
-    h = _Heads(query, key, value, enable_gqa)
+    cut = 3 if enable_gqa else 2
+    lead = (*broadcast_shapes(*(v.shape[:-cut] for v in (query, key, value))), *query.shape[-cut:-2])
     factor = _scale_of(query, scale)
-    out, norm = outs
-    scores = _scores(h, attn_mask, is_causal, factor)
-    chances = prim.exp(scores - spread(norm, scores.shape, (2,)))
-    grad = build.reshape(ct, (numel(h.lead), *ct.shape[-2:]))
-    flat_out = build.reshape(out, grad.shape)
-    to_value = prim.dot(turned(narrow(chances, grad.dtype)), grad)
-    share = wide(prim.dot(grad, turned(h.value)))
-    along = spread(reduce_dims("sum", wide(grad) * wide(flat_out), (2,)), share.shape, (2,))
-    to_scores = chances * (share - along)
-    slopes = narrow(to_scores * factor, query.dtype)
-    to_query = prim.dot(slopes, h.key)
-    to_key = prim.dot(turned(slopes), h.query)
-    grads = [
-        _collected(h.unfold(g), x, enable_gqa and i > 0)
-        for i, (g, x) in enumerate(((to_query, query), (to_key, key), (to_value, value)))
-    ]
-    to_mask = None
-    if attn_mask is not None and attn_mask.dtype.is_floating_point:
-        to_mask = narrow(build.sum_to(h.unfold(to_scores), attn_mask.shape), attn_mask.dtype)
-    return *grads, to_mask
-
-
-def _collected(grad: Any, x: Any, shared: bool) -> Any:
-    """The gradient summed over what the operand was repeated along."""
-    if shared and x.shape[-3] != grad.shape[-3]:
-        *lead, heads, places, width = grad.shape
-        held = x.shape[-3]
-        split = build.reshape(grad, (*lead, held, heads // held, places, width))
-        grad = build.total(split, (len(lead) + 1,))
-    return build.sum_to(grad, x.shape)
+    if attn_mask is not None and attn_mask.dtype is not BOOL:
+        attn_mask = build.convert(attn_mask, query.dtype.wide)
+    if enable_gqa:
+        query, key, value, attn_mask = _shared(query, key, value, attn_mask)
+    whole = broadcast_shapes(*(v.shape[:-2] for v in (query, key, value)))
+    query, key, value = (build.broadcast_to(v, (*whole, *v.shape[-2:])) for v in (query, key, value))
+    mask = () if attn_mask is None else (build.broadcast_to(attn_mask, (*query.shape[:-1], key.shape[-2])),)
+    out, _ = prim.attention(query, key, value, *mask, causal=is_causal, scale=factor)
+    return build.reshape(out, (*lead, *out.shape[-2:]))
 
 
 # ***** dropout *****
