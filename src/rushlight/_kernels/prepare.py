@@ -201,9 +201,12 @@ def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups
 # ***** attention *****
 
 
+FEW_QUERIES = 32  # so many fill a panel; fewer of them leave few scores, and products that are bound by memory
+
+
 def _in_blocks(node: Node) -> bool:
-    """Whether attention goes block by block: where there is anything to do."""
-    return all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+    """Whether attention goes block by block."""
+    return node.outputs[0].shape[-2] >= FEW_QUERIES and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
 
 
 # ***** sorting *****
