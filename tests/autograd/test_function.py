@@ -139,3 +139,47 @@ def test_what_is_not_written_says_so() -> None:
         Function.vmap(None, None)
     with pytest.warns(FutureWarning, match="mark_shared_storage"):
         FunctionCtx().mark_shared_storage()
+
+
+def test_functions_of_nested_tensors() -> None:
+    class Nested(torch.autograd.function.NestedIOFunction):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+
+        def forward_extended(self, pair, rest):
+            self.save_for_backward(pair, rest["z"])
+            return [pair[0] * pair[1] * self.factor, (rest["z"].exp(), None)]
+
+        def backward_extended(self, product, others):
+            (x, y), z = self.saved_tensors
+            return [(product * y * self.factor, product * x * self.factor), others[0] * z.exp()]
+
+    x, y, z = (torch.tensor(v, requires_grad=True) for v in (2.0, 3.0, 0.5))
+    found = Nested(4.0)((x, y), {"z": z})
+    assert type(found) is list and found[1][1] is None and found[0].item() == 24.0
+    (found[0] + 2 * found[1][0]).backward()
+    assert x.grad.item() == 12.0 and y.grad.item() == 8.0
+    torch.testing.assert_close(z.grad, 2 * z.detach().exp())
+    with pytest.raises(ValueError, match="Auto nesting doesn't know how to process an input object of type int"):
+        Nested(1.0)((x, 3), {"z": z})
+    with pytest.raises(NotImplementedError):
+        torch.autograd.function.NestedIOFunction()(x)
+
+
+def test_a_node_calls_the_rules_of_its_function() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            return tangent * 2
+
+    node = Double.apply(torch.ones(1, requires_grad=True)).grad_fn
+    assert node.apply_boxed(torch.tensor(3.0)).item() == 6.0 and node.apply_jvp(torch.tensor(4.0)).item() == 8.0

@@ -38,3 +38,13 @@ def test_what_needs_devices_refuses() -> None:
         parallel_apply([layer], [x])
     with pytest.raises(NotImplementedError, match="torch.distributed"):
         DistributedDataParallel(layer)
+
+
+def test_the_steps_of_data_parallel_are_methods() -> None:
+    model = nn.DataParallel(nn.Linear(3, 2))
+    assert model.scatter((1, 2), {"k": 3}, ["cuda:0", "cuda:1"]) == (((1, 2), (1, 2)), ({"k": 3}, {"k": 3}))
+    assert model.replicate(model.module, []) == []
+    with pytest.raises(AssertionError, match="The number of modules 1"):
+        model.parallel_apply([model.module], [], None)
+    with pytest.raises(AssertionError, match="not implemented for CPU tensors"):
+        model.gather([torch.ones(1)], "cpu")

@@ -208,9 +208,7 @@ class FunctionNode(FunctionBase):
         specs = self._specs
         if self._materialize:
             grads = [_zeros(spec) if g is None and spec is not None else g for g, spec in zip(grads, specs, strict=True)]
-        cls = self._cls
-        rule = cls.vjp if cls.backward is Function.backward and cls.vjp is not Function.vjp else cls.backward
-        found = rule(self, list(grads)) if cls.boxed_grads_call else rule(self, *grads)
+        found = self.apply_boxed(list(grads)) if self._cls.boxed_grads_call else self.apply_boxed(*grads)
         found = list(found) if isinstance(found, tuple) else [found]
         count = len(self.needs_input_grad)
         if len(found) > count and all(g is None for g in found[count:]):
@@ -220,6 +218,16 @@ class FunctionNode(FunctionBase):
                 f"function {self.name()} returned an incorrect number of gradients (expected {count}, got {len(found)})"
             )
         return [self._check(found[i], place) for place, i in enumerate(self._wanted)]
+
+    def apply_boxed(self, *grads: Any) -> Any:
+        """The Function's `backward` as it was written: with gradients, or with one list of them where it asks for that."""
+        cls = self._cls
+        rule = cls.vjp if cls.backward is Function.backward and cls.vjp is not Function.vjp else cls.backward
+        return rule(self, *grads)
+
+    def apply_jvp(self, *tangents: Any) -> Any:
+        """The Function's `jvp`: tangents of the outputs."""
+        return self._cls.jvp(self, *tangents)
 
     def _check(self, grad: Any, place: int) -> Any:
         if grad is None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.nn.modules.module import Module
+from rushlight.nn.parallel.parallel_apply import parallel_apply
+from rushlight.nn.parallel.replicate import replicate
+from rushlight.nn.parallel.scatter_gather import gather, scatter_kwargs
 
 __all__ = ["DataParallel", "data_parallel"]
 
@@ -26,6 +30,23 @@ class DataParallel(Module):
         super().__init__()
         self.module = module
         self.device_ids = []
+        self.dim = dim
+
+    def replicate(self, module: Module, device_ids: Sequence[Any]) -> list[Module]:
+        """The function `replicate`."""
+        return replicate(module, device_ids)
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Sequence[Any]) -> tuple[Any, Any]:
+        """The function `scatter_kwargs`, along the dim of the batch."""
+        return scatter_kwargs(inputs, kwargs, device_ids, self.dim)
+
+    def parallel_apply(self, replicas: Sequence[Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
+        """The function `parallel_apply`."""
+        return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+
+    def gather(self, outputs: Any, output_device: Any) -> Any:
+        """The function `gather`, along the dim of the batch."""
+        return gather(outputs, output_device, self.dim)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """What `module` gives."""
