@@ -54,14 +54,16 @@ class RegisterTile:
     was there where `add` is not 0.  `instruction` names what multiplies words, empty for plain arithmetic.
 
     `panels` are the routines for packing operands (see `Panels`), which `text` defines too.
+
+    `listed`: the columns of B lie anywhere.  `symbol(A, B, offsets, C, row, k, add)` reads those of step k at B + offsets[k] (bytes).
     """
 
-    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "vectors")
+    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rows", "symbol", "vectors")
 
-    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "") -> None:
+    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: bool = False) -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
-        self.instruction = instruction
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}"
+        self.instruction, self.listed = instruction, listed
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}{'_listed' if listed else ''}"
         self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
 
     @property
@@ -94,17 +96,23 @@ class RegisterTile:
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
         lines = [
             *self._declared(total, size),
-            f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
+            f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {'ptr noalias %offsets, ' if self.listed else ''}ptr noalias %C, "
+            "i64 %row, i64 %k, i64 %add) {",
             "entry:", "  br label %loop", "loop:",
             "  %n = phi i64 [0, %entry], [%n1, %loop]",
             "  %a = phi ptr [%A, %entry], [%a1, %loop]",
-            "  %b = phi ptr [%B, %entry], [%b1, %loop]",
+            *([] if self.listed else ["  %b = phi ptr [%B, %entry], [%b1, %loop]"]),
             *(f"  %c{i}_{j} = phi {total} [zeroinitializer, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
         ]  # fmt: skip
+        if self.listed:
+            lines += [
+                "  %listed = getelementptr i64, ptr %offsets, i64 %n", "  %offset = load i64, ptr %listed, align 8",
+                "  %b = getelementptr i8, ptr %B, i64 %offset",
+            ]  # fmt: skip
         for j in range(self.vectors):
             lines += [
                 f"  %pb{j} = getelementptr {word}, ptr %b, i64 {j * self.lanes}",
-                f"  %y{j} = load {vector}, ptr %pb{j}, align {self.lanes * size}",
+                f"  %y{j} = load {vector}, ptr %pb{j}, align {size if self.listed else self.lanes * size}",
                 *self._operand(f"y{j}"),
             ]
         for i in range(self.rows):
@@ -118,7 +126,7 @@ class RegisterTile:
             ]
         lines += [
             f"  %a1 = getelementptr {word}, ptr %a, i64 {self.rows}",
-            f"  %b1 = getelementptr {word}, ptr %b, i64 {self.columns}",
+            *([] if self.listed else [f"  %b1 = getelementptr {word}, ptr %b, i64 {self.columns}"]),
             "  %n1 = add nuw nsw i64 %n, 1",
             "  %more = icmp slt i64 %n1, %k",
             "  br i1 %more, label %loop, label %done",

@@ -11,12 +11,12 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.conv_native import W, make_conv, make_sum_chunks
-from rushlight._kernels.panel_gather import PanelGather
+from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_sum_chunks
+from rushlight._backends.cpu.conv_words import W
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["conv_call", "conv_kernel"]
+__all__ = ["conv_call", "conv_form", "conv_kernel"]
 
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 _DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
@@ -33,24 +33,26 @@ _KERNELS: dict[str, Callable[..., Any]] = {}
 # ***** kernels *****
 
 
-def conv_kernel(source: str, target: str, tiles: tuple[RegisterTile, ...] | None = None) -> Callable[..., Any]:
-    """The callable for operands of one kind (`f32`, `f64`, `f16`, `bf16`) and results of another."""
-    kind = "f64" if source == "f64" else "f32"
-    tiles = tiles or host_tiles(kind)
-    key = f"{source} {target} {' '.join(t.text for t in tiles)}"
+def conv_form(source: str, target: str) -> ConvForm:
+    """How this machine computes with operands of one kind (`f32`, `f64`, `f16`, `bf16`) and results of another."""
+    tiles = host_tiles("bf16") if source == "bf16" else ()
+    if not tiles or not tiles[0].instruction:  # without an instruction for pairs they are widened once, in the slab
+        tiles = host_tiles("f64" if source == "f64" else "f32")
+    return ConvForm(tiles, source, target)
+
+
+def conv_kernel(form: ConvForm) -> Callable[..., Any]:
+    """The callable for a form."""
+    key = f"{form.name} {' '.join(t.key for t in form.tiles)}"
     if key not in _KERNELS:
         imports = dict(_runtime.runtime().symbols)
-        gathers = {width: PanelGather(tiles[0], width) for width in (tiles[0].columns, tiles[0].rows, tiles[-1].rows)}
-        for text, names in [
-            *((t.text, (t.symbol, t.turn_symbol)) for t in tiles), *((g.text, (g.symbol,)) for g in gathers.values())
-        ]:  # fmt: skip
+        for text, names in form.texts:
             if text not in _LOADED:
                 _LOADED.setdefault(text, jit.load(_runtime.compile_text(text), names))
             imports.update({name: _LOADED[text][name] for name in names})
-        function = make_conv(kind, source, target, tiles, gathers)
+        function = make_conv(form)
         loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
-        made = stubs.make_kernel_callable(loaded[function.symbol], function.symbol, loaded)
-        _KERNELS.setdefault(key, made)
+        _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _KERNELS[key]
 
 
@@ -140,6 +142,8 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     places = words["d"] * words["h"] * words["w"]
     words["images_inside"] = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
     _choose_form(words, tiles, places)
+    if words["images_inside"] and words["form"] < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8:
+        words["images_inside"] = wide
     channels = words["form"] < 2
     _choose_places(words, places, wide if channels else tiles[words["form"] % 2 if len(tiles) > 1 else 0].rows)
     _choose_parts(words)
@@ -180,7 +184,8 @@ def _choose_places(words: dict[str, int], places: int, width: int) -> None:
     for letter in "ndhw":
         words[f"block_{letter}"] = max(words[letter], 1)
     if words["images_inside"]:
-        words["block_n"] = _even(words["n"], max(_PLACES // max(places, 1) // 16 * 16, 16))
+        unit = max(words["images_inside"], 16)
+        words["block_n"] = min(-(-_even(words["n"], max(_PLACES // max(places, 1), unit)) // unit) * unit, words["n"])
         if words["block_n"] * places > 2 * _PLACES:
             words["block_d"] = 1
             words["block_h"] = _even(words["h"], max(_PLACES // (words["block_n"] * words["w"]), 1))
@@ -255,32 +260,31 @@ def conv_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | None, S
     """The callable of a `conv_windows`, its constants and the places of its operands."""
     x, w, *more = step.inputs
     y = step.outputs[0]
-    source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
-    tiles = host_tiles("f64" if source == "f64" else "f32")
+    form = conv_form(_SHORT[x.dtype.name], _SHORT[y.dtype.name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     parts = whole.phases()
     for words in parts:
-        _cut(words, tiles)
+        _cut(words, form.tiles)
     places = [operand.place for operand in step.inputs]
-    chunks = _chunks(parts) if not more and source == target and source in ("f32", "f64") else 1
+    chunks = _chunks(parts) if not more else 1
     if chunks > 1:
-        return _in_chunks(whole.words, whole.phases, tiles, chunks, source, step.sizes[0]), None, places
-    return conv_kernel(source, target), _ints(parts, step.sizes), places
+        return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
+    return conv_kernel(form), _ints(parts, step.sizes), places
 
 
-def _in_chunks(
-    words: dict[str, int], phases: Callable[[], list[dict[str, int]]], tiles: tuple[RegisterTile, ...], chunks: int, kind: str, nbytes: int
-) -> Callable[..., Any]:
+def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callable[..., Any]:
     """Two calls: one gives a result for each chunk of the steps, one adds them up."""
+    words = whole.words
     second = array("q", [words["g"] * words["o"], 1, 1, nbytes, 0, 0, 0, 0, *({**words, "chunks": chunks}[name] for name in W)])
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
     words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
-    parts = phases()
+    parts = whole.phases()
     for part in parts:
-        _cut(part, tiles)
+        _cut(part, form.tiles)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
-    first = array("q", _ints(parts, [chunks * words["y_chunk"] * (8 if kind == "f64" else 4)]))
-    call, total = conv_kernel(kind, kind), _sum_kernel(kind)
+    sums = "f64" if form.kind == "f64" else "f32"
+    first = array("q", _ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)]))
+    call, total = conv_kernel(ConvForm(form.tiles, form.source, sums)), _sum_kernel(sums, form.target)
     first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
 
     def run(ints: int, *operands: Any, keep: Any = (first, second)) -> Any:
@@ -289,11 +293,11 @@ def _in_chunks(
     return run
 
 
-def _sum_kernel(kind: str) -> Callable[..., Any]:
-    key = f"sum {kind}"
+def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
+    key = f"sum {kind} {target}"
     if key not in _KERNELS:
-        address = stubs.native_address(make_sum_chunks(kind))
-        _KERNELS.setdefault(key, stubs.make_kernel_callable(address, f"rl_conv_sum_{kind}"))
+        address = stubs.native_address(make_sum_chunks(kind, target))
+        _KERNELS.setdefault(key, stubs.make_kernel_callable(address, f"rl_conv_sum_{kind}_{target}"))
     return _KERNELS[key]
 
 

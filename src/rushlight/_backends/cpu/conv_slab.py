@@ -1,0 +1,330 @@
+"""Operands of a convolution packed, in the native language: a box of the image into a slab, weights into panels.
+
+Both work on elements of a `source` kind (f32, f64, f16, bf16) in memory and a `kind` of tile; where those differ, elements are widened.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv_words import (
+    C0,
+    C1,
+    D0,
+    GAP_D,
+    GAP_H,
+    GAP_W,
+    GROUP,
+    H0,
+    IMAGES_INSIDE,
+    IN_D,
+    LEN_D,
+    LEN_W,
+    LO_D,
+    LO_H,
+    LO_W,
+    N0,
+    N1,
+    O0,
+    O1,
+    PHASE,
+    S_C,
+    S_D,
+    S_H,
+    S_N,
+    S_W,
+    STEP_D,
+    STEP_H,
+    STEP_W,
+    TD0,
+    TD1,
+    TH0,
+    TH1,
+    TW0,
+    TW1,
+    W0,
+    W_BASE,
+    W_C,
+    W_D,
+    W_G,
+    W_H,
+    W_O,
+    W_W,
+    X_C,
+    X_D,
+    X_G,
+    X_H,
+    X_N,
+    X_W,
+)  # fmt: skip
+from rushlight._backends.cpu.pack_native import make_pack
+from rushlight._backends.native import (
+    Type,
+    bitcast,
+    extern,
+    f32,
+    f64,
+    i64,
+    load,
+    memcpy,
+    memset,
+    native,
+    select,
+    stack,
+    store,
+    u16,
+    u32,
+)  # fmt: skip
+from rushlight._backends.native.function import NativeFunction
+from rushlight._kernels.panels import Panels
+from rushlight._kernels.register_tile import RegisterTile
+
+__all__ = ["fetch_of", "held_type", "make_slab", "make_weights"]
+
+
+@native("f32(u16)", inline=True)
+def from_half(h):
+    """A float16 as float32: the exponent is moved by a multiplication, which makes subnormals right too."""
+    wide = u32(h)
+    magnitude = bitcast(u32, bitcast(f32, (wide & 0x7FFF) << 13) * f32(2.0**112))
+    magnitude = select((wide & 0x7C00) == 0x7C00, magnitude | 0x7F800000, magnitude)
+    return bitcast(f32, magnitude | ((wide & 0x8000) << 16))
+
+
+@native("f32(u16)", inline=True)
+def from_brain(h):
+    """A bfloat16 as float32."""
+    return bitcast(f32, u32(h) << 16)
+
+
+# ***** the slab *****
+
+
+def held_type(kind: str) -> Type:
+    """The type of an element in a slab or a panel, for a kind of tile."""
+    return {"f64": f64, "bf16": u16}.get(kind, f32)
+
+
+def fetch_of(source: str, kind: str) -> tuple[Type, NativeFunction]:
+    """(type in memory, function that reads element i as the held type of `kind`)."""
+    real = held_type(kind)
+    if source in ("f16", "bf16") and real is f32:
+        widen = from_half if source == "f16" else from_brain
+
+        @native("f32(ptr, i64)", name=f"fetch_{source}", inline=True)
+        def fetch(x, i):
+            return widen(x.u16[i])
+
+        return u16, fetch
+
+    @native(f"{real}(ptr, i64)", name=f"fetch_{real}", inline=True)  # type: ignore[no-redef]
+    def fetch(x, i):
+        return load(real, x, i)
+
+    return real, fetch
+
+
+# ***** the slab *****
+
+
+def _make_run(kind: str, source: str) -> NativeFunction:
+    (given, fetch), real = fetch_of(source, kind), held_type(kind)
+    plain, size = given is real, real.itemsize
+
+    @native("void(ptr, ptr, i64, i64)", name=f"run_{source}_{kind}")
+    def copy_run(out, x, step, count):
+        """`count` elements, `step` apart, as neighbours."""
+        if plain and step == 1:
+            memcpy(out, x, size * count)
+        elif step == 1:
+            for i in range(count):
+                store(real, out, i, fetch(x, i))
+        elif step == 2:
+            for i in range(count):
+                store(real, out, i, fetch(x, 2 * i))
+        else:
+            for i in range(count):
+                store(real, out, i, fetch(x, step * i))
+
+    return copy_run
+
+
+def _make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
+    given, real = fetch_of(source, kind)[0], held_type(kind)
+    size, given_size, n8 = real.itemsize, given.itemsize, panels.n
+    turns = given is real
+    copy_run, turn = _make_run(kind, source), extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turned_{source}_{kind}")
+    def copy_turned(out, x, rows, count, x_row, out_step):
+        """A matrix whose elements lie along its rows, to columns: squares are turned, and the last ones may overlap those before."""
+        whole = count // n8 * n8
+        i: i64 = 0
+        while i < rows:
+            start = min(i, rows - n8)
+            turn(out + size * start, x + size * start * x_row, x_row, out_step, whole)
+            i += n8
+        for j in range(whole, count):
+            copy_run(out + size * j * out_step, x + size * j, x_row, rows)
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"block_{source}_{kind}")
+    def copy_block(out, x, rows, count, x_row, x_step, out_row, out_step):
+        """A matrix [rows, count] of any strides to rows of neighbours or to columns of neighbours."""
+        many = turns and rows >= n8 and count >= n8
+        if many and out_row == 1 and x_step == 1 and x_row != 1:
+            copy_turned(out, x, rows, count, x_row, out_step)
+        elif many and out_step == 1 and x_row == 1 and x_step != 1:
+            copy_turned(out, x, count, rows, x_step, out_row)
+        elif out_step == 1:
+            for i in range(rows):
+                copy_run(out + size * i * out_row, x + given_size * i * x_row, x_step, count)
+        else:
+            for j in range(count):
+                copy_run(out + size * j * out_step, x + given_size * j * x_step, x_row, rows)
+
+    return copy_block
+
+
+def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
+    size, given_size, n8 = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize, panels.n
+    copy_block = _make_block(kind, source, panels)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"inside_{source}_{kind}")
+    def fill_inside(at, box, valid, slab, x):
+        """Images side by side; x: the first position of the first image of the box."""
+        images, count, inside = box.i64[N1] - box.i64[N0], valid.i64[5] - valid.i64[4], at.i64[IMAGES_INSIDE]
+        block = inside if inside > 1 else images
+        group = block if at.i64[X_N] == 1 else i64(n8)  # else a few, whose rows are read one after the other
+        for c in range(box.i64[C1] - box.i64[C0]):
+            for d in range(valid.i64[0], valid.i64[1]):
+                n: i64 = 0
+                while n < images:
+                    to_n = n // block * box.i64[S_N] + n % block
+                    rows = min(min(group, block - n % block), images - n)
+                    for h in range(valid.i64[2], valid.i64[3]):
+                        to = c * box.i64[S_C] + d * box.i64[S_D] + h * box.i64[S_H] + valid.i64[4] * box.i64[S_W] + to_n
+                        here = c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + h * at.i64[X_H] + valid.i64[4] * at.i64[X_W]
+                        copy_block(slab + size * to, x + given_size * here, rows, count, at.i64[X_N], at.i64[X_W], i64(1), box.i64[S_W])
+                    n += rows
+
+    return fill_inside
+
+
+def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
+    size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
+    copy_run, copy_block = _make_run(kind, source), _make_block(kind, source, panels)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
+    def fill_wide(at, box, valid, slab, x):
+        """Positions side by side, those of one rest by the stride together; x: the first position of the first image of the box."""
+        step, images, channels = at.i64[STEP_W], box.i64[N1] - box.i64[N0], box.i64[C1] - box.i64[C0]
+        apart = step * at.i64[X_W]
+        each = channels if at.i64[X_C] == 1 and apart != 1 else i64(1)  # channels lie side by side: all of them at once
+        for p in range(min(step, box.i64[LEN_W])):
+            first = max((valid.i64[4] - p + step - 1) // step, i64(0))
+            count = max((valid.i64[5] - p + step - 1) // step, first) - first
+            high, run = valid.i64[3] - valid.i64[2], count
+            if apart == 1 and at.i64[X_H] == count and box.i64[S_H] == count:  # rows that follow each other in both
+                run, high = count * high, i64(1)
+            c: i64 = 0
+            while c < channels:
+                for n in range(images):
+                    for d in range(valid.i64[0], valid.i64[1]):
+                        to = c * box.i64[S_C] + n * box.i64[S_N] + d * box.i64[S_D] + valid.i64[2] * box.i64[S_H] + p * box.i64[PHASE] + first
+                        here = (c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + valid.i64[2] * at.i64[X_H]
+                                + (p + first * step) * at.i64[X_W])  # fmt: skip
+                        for h in range(high):
+                            there, given = slab + size * (to + h * box.i64[S_H]), x + given_size * (here + h * at.i64[X_H])
+                            if each == 1:
+                                copy_run(there, given, apart, run)
+                            else:
+                                copy_block(there, given, each, run, i64(1), apart, box.i64[S_C], i64(1))
+                c += each
+
+    return fill_wide
+
+
+def make_slab(kind: str, source: str, panels: Panels) -> NativeFunction:
+    """`void(at, box, slab, x)`: fills the slab; `panels` turn squares of held elements."""
+    size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
+    fill_inside, fill_wide = _make_inside(kind, source, panels), _make_wide(kind, source, panels)
+
+    @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
+    def fill_slab(at, box, slab, x):
+        """The box of the image that the part needs, zeros around it."""
+        valid = stack(64)  # first and one past the last position inside the image, of each dim
+        starts = stack(64)
+        starts.i64[0] = box.i64[D0] * at.i64[STEP_D] + box.i64[TD0] * at.i64[GAP_D] - at.i64[LO_D]
+        starts.i64[1] = box.i64[H0] * at.i64[STEP_H] + box.i64[TH0] * at.i64[GAP_H] - at.i64[LO_H]
+        starts.i64[2] = box.i64[W0] * at.i64[STEP_W] + box.i64[TW0] * at.i64[GAP_W] - at.i64[LO_W]
+        whole: i64 = 1
+        for i in range(3):
+            length = box.i64[LEN_D + i]
+            valid.i64[2 * i] = min(max(-starts.i64[i], i64(0)), length)
+            valid.i64[2 * i + 1] = max(min(length, at.i64[IN_D + i] - starts.i64[i]), valid.i64[2 * i])
+            if valid.i64[2 * i + 1] - valid.i64[2 * i] < length:
+                whole = 0
+        if whole == 0:
+            memset(slab, 0, size * box.i64[S_C] * (box.i64[C1] - box.i64[C0]))
+        place = box.i64[N0] * at.i64[X_N] + box.i64[GROUP] * at.i64[X_G] + box.i64[C0] * at.i64[X_C]
+        place += starts.i64[0] * at.i64[X_D] + starts.i64[1] * at.i64[X_H] + starts.i64[2] * at.i64[X_W]
+        if at.i64[IMAGES_INSIDE] != 0:
+            fill_inside(at, box, valid, slab, x + given_size * place)
+        else:
+            fill_wide(at, box, valid, slab, x + given_size * place)
+
+    return fill_slab
+
+
+# ***** panels of the weights *****
+
+
+def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
+    """`void(at, box, out, w)`: panels `width` wide of the output channels of the box, [words of steps][width][steps in a word]."""
+    (given, fetch), real = fetch_of(source, kind), held_type(kind)
+    plain, size, given_size, group = given is real, real.itemsize, given.itemsize, tile.group
+    pack = make_pack(tile.panels, width)
+    cell = size * group
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"scattered_{source}_{kind}_{width}")
+    def scattered(out, w, rows, first, count, w_o, step):
+        """The steps from `first` on of a panel, element by element; `out` holds zeros."""
+        for k in range(count):
+            to = (first + k) // group * group * width + (first + k) % group
+            for i in range(rows):
+                store(real, out, to + i * group, fetch(w, i * w_o + k * step))
+
+    @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{source}_{kind}_{width}")
+    def pack_weights(at, box, out, w):
+        channels, deep = box.i64[C1] - box.i64[C0], box.i64[TD1] - box.i64[TD0]
+        high, run = box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
+        words = (channels * deep * high * run + group - 1) // group
+        w = w + given_size * (
+            at.i64[W_BASE] + box.i64[GROUP] * at.i64[W_G] + box.i64[C0] * at.i64[W_C]
+            + box.i64[TD0] * at.i64[W_D] + box.i64[TH0] * at.i64[W_H] + box.i64[TW0] * at.i64[W_W]
+        )  # fmt: skip
+        step = at.i64[W_W] if run > 1 else at.i64[W_H] if high > 1 else at.i64[W_D] if deep > 1 else at.i64[W_C]
+        if high == 1 or run == 1 or at.i64[W_H] == run * step:  # what lies evenly is one run
+            run, high = run * high, i64(1)
+            if deep == 1 or run == 1 or at.i64[W_D] == run * step:
+                run, deep = run * deep, i64(1)
+                if channels == 1 or run == 1 or at.i64[W_C] == run * step:
+                    run, channels = run * channels, i64(1)
+        packs = plain and (group == 1 or channels * deep * high == 1)
+        i = box.i64[O0]
+        while i < box.i64[O1]:
+            rows = min(i64(width), box.i64[O1] - i)
+            if not packs:
+                memset(out, 0, cell * width * words)
+            first: i64 = 0
+            for c in range(channels):
+                for d in range(deep):
+                    for h in range(high):
+                        part = w + given_size * (i * at.i64[W_O] + c * at.i64[W_C] + d * at.i64[W_D] + h * at.i64[W_H])
+                        if packs:
+                            pack(out + cell * width * first, part, rows, run, at.i64[W_O], step)
+                        else:
+                            scattered(out, part, rows, first, run, at.i64[W_O], step)
+                        first += run
+            out = out + cell * width * words
+            i += width
+
+    return pack_weights

@@ -1,0 +1,180 @@
+"""The work of a convolution in numbers: its words, the box of a piece, the parts of its steps and the tables over them, in the native language."""
+
+from __future__ import annotations
+
+from rushlight._backends.native import i64, native
+
+__all__ = ["BOX_BYTES", "W", "WORDS", "find_box", "find_part", "lay_slab", "list_moves", "list_steps", "panel_place"]
+
+# The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W], y [N, G, O, D, H, W].
+_NAMES = """pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
+n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
+block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
+chunk chunks images_inside form""".split()
+# form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 1 and 3 use the tile with fewer rows.
+# images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
+# panels as they lie.
+W = {name: n for n, name in enumerate(_NAMES)}
+(PIECES, X_N, X_G, X_C, X_D, X_H, X_W, W_BASE, W_G, W_O, W_C, W_D, W_H, W_W, Y_BASE, Y_N, Y_G, Y_O, Y_D, Y_H, Y_W, Y_CHUNK, BIAS_G, BIAS_O,
+ N, G, C, O, IN_D, IN_H, IN_W, D, H, WIDE, K_D, K_H, K_W, STEP_D, STEP_H, STEP_W, GAP_D, GAP_H, GAP_W, LO_D, LO_H, LO_W,
+ BLOCK_N, BLOCK_D, BLOCK_H, BLOCK_W, BLOCK_O, BLOCKS_N, BLOCKS_D, BLOCKS_H, BLOCKS_W, BLOCKS_O, PART_C, PART_D, PART_H, PART_W,
+ PARTS_C, PARTS_D, PARTS_H, PARTS_W, CHUNK, CHUNKS, IMAGES_INSIDE, FORM) = range(68)  # fmt: skip
+WORDS = 68
+
+# The box of a piece and of one part of its steps: first and one past the last of each.
+(N0, N1, D0, D1, H0, H1, W0, W1, O0, O1, GROUP, CHUNK_NO, C0, C1, TD0, TD1, TH0, TH1, TW0, TW1,
+ S_C, S_N, S_D, S_H, S_W, PHASE, LEN_D, LEN_H, LEN_W, COLUMNS, STEPS) = range(31)  # fmt: skip
+BOX_BYTES = 8 * 32
+
+
+# ***** which box a piece is, and its parts *****
+
+
+@native("void(ptr, ptr, i64)")
+def find_box(at, box, piece):
+    """The box of a piece."""
+    rest = piece
+    o = rest % at.i64[BLOCKS_O]
+    rest = rest // at.i64[BLOCKS_O]
+    w = rest % at.i64[BLOCKS_W]
+    rest = rest // at.i64[BLOCKS_W]
+    h = rest % at.i64[BLOCKS_H]
+    rest = rest // at.i64[BLOCKS_H]
+    d = rest % at.i64[BLOCKS_D]
+    rest = rest // at.i64[BLOCKS_D]
+    n = rest % at.i64[BLOCKS_N]
+    rest = rest // at.i64[BLOCKS_N]
+    box.i64[GROUP] = rest % at.i64[G]
+    box.i64[CHUNK_NO] = rest // at.i64[G]
+    box.i64[N0], box.i64[N1] = n * at.i64[BLOCK_N], min(at.i64[N], (n + 1) * at.i64[BLOCK_N])
+    box.i64[D0], box.i64[D1] = d * at.i64[BLOCK_D], min(at.i64[D], (d + 1) * at.i64[BLOCK_D])
+    box.i64[H0], box.i64[H1] = h * at.i64[BLOCK_H], min(at.i64[H], (h + 1) * at.i64[BLOCK_H])
+    box.i64[W0], box.i64[W1] = w * at.i64[BLOCK_W], min(at.i64[WIDE], (w + 1) * at.i64[BLOCK_W])
+    box.i64[O0], box.i64[O1] = o * at.i64[BLOCK_O], min(at.i64[O], (o + 1) * at.i64[BLOCK_O])
+    area = (box.i64[D1] - box.i64[D0]) * (box.i64[H1] - box.i64[H0]) * (box.i64[W1] - box.i64[W0])
+    images, inside = box.i64[N1] - box.i64[N0], at.i64[IMAGES_INSIDE]
+    if inside > 1:
+        images = (images + inside - 1) // inside * inside
+    box.i64[COLUMNS] = images * area
+
+
+@native("void(ptr, ptr, i64)")
+def find_part(at, box, part):
+    """The steps of one part, and how its slab lies."""
+    rest = part
+    w = rest % at.i64[PARTS_W]
+    rest = rest // at.i64[PARTS_W]
+    h = rest % at.i64[PARTS_H]
+    rest = rest // at.i64[PARTS_H]
+    d = rest % at.i64[PARTS_D]
+    c = rest // at.i64[PARTS_D]
+    box.i64[C0], box.i64[C1] = c * at.i64[PART_C], min(at.i64[C], (c + 1) * at.i64[PART_C])
+    box.i64[TD0], box.i64[TD1] = d * at.i64[PART_D], min(at.i64[K_D], (d + 1) * at.i64[PART_D])
+    box.i64[TH0], box.i64[TH1] = h * at.i64[PART_H], min(at.i64[K_H], (h + 1) * at.i64[PART_H])
+    box.i64[TW0], box.i64[TW1] = w * at.i64[PART_W], min(at.i64[K_W], (w + 1) * at.i64[PART_W])
+    td, th, tw = box.i64[TD1] - box.i64[TD0], box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
+    box.i64[STEPS] = (box.i64[C1] - box.i64[C0]) * td * th * tw
+    box.i64[LEN_D] = (box.i64[D1] - box.i64[D0] - 1) * at.i64[STEP_D] + (td - 1) * at.i64[GAP_D] + 1
+    box.i64[LEN_H] = (box.i64[H1] - box.i64[H0] - 1) * at.i64[STEP_H] + (th - 1) * at.i64[GAP_H] + 1
+    box.i64[LEN_W] = (box.i64[W1] - box.i64[W0] - 1) * at.i64[STEP_W] + (tw - 1) * at.i64[GAP_W] + 1
+
+
+@native("void(ptr, ptr)")
+def lay_slab(at, box):
+    """The strides of the slab: images side by side, or places along the width, those of one rest by the stride together."""
+    images, inside = box.i64[N1] - box.i64[N0], at.i64[IMAGES_INSIDE]
+    if inside > 1:
+        box.i64[PHASE] = 0
+        box.i64[S_W] = inside
+        box.i64[S_H] = inside * box.i64[LEN_W]
+        box.i64[S_D] = box.i64[S_H] * box.i64[LEN_H]
+        box.i64[S_N] = box.i64[S_D] * box.i64[LEN_D]  # of a block
+        box.i64[S_C] = box.i64[S_N] * ((images + inside - 1) // inside)
+    elif inside != 0:
+        box.i64[PHASE] = 0
+        box.i64[S_N] = 1
+        box.i64[S_W] = (images + 15) // 16 * 16
+        box.i64[S_H] = box.i64[S_W] * box.i64[LEN_W]
+        box.i64[S_D] = box.i64[S_H] * box.i64[LEN_H]
+        box.i64[S_C] = box.i64[S_D] * box.i64[LEN_D]
+    else:
+        box.i64[PHASE] = (box.i64[LEN_W] + at.i64[STEP_W] - 1) // at.i64[STEP_W]
+        box.i64[S_W] = 1
+        box.i64[S_H] = box.i64[PHASE] * at.i64[STEP_W]
+        box.i64[S_D] = box.i64[S_H] * box.i64[LEN_H]
+        box.i64[S_N] = box.i64[S_D] * box.i64[LEN_D]
+        box.i64[S_C] = box.i64[S_N] * images
+        if box.i64[S_C] % 512 == 0:
+            box.i64[S_C] = box.i64[S_C] + 16  # else all channels meet in the same places of the cache
+
+
+@native("i64(ptr, ptr, i64)", inline=True)
+def width_place(at, box, position):
+    """Where a position along the width lies in a row of the slab."""
+    if at.i64[IMAGES_INSIDE] != 0:
+        return position * box.i64[S_W]
+    return position % at.i64[STEP_W] * box.i64[PHASE] + position // at.i64[STEP_W]
+
+
+# ***** tables *****
+
+
+@native("void(ptr, ptr, ptr, i64)")
+def list_steps(at, box, offsets, size):
+    """For each step of the part, how many bytes it lies into the slab."""
+    k: i64 = 0
+    for c in range(box.i64[C1] - box.i64[C0]):
+        for d in range(box.i64[TD1] - box.i64[TD0]):
+            for h in range(box.i64[TH1] - box.i64[TH0]):
+                row = c * box.i64[S_C] + d * at.i64[GAP_D] * box.i64[S_D] + h * at.i64[GAP_H] * box.i64[S_H]
+                for w in range(box.i64[TW1] - box.i64[TW0]):
+                    offsets.i64[k] = size * (row + width_place(at, box, w * at.i64[GAP_W]))
+                    k += 1
+
+
+@native("i64(ptr, ptr, ptr, i64, i64, i64, i64, i64)")
+def list_moves(at, box, moves, first, width, lanes, size, cell):
+    """The moves that fill a panel with the places from `first` on: pairs (from, to); how many there are."""
+    last = min(first + width, box.i64[COLUMNS])
+    inside = at.i64[IMAGES_INSIDE] != 0
+    images, high, wide = box.i64[N1] - box.i64[N0], box.i64[H1] - box.i64[H0], box.i64[W1] - box.i64[W0]
+    run = images if inside else wide
+    column = first
+    n: i64 = 0
+    while column < last:
+        start = column % run
+        rest = column // run
+        count = min(run - start, last - column)
+        place: i64 = 0
+        if inside:
+            w = rest % wide
+            rest = rest // wide
+            place = start + w * at.i64[STEP_W] * box.i64[S_W]
+        else:
+            place = start
+        place += rest % high * at.i64[STEP_H] * box.i64[S_H]
+        rest = rest // high
+        if inside:
+            place += rest * at.i64[STEP_D] * box.i64[S_D]
+        else:
+            deep = box.i64[D1] - box.i64[D0]
+            place += rest % deep * at.i64[STEP_D] * box.i64[S_D] + rest // deep * box.i64[S_N]
+        v: i64 = 0
+        while v < count:
+            moves.i64[2 * n] = size * (place + v)
+            moves.i64[2 * n + 1] = cell * (column - first + v)
+            n += 1
+            v += lanes
+        column += count
+    return n
+
+
+@native("i64(ptr, ptr, i64)")
+def panel_place(at, box, panel):
+    """Where a panel lies in the slab as it is, where blocks of images lie side by side."""
+    high, wide = box.i64[H1] - box.i64[H0], box.i64[W1] - box.i64[W0]
+    deep = box.i64[D1] - box.i64[D0]
+    w, rest = panel % wide, panel // wide
+    h, rest = rest % high, rest // high
+    place = w * at.i64[STEP_W] * box.i64[S_W] + h * at.i64[STEP_H] * box.i64[S_H]
+    return place + rest % deep * at.i64[STEP_D] * box.i64[S_D] + rest // deep * box.i64[S_N]
