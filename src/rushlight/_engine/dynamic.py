@@ -44,14 +44,21 @@ def _as_mask(x: Tensor) -> Tensor:
         STATE.word = before
 
 
+def _count(mask: Tensor) -> tuple[int, Tensor]:
+    """How many of a dense mask are set, and how many before each piece of it."""
+    n, pieces = mask._spec.numel, require("rushlight._backends.cpu.selecting").PIECE
+    before = empty_spec(Spec.of(INT64, mask._spec.device, (-(-n // pieces) + 1,)))
+    return (_native("count_true")(mask._ptr, n, before._ptr) if n else 0), before
+
+
 def nonzero_places(x: Tensor) -> Tensor:
     """Flat places (row-major) of what is not zero, int64."""
     mask = _as_mask(x)
     n = mask._spec.numel
-    count = _native("count_true")(mask._ptr, n) if n else 0
-    made = empty_spec(Spec.of(INT64, x._spec.device, (count + 1,)))
-    if n:
-        _native("list_true")(mask._ptr, n, made._ptr)
+    count, before = _count(mask)
+    made = empty_spec(Spec.of(INT64, x._spec.device, (count,)))
+    if count:
+        _native("list_true")(mask._ptr, n, before._ptr, made._ptr)
     return make(made._storage, Spec.of(INT64, x._spec.device, (count,)), made._ptr)
 
 
@@ -94,10 +101,10 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
         return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))  # type: ignore[attr-defined, no-any-return]
     dense, source = _as_mask(mask), convert.contiguous(convert.resolved(x))
     n = dense._spec.numel
-    count = _native("count_true")(dense._ptr, n) if n else 0
-    made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count + 1,)))
-    if n:
-        _native("compact", size)(source._ptr, dense._ptr, n, made._ptr)
+    count, before = _count(dense)
+    made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count,)))
+    if count:
+        _native("compact", size)(source._ptr, dense._ptr, n, before._ptr, made._ptr)
     return make(made._storage, Spec.of(x._spec.dtype, x._spec.device, (count,)), made._ptr)
 
 

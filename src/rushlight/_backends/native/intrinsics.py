@@ -11,7 +11,7 @@ __all__ = [
     "Intrinsic", "atomic_add", "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bits", "bitcast", "bswap",
     "call_ptr", "ceil", "clz", "copysign", "ctz", "fence", "float_control", "floor", "fma", "funnel_left", "isnan",
     "load", "memcpy", "memmove", "memset", "mulhi", "pause", "popcount", "prefetch", "rint", "sdiv", "select",
-    "set_float_control", "sqrt", "srem", "stack", "store", "ticks", "trap", "trunc", "unlikely",
+    "set_bytes", "set_float_control", "sqrt", "srem", "stack", "store", "store_chosen", "store_places", "ticks", "trap", "trunc", "unlikely",
 ]  # fmt: skip
 
 
@@ -100,6 +100,51 @@ def prefetch(c: Any, args: list[Any]) -> Any:
     c.emit(
         c.intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32", f"{c.typed(args[0], ptr)}, i32 0, i32 3, i32 1")
     )
+
+
+@_intrinsic(1)
+def set_bytes(c: Any, args: list[Any]) -> Any:
+    """set_bytes(p): one bit for each of the 64 bytes at p, as u64: whether the byte is not zero."""
+    p = c.typed(args[0], ptr)
+    c.count += 1
+    n = c.count
+    c.emit(f"%bytes.{n} = load <64 x i8>, {p}, align 1")
+    c.emit(f"%set.{n} = icmp ne <64 x i8> %bytes.{n}, zeroinitializer")
+    return c.op(u64, f"bitcast <64 x i1> %set.{n} to i64")
+
+
+def _chosen(c: Any, lanes: int, element: str, value: str, mask: Any, target: Any) -> None:
+    """Store the lanes of a vector whose bit is set, one after another, then whatever."""
+    n, vector = c.count, f"<{lanes} x {element}>"
+    c.emit(f"%few.{n} = trunc {mask} to i{lanes}" if lanes < 64 else f"%few.{n} = add {mask}, 0")
+    c.emit(f"%lanes.{n} = bitcast i{lanes} %few.{n} to <{lanes} x i1>")
+    words = f"{vector}, <{lanes} x i1>, {vector}"
+    name = f"llvm.experimental.vector.compress.v{lanes}{element}"
+    call = c.intrinsic(name, vector, words, f"{vector} {value}, <{lanes} x i1> %lanes.{n}, {vector} poison")
+    c.emit(f"%chosen.{n} = {call}")
+    c.emit(f"store {vector} %chosen.{n}, {target}, align 1")
+
+
+@_intrinsic(4)
+def store_chosen(c: Any, args: list[Any]) -> Any:
+    """store_chosen(T, p, q, bits): of the 64 bytes of elements at q those whose bit is set go to p; the rest of 64 bytes there is overwritten."""
+    t, p, q, mask = _type(c, args[0]), c.typed(args[1], ptr), c.typed(args[2], ptr), c.typed(args[3], u64)
+    c.count += 1
+    lanes = 64 // t.itemsize
+    c.emit(f"%from.{c.count} = load <{lanes} x {t.llvm}>, {q}, align 1")
+    _chosen(c, lanes, t.llvm, f"%from.{c.count}", mask, p)
+
+
+@_intrinsic(3)
+def store_places(c: Any, args: list[Any]) -> Any:
+    """store_places(p, first, bits): first + k for each of 8 bits that is set, as i64; the rest of 64 bytes there is overwritten."""
+    p, first, mask = c.typed(args[0], ptr), c.typed(args[1], i64), c.typed(args[2], u64)
+    c.count += 1
+    n = c.count
+    c.emit(f"%one.{n} = insertelement <8 x i64> poison, {first}, i64 0")
+    c.emit(f"%all.{n} = shufflevector <8 x i64> %one.{n}, <8 x i64> poison, <8 x i32> zeroinitializer")
+    c.emit(f"%places.{n} = add <8 x i64> %all.{n}, <" + ", ".join(f"i64 {k}" for k in range(8)) + ">")
+    _chosen(c, 8, "i64", f"%places.{n}", mask, p)
 
 
 # ***** atomics, all sequentially consistent *****
