@@ -1,0 +1,234 @@
+"""Attention block by block against its definition in float64: values, derivatives, masks, layouts, threads, memory."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight._backends.cpu import attention, storage, threads
+from rushlight._backends.cpu.compile import build, compile_graph
+from rushlight._backends.cpu.target import host_target
+from rushlight._backends.reference import run as run_reference
+from rushlight._graph.core import trace
+from rushlight._kernels.program import ExternStep, Operand
+from rushlight._kernels.register_tile import register_tile
+from rushlight._prims import PRIMITIVES, prim
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64
+
+WIDTHS = [w for w in (64, 32, 16) if w <= host_target().vector_bytes]
+TOLERANCE = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 4e-6, "float64": 1e-13}
+attend = torch.nn.functional.scaled_dot_product_attention
+
+
+# ***** routines alone *****
+
+
+def held(x, dtype):
+    """An array as it lies in memory, strides kept; float32 as bfloat16 in its upper bits, rounded toward zero."""
+    if dtype is BFLOAT16 and x.dtype == np.float32:
+        return (x.view(np.uint32) >> 16).astype(np.uint16) if x.flags.c_contiguous else held(np.ascontiguousarray(x.T), dtype).T
+    return x if x.dtype == bool else x.astype(dtype.name, copy=False)
+
+
+def known(x):
+    """The numbers that are in memory, in float64."""
+    if x.dtype == np.uint16:
+        return (x.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return x if x.dtype == bool else x.astype(np.float64)
+
+
+def run(name, arrays, dtype, causal, scale, shapes):
+    """The results of a routine on arrays as they lie, in float64."""
+    kinds = [BOOL if x.dtype == bool else dtype if x.dtype.itemsize == dtype.itemsize else dtype.wide for x in arrays]
+    inputs = [Operand(i, k, x.shape, [s // x.itemsize for s in x.strides]) for i, (x, k) in enumerate(zip(arrays, kinds, strict=True))]
+    kinds = [dtype, dtype.wide] if name == "attention" else [dtype] * 3
+    spans = [[int(np.prod(shape[d + 1 :])) for d in range(len(shape))] for shape in shapes]
+    outputs = [Operand(0, k, shape, span) for k, shape, span in zip(kinds, shapes, spans, strict=True)]
+    sizes = [int(np.prod(shape)) * k.itemsize for shape, k in zip(shapes, kinds, strict=True)]
+    step = ExternStep(name, inputs, outputs, sizes, {"causal": causal, "scale": scale})
+    call, ints, places = (attention.attention_call if name == "attention" else attention.attention_grad_call)(step)
+    words = array("q", ints)
+    made = call(words.buffer_info()[0], *[arrays[p].ctypes.data for p in places])
+    raw = [np.frombuffer(m, np.uint16 if k is BFLOAT16 else k.name) for m, k in zip(made, kinds, strict=True)]
+    return [known(x[: int(np.prod(shape))].reshape(shape)) for x, shape in zip(raw, shapes, strict=True)]
+
+
+def expected(xs, causal, scale):
+    return PRIMITIVES["attention"].reference(*[known(x) for x in xs], causal=causal, scale=scale)
+
+
+def draw(rng, shape, dtype, order=None):
+    x = rng.standard_normal(shape if order is None else [shape[d] for d in order]).astype(np.float64 if dtype is FLOAT64 else np.float32)
+    x = held(x, dtype)
+    return x if order is None else x.transpose(np.argsort(order))
+
+
+def masks(rng, lead, rows, keys, dtype):
+    """No mask, and one of each kind, some of them repeated; a row may have nothing left."""
+    full = (*lead, rows, keys)
+    some = rng.random(full) < 0.7
+    some[..., rows // 2, :] = False
+    added = rng.standard_normal((*lead, keys, rows)).astype(dtype.wide.name).swapaxes(-1, -2)
+    yield (), False
+    yield (), True
+    yield (some,), False
+    yield (np.broadcast_to(rng.random((*lead, 1, keys)) < 0.5, full),), False
+    yield (added,), False
+    yield (np.broadcast_to(np.where(rng.random((rows, keys)) < 0.1, -np.inf, 1.0).astype(dtype.wide.name), full),), False
+
+
+def compare(got, want, dtype):
+    for g, w in zip(got, want, strict=True):
+        finite = np.isfinite(w)
+        assert np.array_equal(g[~finite], w[~finite], equal_nan=True)
+        assert np.abs(g[finite] - w[finite]).max(initial=0) <= TOLERANCE[dtype.name] * max(1, np.abs(w[finite]).max(initial=0)) * 2
+
+
+def check(rng, dtype, lead, rows, keys, width, depth, orders=(None, None, None)):
+    shapes = (*lead, rows, width), (*lead, keys, width), (*lead, keys, depth)
+    xs = [draw(rng, shape, dtype, order) for shape, order in zip(shapes, orders, strict=True)]
+    ct = draw(rng, (*lead, rows, depth), dtype)
+    for mask, causal in masks(rng, lead, rows, keys, dtype):
+        scale = float(rng.uniform(0.1, 1.0))
+        want = expected([*xs, *mask], causal, scale)
+        compare(run("attention", [*xs, *mask], dtype, causal, scale, [ct.shape, ct.shape[:-1]]), want, dtype)
+        sides = [np.ascontiguousarray(x.astype(dtype.wide.name)) for x in (want[1], (want[0] * known(ct)).sum(-1))]
+        operands = [ct, *xs, *sides, *mask]
+        wanted = PRIMITIVES["attention_grad"].reference(*[known(x) for x in operands], causal=causal, scale=scale)
+        compare(run("attention_grad", operands, dtype, causal, scale, shapes), wanted, dtype)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, BFLOAT16, FLOAT16], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    ("lead", "sizes"),
+    [((), (1, 1, 1, 1)), ((3,), (5, 7, 4, 6)), ((2, 2), (33, 65, 20, 9)), ((1,), (70, 131, 64, 64)), ((9,), (40, 34, 16, 8))],
+)
+def test_against_the_definition(dtype, lead, sizes):
+    check(np.random.default_rng(0), dtype, lead, *sizes)
+
+
+def test_many_keys_and_sums_of_pieces():
+    rng = np.random.default_rng(1)
+    check(rng, FLOAT32, (1,), 100, 600, 8, 8)  # several pieces of keys for one head
+    check(rng, FLOAT32, (8,), 34, 1100, 4, 8)  # more keys than one piece holds at a time
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=lambda d: d.name)
+def test_operands_as_they_lie(dtype):
+    beside = (0, 2, 1, 3)  # heads beside features, as models split them
+    check(np.random.default_rng(2), dtype, (2, 3), 37, 41, 16, 16, (beside, beside, (3, 1, 0, 2)))
+
+
+TILES = [register_tile(kind, w, r, f) for kind in ("f32", "f64") for w, r, f in ((64, 32, True), (32, 16, True), (16, 16, False), (16, 32, True)) if w in WIDTHS]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.rows}x{t.columns}")
+def test_other_tiles(tile, monkeypatch):
+    monkeypatch.setattr(attention, "_tile", lambda dtype: tile)
+    monkeypatch.setattr(attention, "_KERNELS", {})
+    for dtype in (FLOAT32, FLOAT16) if tile.kind == "f32" else (FLOAT64,):
+        check(np.random.default_rng(3), dtype, (2,), 45, 110, 12, 10)
+
+
+# ***** what surrounds them *****
+
+
+def test_results_have_the_same_bits_for_any_number_of_threads():
+    rng = np.random.default_rng(4)
+    before = threads.get_num_threads()
+    for lead, rows, keys, causal in (((1,), 150, 700, False), ((5,), 97, 97, True), ((3,), 64, 1030, False)):
+        xs = [draw(rng, (*lead, n, 24), FLOAT32) for n in (rows, keys, keys, rows)]
+        sides = [draw(rng, (*lead, rows), FLOAT32) + np.float32(3) for _ in range(2)]
+        found = []
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            one = run("attention", xs[:3], FLOAT32, causal, 0.2, [xs[0].shape, xs[0].shape[:-1]])
+            two = run("attention_grad", [xs[3], *xs[:3], *sides], FLOAT32, causal, 0.2, [x.shape for x in xs[:3]])
+            found.append(b"".join(x.tobytes() for x in (*one, *two)))
+        threads.set_num_threads(before)
+        assert len(set(found)) == 1
+
+
+def test_memory_grows_with_the_length_alone():
+    def peak(length):
+        q, k, v = (torch.randn(1, 1, length, 16, requires_grad=True) for _ in range(3))
+        bias = torch.randn(length)
+        attend(q, k, v, bias).sum().backward()
+        storage.reset_peak()
+        start = storage.memory_stats()["allocated"]
+        for causal, mask in ((True, None), (False, bias)):
+            attend(q, k, v, mask, is_causal=causal).backward(v)
+        return storage.memory_stats()["peak_allocated"] - start
+
+    small, large = peak(1024), peak(4096)
+    assert large < 4.5 * small
+    assert large < 16 * 4096 * 16 * 4  # a matrix of scores would be 64 MiB
+
+
+def steps_of(function, *avals):
+    program = compile_graph(trace(function, list(avals)), [[int(np.prod(a[0][d + 1 :])) for d in range(len(a[0]))] for a in avals])
+    return [step.name if isinstance(step, ExternStep) else "kernel" for step in program.steps]
+
+
+def test_who_computes():
+    def plain(q, k, v):
+        return prim.attention(q, k, v, causal=False, scale=0.5)[0]
+
+    few, many = ((2, 8, 16), FLOAT32), ((2, 64, 16), FLOAT32)
+    assert steps_of(plain, many, many, many) == ["attention"]
+    assert "attention" not in steps_of(plain, few, many, many)
+
+    def split(q, k, v, keep):  # heads beside features, a mask of the keys: nothing is copied
+        q, k, v = (prim.transpose(x, perm=(1, 0, 2)) for x in (q, k, v))
+        return prim.attention(q, k, v, prim.broadcast(keep, shape=(4, 64, 64), dims=(2,)), causal=False, scale=0.5)[0]
+
+    beside = ((64, 4, 16), FLOAT32)
+    assert steps_of(split, beside, beside, beside, ((64,), BOOL)) == ["attention"]
+
+
+def test_nothing_to_attend_to_and_what_is_not_a_number():
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((40, 8)).astype(np.float32) for _ in range(3))
+    q[3, 1], q[7, 2], k[39, 0] = np.nan, np.inf, np.nan
+    graph = trace(lambda *xs: prim.attention(*xs, causal=True, scale=0.5), [(x.shape, FLOAT32) for x in (q, k, v)])
+    want = run_reference(graph, [q, k, v])
+    made = build(compile_graph(graph, [(8, 1)] * 3))(*[x.ctypes.data for x in (q, k, v)])
+    got = [np.frombuffer(m, np.float32).reshape(w.shape) for m, w in zip(made, want, strict=True)]
+    assert np.array_equal(np.isnan(got[0]), np.isnan(want[0]))
+    fine = ~np.isnan(want[0]).any(-1)
+    np.testing.assert_allclose(got[0][fine], want[0][fine], atol=1e-5)
+    x = torch.randn(1, 1, 40, 8, requires_grad=True)
+    keep = torch.ones(40, 40, dtype=torch.bool)
+    keep[5] = False
+    out = attend(x, x, x, keep)
+    out.sum().backward()
+    assert out[0, 0, 5].tolist() == [0.0] * 8 and not out.isnan().any() and not x.grad.isnan().any()
+
+
+def test_derivatives_of_derivatives_both_modes_and_batches():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, n, 2, dtype=torch.float64, requires_grad=True) for n in (33, 5, 5))
+    for causal, mask in ((True, None), (False, torch.randn(33, 5, dtype=torch.float64))):
+        def f(q, k, v, causal=causal, mask=mask):
+            return attend(q, k, v, mask, is_causal=causal)
+
+        assert torch.autograd.gradcheck(f, (q, k, v), fast_mode=True, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(f, (q, k, v), fast_mode=True)
+    many = torch.randn(3, 2, 33, 4)
+    found = torch.func.vmap(attend, in_dims=(0, None, 0))(many, many[0], many)
+    torch.testing.assert_close(found, torch.stack([attend(x, many[0], x) for x in many]))
+
+
+def test_shared_heads_and_layout_of_the_result():
+    torch.manual_seed(1)
+    q = torch.randn(2, 50, 6, 8).transpose(1, 2)
+    k, v = torch.randn(2, 2, 40, 8), torch.randn(2, 2, 40, 8)
+    keep = torch.rand(2, 6, 50, 40) < 0.8
+    found = attend(q, k, v, keep, enable_gqa=True)
+    whole = attend(q, k.repeat_interleave(3, 1), v.repeat_interleave(3, 1), keep)
+    torch.testing.assert_close(found, whole)
+    assert whole.stride() == (2400, 8, 48, 1)
+    assert attend(q, k.repeat_interleave(3, 1), torch.randn(2, 6, 40, 4)).is_contiguous()
