@@ -10,7 +10,7 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu.direct import takes_direct
-from rushlight._backends.cpu.direct_tile import DirectTile, RowMover
+from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
 from rushlight._graph.core import trace
 from rushlight._kernels.program import ExternStep, compile_graph
 from rushlight._prims import PRIMITIVES, prim
@@ -83,14 +83,44 @@ def test_values_follow_the_definition(number: int) -> None:
             np.testing.assert_allclose(got, wanted, rtol=0, atol=TOLERANCE[dtype] * (1 + np.abs(wanted).max()))
 
 
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_gradients_are_the_adjoints(number: int) -> None:
+    shape, weight, p = CASES[number]
+    transposed = p.get("transposed", False)
+    p = {k: v for k, v in p.items() if k != "transposed"}
+    n = len(shape) - 2
+    name = f"conv_transpose{n}d" if transposed else f"conv{n}d"
+    for dtype, last in (("float32", False), ("float64", True), ("bfloat16", False)):
+        x, w = (torch.tensor(RNG.standard_normal(s)).to(getattr(torch, dtype)) for s in (shape, weight))
+        x = x.to(memory_format=torch.channels_last) if last and n == 2 else x
+        x, w = x.requires_grad_(), w.requires_grad_()
+        y = getattr(torch.nn.functional, name)(x, w, **p)
+        g = torch.tensor(RNG.standard_normal(y.shape)).to(y.dtype)
+        if number % 4 == 0:
+            g = g[:1, :1].expand(y.shape)
+        y.backward(g.to(memory_format=torch.channels_last) if last and n == 2 else g)
+        given = as_float(x), as_float(w)
+        for at, found in enumerate((x.grad, w.grad)):
+            found, ct = as_float(found), as_float(g)
+            for _ in range(3):
+                v = RNG.standard_normal(given[at].shape)
+                operands = [v if at == k else a for k, a in enumerate(given)]
+                wanted = (convolved(*operands, transposed=transposed, **p) * ct).sum()
+                scale = np.sqrt((found**2).sum() * v.size) + 1.0
+                assert abs((found * v).sum() - wanted) < {"bfloat16": 8e-3}.get(dtype, 4 * TOLERANCE[dtype]) * scale
+
+
 def test_bits_do_not_depend_on_threads() -> None:
-    x, w = torch.randn(3, 20, 37, 45), torch.randn(20, 1, 3, 3)
+    x, w = torch.randn(3, 20, 37, 45).requires_grad_(), torch.randn(20, 1, 3, 3).requires_grad_()
     before = torch.get_num_threads()
     found = []
     try:
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            found.append(torch.nn.functional.conv2d(x, w, padding=1, groups=20))
+            x.grad = w.grad = None
+            y = torch.nn.functional.conv2d(x, w, padding=1, groups=20)
+            y.backward(torch.cos(y.detach()))
+            found.append(torch.cat([v.detach().flatten() for v in (y, x.grad, w.grad)]))
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(found[0], f) for f in found)
@@ -102,6 +132,14 @@ def test_special_values_stay_where_they_belong() -> None:
     y = torch.nn.functional.conv2d(x, torch.ones(4, 1, 3, 3), padding=1, groups=4)
     assert y[0, 1, 3:6, 15:18].isnan().all() and int(y.isnan().sum()) == 9
     assert y[0, 2, 7:, 31:].isinf().all() and int(y.isinf().sum()) == 4
+
+
+def test_places_beyond_the_result_do_not_count() -> None:
+    x, w = torch.randn(1, 3, 6, 22), torch.randn(3, 1, 3, 3).requires_grad_()
+    x[:, :, 5], x[:, :, :, 21] = float("nan"), float("inf")  # what the strides leave over
+    y = torch.nn.functional.conv2d(x, w, stride=(2, 6), groups=3)
+    y.sum().backward()
+    assert w.grad.isfinite().all()
 
 
 def step_of(shape: tuple[int, ...], weight: tuple[int, ...], **p: Any) -> ExternStep:
@@ -127,5 +165,9 @@ def test_kernels_are_made_for_other_vectors(kind: str, lanes: int) -> None:
             places=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16,
         )  # fmt: skip
         assert tile.symbol in jit.compile_assembly(tile.text, "quick")
+    tile = WeightTile(
+        kind, lanes, lanes > 4, rows=2, height=3, width=3, stride=1, dilation=1, places=((0, 1), (0, 2), (0, 3)), whole=lanes == 16
+    )
+    assert tile.symbol in jit.compile_assembly(tile.text, "quick")
     mover = RowMover(kind, lanes)
     assert mover.copy in jit.compile_assembly(mover.text, "quick")

@@ -9,10 +9,12 @@ from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.direct_native import DIRECT, make_direct
-from rushlight._backends.cpu.direct_tile import DirectTile, RowMover
+from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
+from rushlight._backends.cpu.direct_weights_native import make_weights
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._backends.cpu.target import host_target
 from rushlight._kernels.program import ExternStep, Operand
+from rushlight._types.layout import numel
 
 __all__ = ["direct_call", "takes_direct"]
 
@@ -24,6 +26,8 @@ _PIECE = 1 << 19  # multiplications that are worth a thread's while
 _MOST_PIECES = 256
 _ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
 _UNROLLED = 512  # multiplications of vectors in a block's loop
+_FEW = 8  # channels of a group, and results of one
+_SUMS = {16: 10, 32: 25}  # vectors of sums that are held in registers, of so many
 _TAPS = 64  # places of a kernel that are unrolled at once
 _WANTED = 64  # pieces that large work is cut into at least, where it can be
 _GIL_WORK = 1 << 18  # multiplications from which other Python threads may run meanwhile
@@ -44,7 +48,7 @@ def _blocking(registers: int, outs: int, height: int, vectors: int, taps: int) -
     return o, _even(height, r), v
 
 
-def tile_address(tile: DirectTile) -> int:
+def tile_address(tile: DirectTile | WeightTile) -> int:
     """The address of a block's kernel, loaded once."""
     if tile.symbol not in _LOADED:
         _LOADED.setdefault(tile.symbol, jit.load(_runtime.cached_object(tile.text, "quick"), [tile.symbol]))
@@ -53,14 +57,16 @@ def tile_address(tile: DirectTile) -> int:
 
 def takes_direct(step: ExternStep) -> bool:
     """Whether a `conv_windows` has so few channels a group that packing them for products would not pay."""
-    w = step.inputs[1]
-    depth, outs, kernel = w.shape[2], w.shape[1], w.shape[3:]
-    taps = 1
-    for k in kernel:
-        taps *= k
-    if any(s > 1 for s in step.params["stride"]) and any(s > 1 for s in step.params["spread"]):
-        return False
-    return depth <= 8 and outs <= 8 and taps <= 4096 and kernel[-1] <= _TAPS
+    x, w, *more = step.inputs
+    outs, depth, kernel, size = w.shape[1], w.shape[2], w.shape[3:], step.params["size"]
+    if is_weights(step):
+        return x.shape[0] <= _FEW and outs <= _FEW and not more and size[-1] <= _SUMS[16] and numel(size) <= 1 << 10
+    return depth <= _FEW and outs <= _FEW and numel(kernel) <= 1 << 12 and kernel[-1] <= _TAPS
+
+
+def is_weights(step: ExternStep) -> bool:
+    """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its result as a kernel."""
+    return numel(step.inputs[1].shape[3:]) > 4 * numel(step.params["size"]) and all(s == 1 for s in step.params["spread"])
 
 
 def direct_call(step: ExternStep) -> Call:
@@ -68,26 +74,29 @@ def direct_call(step: ExternStep) -> Call:
     x, w, *more = step.inputs
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
-    work = Direct("f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params)
+    kind = Weights if is_weights(step) else Direct
+    work = kind("f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params)
     words = work.words
     pieces = -(-words["batch"] * words["groups"] // words["chunk"]) * words["bands"]
     head = [pieces, int(work.multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
     ints = head + [0] * (8 - len(head)) + [words[name] for name in DIRECT]
-    return _callable(source, target, words["lanes"]), ints, [operand.place for operand in step.inputs]
+    return _callable(source, target, words["lanes"], kind is Weights), ints, [operand.place for operand in step.inputs]
 
 
-def _callable(source: str, target: str, lanes: int) -> Callable[..., Any]:
+def _callable(source: str, target: str, lanes: int, weights: bool) -> Callable[..., Any]:
     """The kernel around all blocks, loaded once."""
     mover = RowMover("f64" if source == "f64" else "f32", lanes)
-    key = f"{source} {target} {mover.copy}"
+    key = f"{source} {target} {mover.copy} {weights}"
     if key not in _CALLABLES:
         moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), [mover.copy, mover.part]))
         imports = {**_runtime.runtime().symbols, mover.copy: moves[mover.copy], mover.part: moves[mover.part]}
-        turner = host_tiles(mover.kind)[0]
-        turns = jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol])
-        imports[turner.turn_symbol] = turns[turner.turn_symbol]
-        _LOADED.setdefault(f"{key} turns", turns)
-        function = make_direct(source, target, mover, turner)
+        if weights:
+            function = make_weights(source, target, mover)
+        else:
+            turner = host_tiles(mover.kind)[0]
+            turns = _LOADED.setdefault(turner.turn_symbol, jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol]))
+            imports[turner.turn_symbol] = turns[turner.turn_symbol]
+            function = make_direct(source, target, mover, turner)
         loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
         _CALLABLES.setdefault(key, make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _CALLABLES[key]
@@ -96,11 +105,15 @@ def _callable(source: str, target: str, lanes: int) -> Callable[..., Any]:
 class Direct:
     """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_native.SLOTS`."""
 
+    kernel = "kernel"  # the words that count the elements of the second operand
+
     def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         self.kind, self.target = kind, host_target()
         self.size = 4 if kind == "f32" else 8
         words = self.words = dict.fromkeys(DIRECT, 0)
         words["lanes"] = self.target.vector_bytes // self.size
+        self.registers = 32 if self.target.arch == "aarch64" or self.target.vector_bytes == 64 else 16
+        self.fma = self.target.arch == "aarch64" or (self.target.fma and self.target.vector_bytes > 16)
         n = len(params["size"])
         ones, zeros = (1,) * (3 - n), (0,) * (3 - n)
         words["batch"], groups, words["depth"] = x.shape[:3]
@@ -117,14 +130,28 @@ class Direct:
                 words[f"{name}_{letter}"] = value
         if params["flip"]:
             for letter in "dhw":
-                words["w_base"] += words[f"w_{letter}"] * (words[f"kernel_{letter}"] - 1)
+                words["w_base"] += words[f"w_{letter}"] * (words[f"{self.kernel}_{letter}"] - 1)
                 words[f"w_{letter}"] *= -1
-        words["together"] = int(words["depth"] == self.outs == words["x_g"] == 1 and groups > 1)
-        if not words["together"] and self._worth_turning(x, y):
-            self._turn()
-        words["singles"], words["groups"] = groups, -(-groups // words["lanes"]) if words["together"] else groups
+        self._bring_together(x, w, y)
         self._block()
         self._cut()
+
+    def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
+        """Whether the lanes are channels, each a group of its own."""
+        words = self.words
+        words["together"] = int(words["depth"] == self.outs == words["x_g"] == 1 and self.groups > 1)
+        if not words["together"] and self._worth_turning(x, y):
+            self._turn()
+        words["singles"] = self.groups
+        words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
+
+    def _places(self) -> tuple[tuple[int, int], ...]:
+        """Where kernel columns begin in a row that is ready: its phase by the stride, and an element in it."""
+        words = self.words
+        unit, stride = words["lanes"] if words["together"] else 1, words["stride_w"]
+        words["lead"] = 0 if words["together"] else -max(words["pad_w"], 0) // stride % words["lanes"]
+        reaches = [j * words["dilation_w"] for j in range(words["kernel_w"])]
+        return tuple((u % stride, words["lead"] + u // stride * unit) for u in reaches)
 
     def _worth_turning(self, x: Operand, y: Operand) -> bool:
         """Whether rows are so short that vectors of channels pay, though the channels must be brought together first."""
@@ -142,39 +169,39 @@ class Direct:
 
     def _block(self) -> None:
         """Which block of results is held in registers."""
-        words, arm = self.words, self.target.arch == "aarch64"
+        words = self.words
         lanes, together = words["lanes"], bool(words["together"])
         vectors = words["out_w"] if together else -(-words["out_w"] // lanes)
         taps = words["kernel_h"] * words["kernel_w"]
-        o, r, v = _blocking(32 if arm or self.target.vector_bytes == 64 else 16, self.outs, words["out_h"], vectors, taps)
+        o, r, v = _blocking(self.registers, self.outs, words["out_h"], vectors, taps)
         height, steps = (words["kernel_h"], 1) if taps <= _TAPS else (1, words["kernel_h"])
-        lead = 0 if together else -max(words["pad_w"], 0) // words["stride_w"] % lanes
-        reaches = [j * words["dilation_w"] for j in range(words["kernel_w"])]
-        unit, stride = lanes if together else 1, words["stride_w"]
-        places = tuple((u % stride, lead + u // stride * unit) for u in reaches)
-        fma = arm or (self.target.fma and self.target.vector_bytes > 16)
+        places = self._places()
         last = (vectors - 1) % v + 1
 
         def tile(n: int) -> int:
             return tile_address(DirectTile(
-                self.kind, lanes, fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
+                self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
                 dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64,
             ))  # fmt: skip
 
         words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
-        words |= {"blocks": self.outs // o, "steps": steps, "lead": lead}
+        words |= {"blocks": self.outs // o, "steps": steps}
 
-    def _cut(self) -> None:
-        """Pieces, and the rows that are kept ready."""
-        words, lanes = self.words, self.words["lanes"]
-        across, unit = (1, lanes) if words["together"] else (lanes, 1)
-        v, r, stride = words["vectors"], words["height_tile"], words["stride_w"]
-        columns = -(-words["out_w"] // (v * across)) * v * across
+    def _row(self, columns: int, across: int, unit: int) -> None:
+        """How long a row is that is ready, of which `columns` places are read at most."""
+        words, lanes, stride = self.words, self.words["lanes"], self.words["stride_w"]
         shift = (words["kernel_w"] - 1) * words["dilation_w"] // stride
         fitting = -(-((words["in_w"] - 1) * words["spread_w"] + 1 + max(words["pad_w"], 0)) // stride)
         line = (words["lead"] + max(columns + shift + across, fitting)) * unit
         words["phase"] = -(-line // lanes) * lanes
         words["pitch"] = words["phase"] * stride
+
+    def _cut(self) -> None:
+        """Pieces, and the rows that are kept ready."""
+        words, lanes = self.words, self.words["lanes"]
+        across, unit = (1, lanes) if words["together"] else (lanes, 1)
+        v, r = words["vectors"], words["height_tile"]
+        self._row(-(-words["out_w"] // (v * across)) * v * across, across, unit)
         reach = (words["kernel_h"] - 1) * words["dilation_h"] + 1
         planes = words["depth"] * words["kernel_d"]
         places = words["out_d"] * words["out_h"] * words["out_w"]
@@ -182,9 +209,58 @@ class Direct:
         units, high = words["batch"] * words["groups"], words["out_h"]
         self.multiplications = work * units
         room = max(r, (_ROWS_BYTES // (words["pitch"] * self.size * planes) - reach) // words["stride_h"])
-        bands = 1 if words["x_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
+        bands = 1 if words["y_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
         rounds = -(-high // bands)
         words["band"] = -(-rounds // r) * r
         words["bands"] = bands = -(-high // words["band"])
         words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
+
+
+class Weights(Direct):
+    """The gradient by the weights: the kernel are the cotangents, its strides the dilations and the other way round."""
+
+    kernel = "out"
+
+    def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
+        params = {**params, "stride": params["dilation"], "dilation": params["stride"], "size": w.shape[3:]}
+        kernel = Operand(w.place, w.dtype, (*w.shape[:3], *y.shape[3:]), w.strides)
+        super().__init__(kind, x, kernel, y, bias, params)
+
+    def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
+        words = self.words
+        words["together"] = int(words["batch"] == self.outs == words["x_g"] == words["w_g"] == 1 and self.groups > 1)
+        words["singles"], words["outs"] = self.groups, self.outs
+        words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
+
+    def _block(self) -> None:
+        """Which vectors of sums are held in registers: those of all kernel rows, or of some at a time."""
+        words, lanes = self.words, self.words["lanes"]
+        room = _SUMS[self.registers]
+        high = max(d for d in range(1, words["kernel_h"] + 1) if words["kernel_h"] % d == 0 and (d == 1 or d * words["kernel_w"] <= room))
+        rows = max(1, min(4, words["out_h"], _UNROLLED // (high * words["kernel_w"])))
+        places = self._places()
+
+        def tile(r: int) -> int:
+            return tile_address(WeightTile(
+                self.kind, lanes, self.fma, rows=r, height=high, width=words["kernel_w"], stride=words["stride_h"], dilation=words["dilation_h"],
+                places=places, whole=self.target.vector_bytes == 64,
+            ))  # fmt: skip
+
+        words |= {"tile": tile(rows), "last": tile(1), "height_tile": rows, "steps": words["kernel_h"] // high}
+        words["vectors"] = words["out_w"] if words["together"] else -(-words["out_w"] // lanes)
+
+    def _cut(self) -> None:
+        words, lanes = self.words, self.words["lanes"]
+        across, unit = (1, lanes) if words["together"] else (lanes, 1)
+        self._row(words["vectors"] * across, across, unit)
+        reach = (words["kernel_h"] - 1) * words["dilation_h"] + 1
+        high, step = words["out_h"], words["height_tile"]
+        room = max(step, (_ROWS_BYTES // (words["pitch"] * self.size) - reach) // words["stride_h"])
+        words["blocks"] = min(high, room // step * step)
+        words["rows"] = (words["blocks"] - 1) * words["stride_h"] + reach
+        places = words["out_d"] * high * words["out_w"] * words["kernel_d"] * words["kernel_h"] * words["kernel_w"]
+        work = places * words["depth"] * self.outs * unit
+        units = words["batch"] * words["groups"]
+        self.multiplications = work * units
+        words["bands"], words["chunk"] = 1, max(1, min(units, _PIECE // work), -(-units // _MOST_PIECES))

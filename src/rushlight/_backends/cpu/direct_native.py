@@ -27,7 +27,7 @@ from rushlight._backends.native import (
 )
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["DIRECT", "REAL", "make_direct", "make_movers"]
+__all__ = ["DIRECT", "REAL", "make_direct", "make_movers", "make_ready"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
@@ -94,7 +94,8 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
     return take, put
 
 
-def _make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+    """`ready(ints, to, x, valid)`: brings a row to where blocks read it."""
     real = REAL[source]
     size, item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize
     part = extern(mover.part, "void(ptr, ptr, ptr, i64)")
@@ -319,7 +320,7 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
     size, item, y_item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
     take, put = make_movers(source, mover)
     take_target, put_target = (take, put) if source == target else make_movers(target, mover)
-    ready, taps, block = _make_ready(source, mover, take), _make_taps(source, take), _make_block(target, real, put_target)
+    ready, taps, block = make_ready(source, mover, take), _make_taps(source, take), _make_block(target, real, put_target)
     fill, bias = _make_fill(source, ready), _make_bias(target, real, take_target)
     turn_in, turn_out = _make_turns(source, turner)
 
@@ -357,7 +358,7 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
         aside_bytes = size * outs * ints.i64[HEIGHT] * ints.i64[VECTORS] * lanes
         rows_bytes = size * ints.i64[ROWS] * ints.i64[PITCH] * ints.i64[DEPTH] * ints.i64[KD]
         turned_bytes: i64 = 0
-        if ints.i64[X_TURN] != 0:
+        if ints.i64[Y_TURN] != 0:
             turned_bytes = size * lanes * (ints.i64[IH] * ints.i64[IW] + ints.i64[OH] * ints.i64[OW])
         slot = borrow(weights_bytes + aside_bytes + rows_bytes + turned_bytes)
         if slot < 0:
@@ -383,7 +384,7 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
                 else:
                     bias(ints, weights, bufs.ptr[3], group, b * outs, valid)
                 taps(ints, weights + size * outs * width, bufs.ptr[2], group, b * outs, valid)
-            if ints.i64[X_TURN] != 0:
+            if ints.i64[Y_TURN] != 0:
                 turned = memory + weights_bytes + aside_bytes + rows_bytes
                 made = turned + size * lanes * ints.i64[IH] * ints.i64[IW]
                 turn_in(ints, turned, x, valid)

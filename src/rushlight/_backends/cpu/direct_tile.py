@@ -7,7 +7,7 @@ Direct Convolutions" (2018), but along the width (or over channels that lie toge
 
 from __future__ import annotations
 
-__all__ = ["DirectTile", "RowMover"]
+__all__ = ["DirectTile", "RowMover", "WeightTile"]
 
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 _ARGUMENTS = (
@@ -61,6 +61,33 @@ class _Lanes:
         ]
 
 
+def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str]) -> list[str]:
+    """Lines that load a vector from `at` (a phase of the row at %here + %row, and an element in it), or put it together from two whole ones."""
+    phase, place = at
+    lines: list[str] = []
+    base = f"%q{row}_{phase}"
+    if base not in made:
+        made.add(base)
+        lines += [f"  %g{row}_{phase} = mul i64 %phase, {phase}", f"  {base} = getelementptr i8, ptr %row{row}, i64 %g{row}_{phase}"]
+    rest = place % n.lanes
+    if rest == 0 or not whole:
+        return [*lines, *n.load(name, base, place * n.size)]
+    halves = []
+    for k in (place // n.lanes, place // n.lanes + 1):
+        halves.append(f"%u{row}_{phase}_{k}")
+        if halves[-1] not in made:
+            made.add(halves[-1])
+            lines += n.load(halves[-1], base, k * n.lanes * n.size)
+    mask = ", ".join(f"i32 {k + rest}" for k in range(n.lanes))
+    return [*lines, f"  {name} = shufflevector {n.vector} {halves[0]}, {n.vector} {halves[1]}, <{n.lanes} x i32> <{mask}>"]
+
+
+def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> list[tuple[int, int]]:
+    """The (result row, kernel row) that meet in an input row."""
+    found = ((r, row - r * stride) for r in range(rows))
+    return [(r, k // dilation) for r, k in found if k >= 0 and k % dilation == 0 and k // dilation < height]
+
+
 class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
@@ -87,11 +114,6 @@ class DirectTile:
             lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise), int(whole), *(v for place in places for v in place)
         )))  # fmt: skip
         self.symbol = f"rl_direct_{kind}_{word}"
-
-    def _at(self, row: int) -> list[tuple[int, int]]:
-        """The (result row, kernel row) that an input row serves."""
-        found = ((r, row - r * self.stride) for r in range(self.rows))
-        return [(r, k // self.dilation) for r, k in found if k >= 0 and k % self.dilation == 0 and k // self.dilation < self.height]
 
     @property
     def text(self) -> str:
@@ -138,42 +160,21 @@ class DirectTile:
                     at = tap * ((k * self.width + j) * self.outs + o)
                     lines += n.load(f"%w{k}_{j}_{o}", "%t", at) if self.channelwise else n.spread(f"%w{k}_{j}_{o}", "%t", at)
         for i in range(count):
-            served = self._at(i)
+            served = _served(i, self.rows, self.stride, self.height, self.dilation)
             if not served:
                 continue
             lines.append(f"  %row{i} = getelementptr i8, ptr %here, i64 %down{i}")
             made: set[str] = set()
             for v in range(self.vectors):
                 for j in range(self.width):
-                    lines += self._shifted(n, i, j, v, made)
+                    phase, at = self.places[j]
+                    lines += _shifted(n, str(i), (phase, at + v * n.lanes), f"%x{i}_{j}_{v}", self.whole, made)
                     for r, k in served:
                         for o in range(self.outs):
                             to = f"%a{o}_{r}_{v}_{i}_{j}"
                             lines += n.multiply_add(to, f"%x{i}_{j}_{v}", f"%w{k}_{j}_{o}", last.get((o, r, v), f"%a{o}_{r}_{v}"))
                             last[o, r, v] = to
         return lines, last
-
-    def _shifted(self, n: _Lanes, i: int, j: int, v: int, made: set[str]) -> list[str]:
-        """What kernel column j meets in row i for the results of vector v: loaded as it lies, or put together from two whole vectors."""
-        phase, at = self.places[j]
-        lines: list[str] = []
-        base = f"%q{i}_{phase}"
-        if base not in made:
-            made.add(base)
-            lines += [f"  %g{i}_{phase} = mul i64 %phase, {phase}", f"  {base} = getelementptr i8, ptr %row{i}, i64 %g{i}_{phase}"]
-        at += v * n.lanes
-        name = f"%x{i}_{j}_{v}"
-        rest = at % n.lanes
-        if rest == 0 or not self.whole:
-            return [*lines, *n.load(name, base, at * n.size)]
-        halves = []
-        for k in (at // n.lanes, at // n.lanes + 1):
-            halves.append(f"%u{i}_{phase}_{k}")
-            if halves[-1] not in made:
-                made.add(halves[-1])
-                lines += n.load(halves[-1], base, k * n.lanes * n.size)
-        mask = ", ".join(f"i32 {k + rest}" for k in range(n.lanes))
-        return [*lines, f"  {name} = shufflevector {n.vector} {halves[0]}, {n.vector} {halves[1]}, <{n.lanes} x i32> <{mask}>"]
 
     def _out(self, block: str, n: _Lanes, names: dict[tuple[int, int, int], str], masked: bool) -> list[str]:
         p = block[0]
@@ -263,3 +264,79 @@ class RowMover:
             f"  call void @llvm.masked.store.{word}({n.vector} %to2, ptr %tq, i32 {n.size}, <{lanes} x i1> %mask)",
             "  br label %done", "done:", "  ret void", "}",
         ]  # fmt: skip
+
+
+class WeightTile:
+    """Sums over places for the gradient by the weights: `text` is the LLVM text of its kernel, `symbol`.
+
+    `symbol(x, pitch, phase, y, row, sums, count, valid)`: x points to the first input row as in `DirectTile`, y to `rows` rows of cotangents, `row`
+    bytes apart, each of `count` vectors, of which `valid` lanes of the last are used.  The vectors at `sums`, one for each kernel row and
+    column, grow by the products of cotangents with what their kernel place meets.
+    """
+
+    __slots__ = ("dilation", "height", "lanes", "places", "rows", "stride", "symbol", "whole", "width")
+
+    def __init__(
+        self, kind: str, lanes: int, fma: bool, *, rows: int, height: int, width: int, stride: int, dilation: int,
+        places: tuple[tuple[int, int], ...], whole: bool,
+    ) -> None:  # fmt: skip
+        self.lanes = _Lanes(kind, lanes, fma)
+        self.rows, self.height, self.width, self.stride, self.dilation = rows, height, width, stride, dilation
+        self.places, self.whole = places, whole
+        word = "_".join(map(str, (lanes, rows, height, width, stride, dilation, int(whole), *(v for place in places for v in place))))
+        self.symbol = f"rl_weights_{kind}_{word}"
+
+    @property
+    def text(self) -> str:
+        n = self.lanes
+        block = [(k, j) for k in range(self.height) for j in range(self.width)]
+        count = (self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1
+        body, last = self._body(n, "l", {at: f"%a{at[0]}_{at[1]}" for at in block})
+        rest, end = self._body(n, "t", {at: f"%f{at[0]}_{at[1]}" for at in block})
+        step = n.lanes * n.size
+        places = lambda word, value: (
+            line for k, j in block
+            for line in (f"  %{word}p{k}_{j} = getelementptr i8, ptr %sums, i64 {step * (k * self.width + j)}", value(word, k, j))
+        )  # fmt: skip
+        lines = [
+            n.declared,
+            f"define void @{self.symbol}(ptr noalias %x, i64 %pitch, i64 %phase, ptr noalias %y, i64 %row, ptr noalias %sums, i64 %count, i64 %valid) {{",
+            "entry:",
+            *(f"  %down{i} = mul i64 %pitch, {i}" for i in range(count)),
+            *(f"  %over{r} = mul i64 %row, {r}" for r in range(self.rows)),
+            *places("s", lambda word, k, j: f"  %s{k}_{j} = load {n.vector}, ptr %sp{k}_{j}, align {n.size}"),
+            f"  %cut = icmp slt i64 %valid, {n.lanes}", "  %less = zext i1 %cut to i64", "  %whole = sub i64 %count, %less",
+            "  %any = icmp sgt i64 %whole, 0", "  br i1 %any, label %loop, label %end", "loop:",
+            "  %n = phi i64 [0, %entry], [%n1, %loop]", "  %here = phi ptr [%x, %entry], [%here1, %loop]",
+            "  %yl = phi ptr [%y, %entry], [%y1, %loop]",
+            *(f"  %a{k}_{j} = phi {n.vector} [%s{k}_{j}, %entry], [{last[k, j]}, %loop]" for k, j in block),
+            *body, f"  %here1 = getelementptr i8, ptr %here, i64 {step}", f"  %y1 = getelementptr i8, ptr %yl, i64 {step}",
+            "  %n1 = add nuw nsw i64 %n, 1", "  %more = icmp slt i64 %n1, %whole", "  br i1 %more, label %loop, label %end", "end:",
+            "  %heret = phi ptr [%x, %entry], [%here1, %loop]", "  %yt = phi ptr [%y, %entry], [%y1, %loop]",
+            *(f"  %f{k}_{j} = phi {n.vector} [%s{k}_{j}, %entry], [{last[k, j]}, %loop]" for k, j in block),
+            "  br i1 %cut, label %tail, label %done", "tail:", *n.mask("%mask", "%valid"), *rest, "  br label %done", "done:",
+            *(f"  %z{k}_{j} = phi {n.vector} [%f{k}_{j}, %end], [{end[k, j]}, %tail]" for k, j in block),
+            *places("d", lambda word, k, j: f"  store {n.vector} %z{k}_{j}, ptr %dp{k}_{j}, align {n.size}"), "  ret void", "}",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def _body(self, n: _Lanes, word: str, last: dict[tuple[int, int], str]) -> tuple[list[str], dict[tuple[int, int], str]]:
+        """The products of one vector of each row; of some of its lanes in the tail."""
+        lines = [line for r in range(self.rows) for line in n.load(f"%c{word}{r}", "%y" + word, f"%over{r}")]
+        here = "%here" if word == "l" else "%heret"
+        for i in range((self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1):
+            served = _served(i, self.rows, self.stride, self.height, self.dilation)
+            made: set[str] = set()
+            if served:
+                lines.append(f"  %row{word}{i} = getelementptr i8, ptr {here}, i64 %down{i}")
+            for j in range(self.width if served else 0):
+                name = f"%x{word}{i}_{j}"
+                lines += _shifted(n, f"{word}{i}", self.places[j], name, self.whole, made)
+                if word == "t":
+                    lines.append(f"  {name}k = select <{n.lanes} x i1> %mask, {n.vector} {name}, {n.vector} zeroinitializer")
+                    name += "k"
+                for r, k in served:
+                    to = f"%p{word}{k}_{j}_{i}"
+                    lines += n.multiply_add(to, name, f"%c{word}{r}", last[k, j])
+                    last[k, j] = to
+        return lines, last
