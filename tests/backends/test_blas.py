@@ -278,7 +278,7 @@ def test_own_kernels_serve_where_there_is_no_library():
 
 
 def test_the_choice_of_kernels_is_checked():
-    with blas.GEMM.scoped("fast"), pytest.raises(ValueError, match="must be auto, blas or generated"):
+    with blas.GEMM.scoped("fast"), pytest.raises(ValueError, match="must be auto, fixed, blas or generated"):
         blas.gemm_address("f32")
     with blas.GEMM.scoped("generated"):
         a = random("f32", (40, 40), 1)

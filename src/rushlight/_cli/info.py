@@ -36,6 +36,7 @@ def report() -> str:
         ("machine", _machine()),
         ("threads", _threads()),
         ("kernel cache", _cache()),
+        ("products of matrices", _products()),
         ("knobs", _knobs()),
     ]
     lines: list[str] = []
@@ -102,6 +103,15 @@ def _threads() -> list[tuple[str, str]]:
     import rushlight
 
     return [("threads", str(rushlight.get_num_threads()))]
+
+
+def _products() -> list[tuple[str, str]]:
+    """Who computes each class of products: what was measured here, for as far as it was."""
+    from rushlight._backends.cpu import choice
+    from rushlight._backends.cpu.blas import blas
+
+    measured = [(name, str(found)) for name in choice.CLASSES if (found := choice.known(name)) is not None]
+    return [("library", blas().path or "none"), *(measured or [("measured", "nothing yet")])]
 
 
 def _cache() -> list[tuple[str, str]]:

@@ -38,8 +38,9 @@ BLAS_LIBRARY: Knob[str] = Knob(
 
 GEMM: Knob[str] = Knob(
     "gemm", env="RUSHLIGHT_GEMM", kind=str, default="auto",
-    doc="Who computes matrix products of float32 and float64: `blas` (the library), `generated` (our own kernels), or `auto`: our own where "
-    "they were measured to be the faster ones (vectors of 64 bytes), and where there is no library.",
+    doc="Who computes matrix products of float32 and float64: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
+    "products the one that was faster when it was first met, noted in the kernel cache and kept, or `fixed`: our own where vectors have 64 bytes, "
+    "without measuring.",
 )  # fmt: skip
 
 # how a library names its functions, and whether its integers have 64 bits
@@ -167,18 +168,23 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     return _LOADED[kind][f"rl_gemm_{kind}"]
 
 
-def prefers_own(kind: str) -> bool:
-    """Whether products of a kind go to our own kernels."""
-    return _prefers_own(blas()) if kind in _DTYPES else kind not in KINDS or KINDS[kind][0] == ""
+def usually_own() -> bool:
+    """Whether our own kernels are likely to be the faster ones here."""
+    return host_target().vector_bytes == 64
+
+
+def prefers_own() -> bool:
+    """The choice between them without the table of `choice.py`."""
+    return _prefers_own(blas())
 
 
 def _prefers_own(library: Blas) -> bool:
     wanted = GEMM.get()
-    if wanted not in ("auto", "blas", "generated"):
-        raise ValueError(f"RUSHLIGHT_GEMM must be auto, blas or generated, not {wanted!r}")
+    if wanted not in ("auto", "fixed", "blas", "generated"):
+        raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
     if library.path is None:
         return True
-    return host_target().vector_bytes == 64 if wanted == "auto" else wanted == "generated"
+    return usually_own() if wanted in ("auto", "fixed") else wanted == "generated"
 
 
 def tiled_address(tiles: tuple[RegisterTile, ...], library: Blas) -> int:

@@ -114,8 +114,16 @@ class ObjectCache:
             return None
         return body if data[len(_MAGIC) + DIGEST_BYTES : _HEAD] == digest(body) else None
 
-    def put(self, key: bytes, data: bytes) -> None:
-        """Store an object; an existing file is replaced."""
+    def keep(self, key: bytes, data: bytes) -> bytes:
+        """Store an object unless one is there already; returns the one that is there (`data` where nothing can be stored)."""
+        before = self.get(key)
+        if before is not None:
+            return before
+        self.put(key, data, replace=False)
+        return self.get(key) or data
+
+    def put(self, key: bytes, data: bytes, replace: bool = True) -> None:
+        """Store an object; an existing file is replaced, or with `replace=False` kept where it is a whole one."""
         if not self._ready(create=True):
             return
         temporary = ""
@@ -124,7 +132,8 @@ class ObjectCache:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(_MAGIC + key + digest(data) + data)
-            os.replace(temporary, self.path(key))
+            if replace or not self._linked(temporary, key):
+                os.replace(temporary, self.path(key))
         except OSError as error:
             # a file that vanished was cleared away by someone: this object is not kept, the next one may be
             if isinstance(error, FileNotFoundError):
@@ -138,6 +147,18 @@ class ObjectCache:
                     pass
             return
         self._account(_HEAD + len(data))
+
+    def _linked(self, temporary: str, key: bytes) -> bool:
+        """Give a file its name if that is free or stands for a whole object; False: it must be put there by force."""
+        try:
+            os.link(temporary, self.path(key))
+        except FileExistsError:
+            if self._read(key) is None:
+                return False
+        except OSError:  # a file system without links
+            return False
+        os.unlink(temporary)
+        return True
 
     def _ready(self, create: bool) -> bool:
         """Whether the directory exists (made if `create`), is ours, and is closed to others."""

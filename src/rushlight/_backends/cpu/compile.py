@@ -13,7 +13,7 @@ from typing import Any
 
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu.cache import default_cache
-from rushlight._backends.cpu.externs import extern_call
+from rushlight._backends.cpu.externs import extern_call, extern_note
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.stubs import load_kernel
@@ -120,7 +120,8 @@ class Executable:
 
     def explain(self, asm: bool = False) -> str:
         """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
-        parts = [self.program.explain()]
+        notes = [f"step {k}: {note}" for k, step in enumerate(self.program.steps) if isinstance(step, ExternStep) and (note := extern_note(step))]
+        parts = [self.program.explain(), *notes]
         if asm:
             for step in self.program.steps:
                 if isinstance(step, KernelStep):

@@ -10,14 +10,14 @@ from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.direct import direct_call, takes_direct
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
-from rushlight._backends.cpu.products import integer_call, product_call
+from rushlight._backends.cpu.products import integer_call, product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
-__all__ = ["extern_call"]
+__all__ = ["extern_call", "extern_note"]
 
 Call = tuple[Callable[..., Any], list[int] | None, Sequence[int]]
 
@@ -42,6 +42,15 @@ def _dot(step: ExternStep) -> Call:
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
     )  # fmt: skip
     return call, ints, [a.place, b.place]
+
+
+def extern_note(step: ExternStep) -> str:
+    """What there is to say about how a step is computed; empty for nothing."""
+    if step.name not in ("dot", "dot_wide"):
+        return ""
+    (a, b), out = step.inputs, step.outputs[0]
+    *batch, m, k = a.shape
+    return product_note(a.dtype, out.dtype, m, b.shape[-1], k, a.strides[-2:], b.strides[-2:], batch)  # type: ignore[arg-type]
 
 
 def _dot_int(step: ExternStep) -> Call:

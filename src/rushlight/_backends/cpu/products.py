@@ -19,14 +19,15 @@ from rushlight._backends.cpu.blas import (
     prefers_own,
     shared_addresses,
 )
+from rushlight._backends.cpu.choice import entry, known, name_of
 from rushlight._backends.cpu.gemm_native import COLUMNS, DEPTH, Form, block_of_depth
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.register_tile import KINDS
-from rushlight._types.dtype import INT32, DType
+from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["integer_call", "product_call"]
+__all__ = ["integer_call", "product_call", "product_note"]
 
 Call = tuple[Callable[..., Any], list[int]]
 
@@ -34,7 +35,9 @@ KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
 }  # fmt: skip
+CHOSEN = ("f32", "f64")  # kinds that the library and our own kernels compute
 LIBRARY = ("f32", "f64", "c64", "c128")  # kinds that the library has, beside our own
+SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
 SHARED_WORK = 1 << 26  # multiplications from which operands are packed once for all pieces
 SHARED_SIDE = 32  # the same of rows, and of columns
@@ -54,12 +57,10 @@ def product_call(
     Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.
     """
     kind = KINDS_OF.get(source.name)
-    forms = host_forms(source, result) if kind is None or source is not result or prefers_own(kind) else None
-    if source.is_integer and m * n * k * numel(batch) < SMALL_INTEGERS:
-        forms = None
+    a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
+    forms = _forms(source, result, m * n * k, numel(batch), a_strides, b_strides)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
-    a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
     if forms is not None and all(size == 1 for size in batch) and min(m, n) >= SHARED_SIDE and k and m * n * k >= SHARED_WORK:
         return _shared(forms, m, n, k, a_strides, b_strides, c_strides)
     ints = gemm_ints(
@@ -68,11 +69,47 @@ def product_call(
     )  # fmt: skip
     if forms is None or kind in LIBRARY:
         assert kind is not None
-        return gemm_kernel(kind), ints
+        return gemm_kernel(kind, forms is not None), ints
     key = f"form {' '.join(form.key for form in forms)}"
     if key not in _CALLS:
         _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
     return _CALLS[key], ints
+
+
+def _forms(
+    source: DType, result: DType, work: int, total: int, a_strides: tuple[int, int], b_strides: tuple[int, int]
+) -> tuple[Form, ...] | None:
+    """How our own kernels compute `total` products of `work` multiplications each; None where the library or plain loops do."""
+    kind = KINDS_OF.get(source.name)
+    if kind in CHOSEN and source is result:
+        # small products are the library's within either kernel: nothing is measured for them
+        own = entry(name_of(kind, a_strides, b_strides, work), _maker).own if work >= SMALL and total else prefers_own()
+    else:
+        own = kind not in LIBRARY and not (source.is_integer and work * total < SMALL_INTEGERS)
+    return host_forms(source, result) if own else None
+
+
+def product_note(
+    source: DType, result: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], batch: Sequence[int]
+) -> str:
+    """Who computes a product, in words."""
+    work, kind = m * n * k, KINDS_OF.get(source.name)
+    forms = _forms(source, result, work, numel(batch), a_strides, b_strides)
+    by = "plain loops" if kind not in LIBRARY else "the library"
+    if forms is not None:
+        tile = _fitting(forms, m).tile
+        by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
+    measured = known(name_of(kind, a_strides, b_strides, work)) if kind in CHOSEN and work >= SMALL else None
+    return f"{source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
+
+
+def _maker(kind: str, n: int, a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
+    """A product as it would be run if it went one way."""
+    dtype = FLOAT32 if kind == "f32" else FLOAT64
+    forms = host_forms(dtype, dtype) if own else None
+    if forms is not None and n**3 >= SHARED_WORK:
+        return _shared(forms, n, n, n, a_strides, b_strides, (n, 1))
+    return gemm_kernel(kind, own), gemm_ints(kind, n, n, n, a_strides=a_strides, b_strides=b_strides)
 
 
 def integer_call(source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int]) -> Call:

@@ -1,0 +1,147 @@
+"""Who computes products of float32 and float64: our own kernels or the BLAS library, by a table that is measured once for a machine.
+
+An entry stands for a class of products: dtype, how each operand lies, whether the product is large.  It is measured when the class first occurs
+and both ways exist: a product of each way, a few times in turn, some milliseconds in all; both results are checked, and a wrong one is never
+chosen.  The library must be faster by `MARGIN` to be chosen where our own kernels are the usual choice, and the other way round.
+
+**Results are reproducible**: an entry is written once, by whoever is first, and then holds for every process that shares the kernel cache,
+until the generator, the library or the machine changes; no later timing alters it.  Without a cache directory, and with
+`RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable
+from struct import error, pack, unpack
+from typing import Any
+
+from rushlight._backends.cpu.blas import GEMM, blas, usually_own
+from rushlight._backends.cpu.cache import default_cache
+from rushlight._backends.cpu.sources import files_below, sources_digest
+from rushlight._base.log import log
+
+__all__ = ["CLASSES", "Entry", "entry", "known", "name_of"]
+
+PERIOD = 13  # matrices that are measured repeat after so many rows and columns: no tile has such a side
+SIZES = {"medium": 13 * PERIOD, "large": 35 * PERIOD}  # their rows and columns
+LARGE = 1 << 24  # multiplications from which a product is large
+LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: neighbours lie in a column
+CLASSES = tuple(f"{kind} {layout} {size}" for kind in ("f32", "f64") for layout in LAYOUTS for size in SIZES)
+MARGIN = 1.1
+ROUNDS = 6
+_SOURCES = (
+    "_backends/cpu/blas.py", "_backends/cpu/blas_native.py", "_backends/cpu/choice.py", "_backends/cpu/gemm_native.py",
+    "_backends/cpu/pack_native.py", "_backends/cpu/products.py", "_backends/cpu/jit.py",
+)  # fmt: skip
+_KNOWN: dict[str, Entry] = {}
+
+Maker = Callable[[str, int, tuple[int, int], tuple[int, int], bool], tuple[Callable[..., Any], list[int]]]
+
+
+class Entry:
+    """One line of the table: whether our own kernels compute a class of products, and the rates of both ways in GFLOP/s (0: not measured)."""
+
+    __slots__ = ("library", "own", "own_rate")
+
+    def __init__(self, own: bool, own_rate: float = 0.0, library: float = 0.0) -> None:
+        self.own, self.own_rate, self.library = own, own_rate, library
+
+    def __str__(self) -> str:
+        rates = f"{self.own_rate:.0f} GFLOP/s generated, {self.library:.0f} by the library" if self.own_rate else "not measured"
+        return f"{'generated' if self.own else 'blas'} ({rates})"
+
+
+def name_of(kind: str, a_strides: tuple[int, int], b_strides: tuple[int, int], work: int) -> str:
+    """The class of a product."""
+    turned = ["t" if row == 1 and column != 1 else "n" for row, column in (a_strides, b_strides)]
+    return f"{kind} {''.join(turned)} {'large' if work >= LARGE else 'medium'}"
+
+
+def entry(name: str, maker: Maker) -> Entry:
+    """Who computes a class of products.  `maker(kind, n, a_strides, b_strides, own)` gives the kernel of [n, n] @ [n, n] and its constants."""
+    wanted = GEMM.get()
+    if wanted not in ("auto", "fixed", "blas", "generated"):
+        raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
+    library = blas()
+    if library.path is None or wanted in ("blas", "generated"):
+        return Entry(library.path is None or wanted == "generated")
+    if wanted == "fixed" or not default_cache().directory:
+        return Entry(usually_own())
+    found = known(name)
+    if found is None:
+        measured = _measured(name, maker)
+        kept = default_cache().keep(_key(name), pack("<?2d", measured.own, measured.own_rate, measured.library))
+        found = _KNOWN[name] = _read(kept) or measured
+        log("plan", f"products {name}: {found}")
+    return found
+
+
+def known(name: str) -> Entry | None:
+    """The entry of a class, where it was measured already."""
+    if name not in _KNOWN:
+        data = default_cache().get(_key(name))
+        found = _read(data) if data is not None else None
+        if found is None:
+            return None
+        _KNOWN[name] = found
+    return _KNOWN[name]
+
+
+def _read(data: bytes) -> Entry | None:
+    try:
+        return Entry(*unpack("<?2d", data))
+    except error:
+        return None
+
+
+def _key(name: str) -> bytes:
+    path = blas().path or ""
+    try:
+        info = os.stat(path)
+        path += f" {info.st_size}"
+    except OSError:
+        pass
+    return default_cache().key("choice", sources_digest((*files_below("_kernels"), *_SOURCES)), path, name)
+
+
+def _measured(name: str, maker: Maker) -> Entry:
+    """Both ways timed, and checked on whole numbers, which either must multiply exactly."""
+    import ctypes
+
+    kind, layout, size = name.split()
+    n, code = SIZES[size], "f" if kind == "f32" else "d"
+    x, y = ([[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)] for a, b, c in ((1, 3, 5), (2, 7, 4)))
+    want = [[n // PERIOD * sum(x[i][k] * y[k][j] for k in range(PERIOD)) for j in range(PERIOD)] for i in range(PERIOD)]
+    held = [_repeated([list(row) for row in zip(*v, strict=True)] if c == "t" else v, n, code) for v, c in zip((x, y), layout, strict=True)]
+    at, expected = [h.buffer_info()[0] for h in held], _repeated(want, n, code).tobytes()
+    strides = [(1, n) if c == "t" else (n, 1) for c in layout]
+    calls = []
+    for own in (True, False):
+        kernel, ints = maker(kind, n, strides[0], strides[1], own)
+        calls.append((kernel, array("q", ints)))
+    times, right = [1e9, 1e9], [False, False]
+    for turn in range(ROUNDS + 1):
+        for way, (kernel, words) in enumerate(calls):
+            began = time.perf_counter()
+            made = kernel(words.buffer_info()[0], *at)
+            seconds = time.perf_counter() - began
+            if turn == 0:
+                right[way] = ctypes.string_at(made.ptr, len(expected)) == expected
+            else:
+                times[way] = min(times[way], seconds)
+    usual = usually_own()
+    own = times[0] <= times[1] * (MARGIN if usual else 1 / MARGIN)
+    if not all(right):
+        log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")
+        own = right[0] if any(right) else usual
+    rates = [round(2e-9 * n**3 / t, 1) for t in times]
+    return Entry(own, *rates)
+
+
+def _repeated(block: list[list[int]], n: int, code: str) -> array[Any]:
+    """A matrix of n rows and columns made of one block."""
+    times = n // len(block)
+    return array(code, [v for row in block for v in row * times]) * times

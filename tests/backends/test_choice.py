@@ -1,0 +1,109 @@
+"""Who computes a product: what is measured, noted and kept."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+from rushlight._backends.cpu import blas, cache, choice, products
+from rushlight._types.dtype import FLOAT32
+
+CLASS = "f32 nt medium"
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A kernel cache of its own, and nothing known."""
+    monkeypatch.setattr(choice, "_KNOWN", {})
+    if blas.blas().path is None:
+        pytest.skip("needs a BLAS library")
+    with cache.CACHE_DIR.scoped(str(tmp_path)), blas.GEMM.scoped("auto"):
+        yield tmp_path
+
+
+def test_a_class_is_measured_once_and_kept(empty, monkeypatch):
+    found = choice.entry(CLASS, products._maker)
+    assert found.own_rate > 0 < found.library
+    monkeypatch.setattr(choice, "_KNOWN", {})  # as another process finds it
+    monkeypatch.setattr(choice, "_measured", lambda *args: pytest.fail("measured twice"))
+    again = choice.entry(CLASS, products._maker)
+    assert (again.own, again.own_rate, again.library) == (found.own, found.own_rate, found.library)
+    assert str(choice.known(CLASS)) == str(found)
+
+
+def test_whoever_was_first_is_believed(empty, monkeypatch):
+    monkeypatch.setattr(choice, "_measured", lambda *args: choice.Entry(False, 1.0, 2.0))
+    original = cache.ObjectCache.get
+    seen = []
+
+    def late(self, key):
+        found = original(self, key)
+        if not seen and key == choice._key(CLASS):
+            seen.append(key)
+            self.put(key, struct.pack("<?2d", True, 3.0, 4.0))  # another process writes while this one measures
+        return found
+
+    monkeypatch.setattr(cache.ObjectCache, "get", late)
+    found = choice.entry(CLASS, products._maker)
+    assert (found.own, found.own_rate) == (True, 3.0)
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_wrong_kernel_is_never_chosen(empty, broken):
+    def maker(kind, n, a_strides, b_strides, own):
+        call, ints = products._maker(kind, n, a_strides, b_strides, own)
+        if own != (broken == 0):
+            return call, ints
+
+        def fast(at, a, b):
+            made = call(at, a, b)
+            np.frombuffer(made, np.float32)[5] += 1
+            return made
+
+        return fast, ints
+
+    assert choice.entry(CLASS, maker).own == (broken == 1)
+
+
+def test_nothing_is_measured_where_it_cannot_be_kept_or_is_not_wanted(monkeypatch):
+    monkeypatch.setattr(choice, "_measured", lambda *args: pytest.fail("measured"))
+    monkeypatch.setattr(choice, "_KNOWN", {})
+    with cache.CACHE_DIR.scoped(""), blas.GEMM.scoped("auto"):
+        assert choice.entry(CLASS, products._maker).own == blas.prefers_own()
+    for wanted, own in (("fixed", None), ("generated", True), ("blas", blas.blas().path is None)):
+        with blas.GEMM.scoped(wanted):
+            assert choice.entry(CLASS, products._maker).own == (blas.prefers_own() if own is None else own)
+    with blas.GEMM.scoped("fast"), pytest.raises(ValueError, match="must be auto, fixed, blas or generated"):
+        choice.entry(CLASS, products._maker)
+
+
+def test_classes():
+    assert choice.name_of("f32", (8, 1), (1, 8), 1 << 20) == "f32 nt medium"
+    assert choice.name_of("f64", (1, 8), (8, 1), 1 << 30) == "f64 tn large"
+    assert choice.name_of("f32", (1, 1), (1, 1), 1 << 16) == "f32 nn medium"
+    assert choice.name_of("f32", (1, 8), (1, 8), 1 << 20) in choice.CLASSES
+
+
+def test_explain_tells_who_computed():
+    with blas.GEMM.scoped("generated"):
+        assert "generated tiles of" in str(rl.explain(lambda x: x @ x)(rl.ones(72, 72)))
+    if blas.blas().path is not None:
+        with blas.GEMM.scoped("blas"):
+            note = products.product_note(FLOAT32, FLOAT32, 72, 72, 72, (72, 1), (72, 1), ())
+        assert note.startswith("float32 [72, 72] @ [72, 72] by the library")
+
+
+def test_an_object_that_is_there_is_kept(tmp_path):
+    kept = cache.ObjectCache(str(tmp_path), "machine")
+    key = kept.key("name")
+    assert kept.keep(key, b"first") == b"first"
+    assert kept.keep(key, b"second") == b"first"
+    kept.put(key, b"third", replace=False)
+    assert kept.get(key) == b"first"
+    with open(kept.path(key), "wb") as file:
+        file.write(b"rubbish")
+    assert kept.keep(key, b"fourth") == b"fourth"
+    assert kept.get(key) == b"fourth"
