@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["PanelGather"]
+__all__ = ["Every", "PanelGather"]
 
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8), "bf16": ("i16", 2)}
 _UNROLLED = 4  # moves for each step that are written out; more of them run in a loop
@@ -24,9 +24,9 @@ class PanelGather:
 
     __slots__ = ("kind", "lanes", "symbol", "width")
 
-    def __init__(self, tile: RegisterTile, width: int) -> None:
-        self.kind, self.lanes, self.width = tile.kind, tile.lanes, width
-        self.symbol = f"rl_gather_{self.kind}_{width}"
+    def __init__(self, tile: RegisterTile, width: int, lanes: int = 0) -> None:
+        self.kind, self.lanes, self.width = tile.kind, lanes or tile.lanes, width
+        self.symbol = f"rl_gather_{self.kind}_{width}_{self.lanes}"
 
     @property
     def paired(self) -> bool:
@@ -157,3 +157,45 @@ class PanelGather:
             "done:",
             "  ret void",
         ]
+
+
+class Every:
+    """Every second element: `symbol(out, x, n)` writes element 2 i of x, of `size` bytes, to element i of out, and reads no element after."""
+
+    __slots__ = ("lanes", "size", "symbol")
+
+    def __init__(self, size: int, vector_bytes: int) -> None:
+        self.size, self.lanes, self.symbol = size, max(min(vector_bytes, 32) // size, 2), f"rl_every_second_{size}"
+
+    @property
+    def text(self) -> str:
+        n, element = self.lanes, f"i{8 * self.size}"
+        vector, mask = f"<{2 * n} x {element}>", ", ".join(f"i32 {2 * i}" for i in range(n))
+        return "\n".join([
+            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
+            "entry:",
+            f"  %most = sub i64 %n, {n + 1}",  # the vector that ends with the last element would read one more
+            "  br label %check", "check:",
+            "  %i = phi i64 [0, %entry], [%i1, %loop]",
+            "  %go = icmp sle i64 %i, %most",
+            "  br i1 %go, label %loop, label %singles", "loop:",
+            "  %at = mul i64 %i, 2",
+            f"  %p = getelementptr {element}, ptr %x, i64 %at",
+            f"  %v = load {vector}, ptr %p, align {self.size}",
+            f"  %e = shufflevector {vector} %v, {vector} poison, <{n} x i32> <{mask}>",
+            f"  %q = getelementptr {element}, ptr %out, i64 %i",
+            f"  store <{n} x {element}> %e, ptr %q, align {self.size}",
+            f"  %i1 = add nsw i64 %i, {n}",
+            "  br label %check", "singles:",
+            "  %j = phi i64 [%i, %check], [%j1, %single]",
+            "  %more = icmp slt i64 %j, %n",
+            "  br i1 %more, label %single, label %done", "single:",
+            "  %jat = mul i64 %j, 2",
+            f"  %jp = getelementptr {element}, ptr %x, i64 %jat",
+            f"  %jv = load {element}, ptr %jp, align {self.size}",
+            f"  %jq = getelementptr {element}, ptr %out, i64 %j",
+            f"  store {element} %jv, ptr %jq, align {self.size}",
+            "  %j1 = add nsw i64 %j, 1",
+            "  br label %singles", "done:",
+            "  ret void", "}",
+        ])  # fmt: skip

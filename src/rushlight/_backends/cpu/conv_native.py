@@ -88,7 +88,7 @@ from rushlight._backends.native import (
     u16,
 )
 from rushlight._backends.native.function import NativeFunction
-from rushlight._kernels.panel_gather import PanelGather
+from rushlight._kernels.panel_gather import Every, PanelGather
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
@@ -104,7 +104,7 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 class ConvForm:
     """What a kernel is made for: `tiles` (one, or one and another with fewer rows), the kinds of operands (`source`) and results (`target`).
 
-    `gathers` fill panels as wide as the tiles' columns and rows, `listed` are the tiles that read panels where they lie (none where
+    `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where they lie (none where
     words hold several steps), and `panels` turn squares of elements as the slab holds them.
     """
 
@@ -114,6 +114,7 @@ class ConvForm:
         first = tiles[0]
         self.tiles, self.kind, self.source, self.target = tiles, first.kind, source, target
         self.gathers = {width: PanelGather(first, width) for width in (first.columns, first.rows, tiles[-1].rows)}
+        self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
         one = first.group == 1
         self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, True) for t in tiles] if one else list(tiles)
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
@@ -122,7 +123,8 @@ class ConvForm:
     def texts(self) -> list[tuple[str, tuple[str, ...]]]:
         """LLVM text that the kernel needs, and what it defines."""
         found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *(() if self.listed[0] is self.tiles[0] else self.listed))]
-        return found + [(gather.text, (gather.symbol,)) for gather in self.gathers.values()]
+        every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
+        return found + [(part.text, (part.symbol,)) for part in (*self.gathers.values(), every)]
 
     @property
     def name(self) -> str:
@@ -252,6 +254,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
     tile_high, tile_low = (extern(t.symbol, "void(ptr, ptr, ptr, i64, i64, i64)") for t in (tiles[0], tiles[-1]))
     gather_wide, gather_high, gather_low = (extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low))
+    gather_short, half = extern(form.gathers[0].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)"), form.gathers[0].lanes
     listed = form.listed[0] is not tiles[0]
     at_high, at_low = (extern(t.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.listed[0], form.listed[-1]))
 
@@ -279,13 +282,19 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
         width = i64(wide) if how < 2 else rows  # of panels of windows
         other = rows if how < 2 else i64(wide)
         moves = stack(16 * 128)
+        cursor = stack(64)
+        memset(cursor, 0, 64)
+        run = box.i64[N1] - box.i64[N0] if at.i64[IMAGES_INSIDE] != 0 else box.i64[W1] - box.i64[W0]
+        short = run <= half  # runs that half a vector holds
         steps, outs = box.i64[STEPS], box.i64[O1] - box.i64[O0]
         words = (steps + group - 1) // group
         across = (box.i64[COLUMNS] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
         j: i64 = 0
         while j < box.i64[COLUMNS]:
-            n = list_moves(at, box, moves, j, width, i64(lanes), i64(size), i64(cell))
-            if how < 2:
+            n = list_moves(at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell))
+            if how < 2 and short:
+                gather_short(panel, slab, offsets, steps, moves, n)
+            elif how < 2:
                 gather_wide(panel, slab, offsets, steps, moves, n)
             elif how == 2:
                 gather_high(panel, slab, offsets, steps, moves, n)

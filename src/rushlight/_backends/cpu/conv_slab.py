@@ -67,6 +67,7 @@ from rushlight._backends.native import (
     memcpy,
     memset,
     native,
+    prefetch,
     select,
     stack,
     store,
@@ -128,6 +129,7 @@ def fetch_of(source: str, kind: str) -> tuple[Type, NativeFunction]:
 def _make_run(kind: str, source: str) -> NativeFunction:
     (given, fetch), real = fetch_of(source, kind), held_type(kind)
     plain, size = given is real, real.itemsize
+    every_second = extern(f"rl_every_second_{size}", "void(ptr, ptr, i64)")
 
     @native("void(ptr, ptr, i64, i64)", name=f"run_{source}_{kind}")
     def copy_run(out, x, step, count):
@@ -137,9 +139,8 @@ def _make_run(kind: str, source: str) -> NativeFunction:
         elif step == 1:
             for i in range(count):
                 store(real, out, i, fetch(x, i))
-        elif step == 2:
-            for i in range(count):
-                store(real, out, i, fetch(x, 2 * i))
+        elif plain and step == 2:
+            every_second(out, x, count)
         else:
             for i in range(count):
                 store(real, out, i, fetch(x, step * i))
@@ -183,6 +184,15 @@ def _make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
     return copy_block
 
 
+@native("void(ptr, i64, i64, i64)")
+def ask_for(x, rows, row_bytes, nbytes):
+    """Ask for the first bytes of some rows, which the next turn will read: too short to be foreseen, too many to wait for."""
+    if nbytes <= 2048:
+        for i in range(rows):
+            for at in range(0, nbytes, 64):
+                prefetch(x + i * row_bytes + at)
+
+
 def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
     size, given_size, n8 = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize, panels.n
     copy_block = _make_block(kind, source, panels)
@@ -199,6 +209,10 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
                 while n < images:
                     to_n = n // block * box.i64[S_N] + n % block
                     rows = min(min(group, block - n % block), images - n)
+                    if at.i64[X_W] == 1 and n + rows < images:
+                        ahead = c * at.i64[X_C] + (n + rows) * at.i64[X_N] + d * at.i64[X_D] + valid.i64[2] * at.i64[X_H] + valid.i64[4]
+                        span = (valid.i64[3] - valid.i64[2] - 1) * at.i64[X_H] + count
+                        ask_for(x + given_size * ahead, min(rows, images - n - rows), given_size * at.i64[X_N], given_size * span)
                     for h in range(valid.i64[2], valid.i64[3]):
                         to = c * box.i64[S_C] + d * box.i64[S_D] + h * box.i64[S_H] + valid.i64[4] * box.i64[S_W] + to_n
                         here = c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + h * at.i64[X_H] + valid.i64[4] * at.i64[X_W]
@@ -314,6 +328,8 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
             rows = min(i64(width), box.i64[O1] - i)
             if not packs:
                 memset(out, 0, cell * width * words)
+            elif i + rows < box.i64[O1] and step == 1 and high * deep * channels == 1:
+                ask_for(w + given_size * (i + rows) * at.i64[W_O], min(i64(width), box.i64[O1] - i - rows), given_size * at.i64[W_O], given_size * run)
             first: i64 = 0
             for c in range(channels):
                 for d in range(deep):

@@ -132,40 +132,41 @@ def list_steps(at, box, offsets, size):
                     k += 1
 
 
-@native("i64(ptr, ptr, ptr, i64, i64, i64, i64, i64)")
-def list_moves(at, box, moves, first, width, lanes, size, cell):
-    """The moves that fill a panel with the places from `first` on: pairs (from, to); how many there are."""
-    last = min(first + width, box.i64[COLUMNS])
+@native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")
+def list_moves(at, box, cursor, moves, width, lanes, size, cell):
+    """The moves that fill the next panel: pairs (from, to); how many there are.  `cursor` holds the next place (5 numbers), at first zeros."""
     inside = at.i64[IMAGES_INSIDE] != 0
     images, high, wide = box.i64[N1] - box.i64[N0], box.i64[H1] - box.i64[H0], box.i64[W1] - box.i64[W0]
+    deep = box.i64[D1] - box.i64[D0]
     run = images if inside else wide
-    column = first
+    start, w, h, d, outer = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3], cursor.i64[4]
+    filled: i64 = 0
     n: i64 = 0
-    while column < last:
-        start = column % run
-        rest = column // run
-        count = min(run - start, last - column)
-        place: i64 = 0
-        if inside:
-            w = rest % wide
-            rest = rest // wide
-            place = start + w * at.i64[STEP_W] * box.i64[S_W]
-        else:
-            place = start
-        place += rest % high * at.i64[STEP_H] * box.i64[S_H]
-        rest = rest // high
-        if inside:
-            place += rest * at.i64[STEP_D] * box.i64[S_D]
-        else:
-            deep = box.i64[D1] - box.i64[D0]
-            place += rest % deep * at.i64[STEP_D] * box.i64[S_D] + rest // deep * box.i64[S_N]
+    while filled < width and outer < (i64(1) if inside else images):
+        count = min(run - start, width - filled)
+        place = start + w * at.i64[STEP_W] * box.i64[S_W] + h * at.i64[STEP_H] * box.i64[S_H] + d * at.i64[STEP_D] * box.i64[S_D]
+        place += outer * box.i64[S_N]
         v: i64 = 0
         while v < count:
             moves.i64[2 * n] = size * (place + v)
-            moves.i64[2 * n + 1] = cell * (column - first + v)
+            moves.i64[2 * n + 1] = cell * (filled + v)
             n += 1
             v += lanes
-        column += count
+        filled += count
+        start += count
+        if start == run:
+            start = 0
+            w += 1
+            if not inside or w == wide:
+                w = 0
+                h += 1
+                if h == high:
+                    h = 0
+                    d += 1
+                    if d == deep:
+                        d = 0
+                        outer += 1
+    cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3], cursor.i64[4] = start, w, h, d, outer
     return n
 
 
