@@ -84,3 +84,26 @@ def test_stores_past_the_caches_of_rows_and_tiles(small_cache, shape, dtype):
     np.testing.assert_array_equal(w.t().contiguous().numpy(), a.T)
     np.testing.assert_array_equal(torch.cat((w, w), 1).numpy(), np.concatenate((a, a), 1))
     np.testing.assert_array_equal((w + w[:, :1]).numpy(), a + a[:, :1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "bool"])
+@pytest.mark.parametrize("shape", [(9,), (16, 40), (17, 33), (7, 100), (20, 3, 31), (9, 1)])
+def test_scans_along_and_across_rows(dtype, shape):
+    a = (RNG.normal(size=shape) * 4).astype(dtype)
+    floats = dtype.startswith("float")
+    for b, x in ((a, torch.from_numpy(a.copy())), (a.T, torch.from_numpy(a.copy()).permute(*range(a.ndim)[::-1]))):
+        for d in range(b.ndim):
+            sums = np.cumsum(b.astype(np.float64), axis=d).astype(dtype) if floats else np.cumsum(b, axis=d)
+            np.testing.assert_array_equal(x.cumsum(d).numpy(), sums)
+            backward = np.flip(np.cumsum(np.flip(b, d).astype(np.float64 if floats else np.int64), axis=d), d)
+            np.testing.assert_allclose(x.flip(d).cumsum(d).flip(d).numpy(), backward, rtol=1e-6, atol=1e-6)
+            if dtype != "bool":
+                best, places = x.cummax(d)
+                np.testing.assert_array_equal(best.numpy(), np.maximum.accumulate(b, axis=d))
+                np.testing.assert_array_equal(np.take_along_axis(b, places.numpy(), d), best.numpy())
+
+
+def test_gradients_of_scans_run_in_reverse():
+    x, g = torch.randn(19, 45).double().requires_grad_(), torch.randn(19, 45).double()
+    x.cumsum(1).backward(g)
+    np.testing.assert_allclose(x.grad.numpy(), np.flip(np.cumsum(np.flip(g.numpy(), 1), 1), 1), rtol=1e-12, atol=1e-12)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.indexing import Ix, Var
-from rushlight._kernels.llvm_scope import Value, align_of
+from rushlight._kernels.llvm_scope import Scope, Value, align_of
 from rushlight._kernels.llvm_values import Values
-from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Tile, X, blocked
+from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Store, Tile, X, blocked
 from rushlight._kernels.scalar import Emitter, Val, mem_type, reg_type
 from rushlight._types.dtype import BOOL, DType
 
@@ -156,24 +156,100 @@ class Reductions(Values):
     def s_Scan(self, s: Scan) -> None:
         width = self.lanes.width if self.lanes is not None else 1
         accs = [Accumulator(self, item, width, scan=True) for item in s.items]
-        carries = list(zip([t for a in accs for t in a.types], [n for a in accs for n in a.start()], strict=True))
+        types = [t for a in accs for t in a.types]
+        names = [n for a in accs for n in a.start()]
         lo, hi = self.range_of(s.var)
+        if s.turned and self.lanes is not None and width > 1 and self.lanes.mask is None:
+            middle = self.main_end(lo, hi, width)
+            names = self.loop(
+                None, lo, middle, str(width), list(zip(types, names, strict=True)),
+                lambda iv, carried: self.scan_tile(s, accs, self.from_end(s, hi, iv, width), carried),
+            )  # fmt: skip
+            lo = middle
 
         def body(iv: str, carried: list[str]) -> list[str]:
-            here = self.here()
             if s.reverse:
-                last = self.scalar(f"sub i64 {hi}, 1", "i64", here)
-                self.names[s.var] = self.scalar(f"sub i64 {last}, {iv}", "i64", here)
-            result: list[str] = []
-            for acc, held in zip(accs, deal(accs, carried), strict=True):
-                value = acc.merge(here, acc.wrap(held), acc.incoming(here))
-                self.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), width)
-                self.depths[acc.item] = here
-                result.extend(str(v) for v in value)
-            self.statements(s.body)
-            return result
+                self.names[s.var] = self.from_end(s, hi, iv, 1)
+            return self.scan_step(accs, carried, lambda: self.statements(s.body))
 
-        self.loop(s.var, lo, hi, "1", carries, body)
+        self.loop(s.var, lo, hi, "1", list(zip(types, names, strict=True)), body)
+
+    def from_end(self, s: Scan, hi: str, iv: str, count: int) -> str:
+        """Where the next `count` steps begin in memory: a scan in reverse counts from the end."""
+        if not s.reverse:
+            return iv
+        last = self.scalar(f"sub i64 {hi}, {count}", "i64", self.here())
+        return self.scalar(f"sub i64 {last}, {iv}", "i64", self.here())
+
+    def scan_step(self, accs: list[Accumulator], carried: list[str], rest: Callable[[], None]) -> list[str]:
+        """One step of a scan, and what is done with its results."""
+        here = self.here()
+        result: list[str] = []
+        for acc, held in zip(accs, deal(accs, carried), strict=True):
+            value = acc.merge(here, acc.wrap(held), acc.incoming(here))
+            self.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), acc.width)
+            self.depths[acc.item] = here
+            result.extend(str(v) for v in value)
+        rest()
+        return result
+
+    def scan_tile(self, s: Scan, accs: list[Accumulator], base: str, carried: list[str]) -> list[str]:
+        """As many steps as there are lanes: the rows' elements are loaded side by side and transposed, results the same way back."""
+        assert self.lanes is not None
+        here, width, lane = self.here(), self.lanes.width, self.lanes.var
+        parent = self.scopes[-1]
+        self.names[s.var], self.depths[s.var] = base, here
+        columns = {load: self.turned_columns(load, lane, width) for load in s.turned}
+        made: dict[Store, list[Val]] = {store: [] for store in s.body}
+        for k in range(width):
+            at = width - 1 - k if s.reverse else k
+            scope = Scope(parent.label)
+            self.scopes.append(scope)
+            self.names[s.var] = self.scalar(f"add nsw i64 {base}, {at}", "i64", here + 1)
+            self.depths[s.var] = here + 1
+            for load, values in columns.items():
+                scope.memo[load] = self.write(here + 1, lambda: self.emitter(width).from_memory(values[at], load.dtype)), width  # noqa: B023
+            carried = self.scan_step(accs, carried, lambda: self.keep_results(made, width))
+            self.scopes.pop()
+            parent.lines.extend(scope.lines)
+            parent.label = scope.label
+        self.names[s.var], self.depths[s.var] = base, here
+        for store, values in made.items():
+            self.store_turned(store, values[::-1] if s.reverse else values, lane)
+        del self.names[s.var], self.depths[s.var]
+        return carried
+
+    def keep_results(self, made: dict[Store, list[Val]], width: int) -> None:
+        """What would be stored in this step."""
+        em = self.emitter(width)
+        for store, values in made.items():
+            value = self.wide(store.value, width)
+            values.append(self.write(self.here(), lambda: em.to_memory(value, store.buffer.dtype)))  # noqa: B023
+
+    def store_turned(self, store: Store, values: list[Val], lane: Var) -> None:
+        """Store a tile of results row by row."""
+        here, t = self.here(), mem_type(store.buffer.dtype)
+        pointer, step = self.pointer(store.buffer, store.ix), self.slot(dict(store.ix.terms)[lane])
+        for k, row in enumerate(self.write(here, lambda: transpose(values[0].em, values))):
+            if k:
+                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
+            self.scopes[here].lines.append(f"  store {row.vt} {row}, ptr {pointer}, align {align_of(store.buffer.dtype)}")
+
+    def turned_columns(self, load: X, lane: Var, width: int) -> list[Val]:
+        """A square tile loaded row by row, as its columns."""
+        buffer, ix = load.value
+        here = self.here()
+        em, t = self.emitter(width), mem_type(buffer.dtype)
+        vt = em.vt(t)
+        pointer, step = self.pointer(buffer, ix), self.slot(dict(ix.terms)[lane])
+        rows = []
+        for k in range(width):
+            if k:
+                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
+            name = em.fresh()
+            self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {align_of(buffer.dtype)}")
+            rows.append(em.val(name, t))
+        return self.write(here, lambda: transpose(em, rows))  # type: ignore[no-any-return]
 
     def s_Tile(self, s: Tile) -> None:
         assert self.section is not None
@@ -211,21 +287,10 @@ class Reductions(Values):
 
     def turn(self, load: X, lane: Var, width: int) -> str:
         """Load a tile row by row, transpose it, and keep it on the stack; its address."""
-        buffer, ix = load.value
-        here = self.here()
-        em, t = self.emitter(width), mem_type(buffer.dtype)
-        vt = em.vt(t)
+        here, vt = self.here(), self.emitter(width).vt(mem_type(load.value[0].dtype))
         place = f"%tile{len(self.allocas)}"
         self.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
-        pointer, step = self.pointer(buffer, ix), self.slot(dict(ix.terms)[lane])
-        rows = []
-        for k in range(width):
-            if k:
-                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
-            name = em.fresh()
-            self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {align_of(buffer.dtype)}")
-            rows.append(em.val(name, t))
-        for k, row in enumerate(self.write(here, lambda: transpose(em, rows))):
+        for k, row in enumerate(self.turned_columns(load, lane, width)):
             self.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
             self.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align 64")
         return place

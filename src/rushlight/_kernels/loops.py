@@ -173,12 +173,16 @@ class Reduce:
 
 
 class Scan:
-    """Runs along `var`, carrying `items`; `body` may use their refs, which hold the value up to and with this step."""
+    """Runs along `var`, carrying `items`; `body` may use their refs, which hold the value up to and with this step.
 
-    __slots__ = ("body", "items", "reverse", "var")
+    `turned` are loads that are contiguous along `var` while the lanes go over rows: they come in square tiles, transposed in registers, and
+    the results go back the same way.
+    """
 
-    def __init__(self, var: Var, items: list[Item], body: list[Any], reverse: bool) -> None:
-        self.var, self.items, self.body, self.reverse = var, items, body, reverse
+    __slots__ = ("body", "items", "reverse", "turned", "var")
+
+    def __init__(self, var: Var, items: list[Item], body: list[Any], reverse: bool, turned: Sequence[X] = ()) -> None:
+        self.var, self.items, self.body, self.reverse, self.turned = var, items, body, reverse, list(turned)
 
 
 class Store:
@@ -410,7 +414,7 @@ class Writer:
         self.indent = before
 
     def s_Scan(self, s: Scan) -> None:
-        self.put(f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}")
+        self.put(f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}{' turned' if s.turned else ''}")
         self.items(s.items)
         self.block(s.body)
 

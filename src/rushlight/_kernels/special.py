@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.groups import Stage
 from rushlight._kernels.indexing import ZERO, Ix, Var
-from rushlight._kernels.loops import Item, Loop, Scan, Section, Store
-from rushlight._kernels.nest import Nest, facts_of, fitting, merge
+from rushlight._kernels.loops import Item, Loop, Scan, Section, Store, X
+from rushlight._kernels.nest import Facts, Nest, facts_of, fitting, merge
 from rushlight._kernels.pull import RUNTIME_ERROR, data_index
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import numel
@@ -119,6 +119,11 @@ def _prepare_index_put(special: Special) -> None:
     group.values = [d for d in dims[ndim:] if d is not None]  # type: ignore[misc]
 
 
+def plain(ix: Ix) -> bool:
+    """Whether an index is a sum of loop variables alone."""
+    return all(type(a) is Var for a, _ in ix.terms)
+
+
 class SpecialNest(Nest):
     """The loop nest of a scan or of the writing part of a scatter: `outer` in any order, the inner loops in order."""
 
@@ -140,6 +145,34 @@ class SpecialNest(Nest):
         self.outer = merge(self.outer, list(facts_of(self.stages).places), mapping)
         self.apply(mapping)
 
+    def turned_rows(self, stage: Stage, outer: list[Var], facts: Facts, width: int) -> tuple[Var | None, list[X]]:
+        """Rows to put into lanes where a scan runs along contiguous memory, put last, and the loads that are then to be turned."""
+        along = stage.loops[0]
+        lane = next((v for v in reversed(outer) if v.size >= width), None)
+        if lane is None or along.size < width:
+            return None, []
+        turned = [x for x in facts.loads if lane in x.value[1].vars]
+        for x in turned:
+            buffer, ix = x.value
+            if x.args or buffer.dtype.kind == "c" or not plain(ix) or ix.coefficient(along) != 1:
+                return None, []
+        for s in stage.stores:
+            if s.buffer.dtype.kind == "c" or s.guard is not None or not plain(s.ix) or s.ix.coefficient(along) != 1:
+                return None, []
+        if not turned:
+            return None, []
+        outer.remove(lane)
+        outer.append(lane)
+        return lane, turned
+
+    def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
+        """Scans down the columns of a wide matrix take many columns at once, so that each row of memory gives several lines at a time."""
+        if facts.cost > 8 or self.target.vector_bytes < 64:
+            return unroll
+        while unroll < 16 and rows >= 16 * width * unroll:
+            unroll *= 2
+        return unroll
+
     def sections(self) -> list[Section]:
         self.split_dims()
         self.order_dims()
@@ -159,10 +192,16 @@ class SpecialNest(Nest):
                 outer.append(lane)
         body: list[Any] = list(stage.stores)
         work = facts.cost * numel([v.size for v in outer]) * stage.work
+        turned: list[X] = []
+        if stage.items and lane is None:
+            lane, turned = self.turned_rows(stage, outer, facts, width)
+            unroll = 1
         unroll = fitting(unroll, width, lane.size) if lane is not None else 1
         if stage.items:
+            if lane is not None and not turned:
+                unroll = self.wide_columns(facts, unroll, width, lane.size)
             reverse = bool(self.special.node.params.get("reverse", False))
-            body = [Scan(stage.loops[0], stage.items, body, reverse)]
+            body = [Scan(stage.loops[0], stage.items, body, reverse, turned)]
             split = self.cut(outer, work, width * unroll, lane)
         else:
             split = self.cut(outer, work, 8 * width, lane)
