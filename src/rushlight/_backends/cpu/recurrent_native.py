@@ -351,7 +351,7 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
 
 def make_sums(shape: Shape) -> NativeFunction:
     """The sum of the slopes from those of the pieces: bufs are the sums, and memory that was worked in."""
-    real, size, slopes = shape.real, shape.real.itemsize, SLOPES[shape.mode]
+    real, slopes = shape.real, SLOPES[shape.mode]
 
     @native("i32(ptr, ptr, i64)", name=f"rl_sums_{shape.name}")
     def total(bufs, ints, piece):

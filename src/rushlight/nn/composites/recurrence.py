@@ -60,7 +60,7 @@ CELLS: dict[str, Callable[..., tuple[Any, ...]]] = {
 
 def run_cell(mode: str, input: Any, state: tuple[Any, ...], weights: list[Any]) -> tuple[Any, ...]:
     """One step; `weights` are [w_ih, w_hh, b_ih, b_hh], None for what is absent."""
-    if not _one_dtype([input, *state, *weights]):
+    if not _suits([input, *state, *weights]):
         projected = rushlight.nn.functional.linear(input, weights[0], weights[2])
         return CELLS[mode](projected, state, weights[1], weights[3], None)
     if mode == "LSTM":
@@ -68,11 +68,15 @@ def run_cell(mode: str, input: Any, state: tuple[Any, ...], weights: list[Any]) 
     return (function_of("rnn_step")(input, *state, *weights, mode=_MODES[mode]),)
 
 
-def _one_dtype(tensors: list[Any]) -> bool:
-    """Whether tensors (and Nones) are real floats of one dtype that nothing will cast."""
+def _suits(tensors: list[Any]) -> bool:
+    """Whether one operator serves these tensors (and Nones): real floats of one dtype that nothing will cast.
+
+    Forward mode goes step by step: the whole layer's tangent is a graph of all steps, which takes long to compile.
+    """
     dtype = tensors[0].dtype
-    casting = STATE.word & AUTOCAST
-    return not casting and dtype.is_floating_point and all(t is None or t.dtype is dtype for t in tensors)
+    if STATE.word & AUTOCAST or not dtype.is_floating_point:
+        return False
+    return all(t is None or t.dtype is dtype and getattr(type(t), "backend", None) != "FuncTorchDual" for t in tensors)
 
 
 def run_layers(
@@ -101,7 +105,7 @@ def run_layers(
         for direction in range(directions):
             k = layer * directions + direction
             start = tuple(part[k] for part in state)
-            if whole and weights[k][4] is None and _one_dtype([data, *start, *weights[k]]):
+            if whole and weights[k][4] is None and _suits([data, *start, *weights[k]]):
                 out, end = _whole_direction(mode, data, given, start, weights[k][:4], direction == 1)
             else:
                 out, end = _run_direction(CELLS[mode], data, sizes, start, weights[k], backwards=direction == 1)

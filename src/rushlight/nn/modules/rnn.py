@@ -205,7 +205,7 @@ class RNNBase(Module):
         sequence = input.transpose(0, 1) if self.batch_first else input
         length, batch = sequence.size(0), sequence.size(1)
         data, last = self._run(sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state, whole=not self.proj_size)
-        output = data.reshape(length, batch, -1)
+        output = data.reshape(length, batch, data.size(1))
         output = output.transpose(0, 1) if self.batch_first else output
         if not batched:
             output, last = output.squeeze(batch_dim), tuple(part.squeeze(1) for part in last)
