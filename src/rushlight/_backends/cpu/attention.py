@@ -21,7 +21,7 @@ from rushlight._backends.cpu.blas import host_tiles, part_addresses
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
-from rushlight._types.dtype import BOOL, FLOAT64, DType
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel
 
 __all__ = ["attention_call", "attention_grad_call", "routine_address"]
@@ -37,7 +37,9 @@ _LOADED: dict[str, Any] = {}
 
 
 def _tile(dtype: DType) -> RegisterTile:
-    """The tile to compute with: one whose rows divide common widths."""
+    """The tile to compute with: one whose rows divide common widths, and that has an instruction where it takes words."""
+    if dtype is BFLOAT16 and host_tiles("bf16")[-1].instruction:
+        return host_tiles("bf16")[-1]
     return host_tiles("f64" if dtype is FLOAT64 else "f32")[-1]
 
 

@@ -81,7 +81,7 @@ def _make_layout(parts: Parts) -> NativeFunction:
 
 
 def _make_pack_keys(parts: Parts) -> NativeFunction:
-    size, item, mr, steps = parts.real.itemsize, parts.item, parts.tile.rows, parts.blocks.steps
+    size, item, mr, steps, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.blocks.steps, parts.group
     pack = parts.pack_rows
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"pack_keys_{parts.name}")
@@ -93,7 +93,7 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
         pack(room + size * at.i64[A_KEYS], k, n, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
         pack(room + size * at.i64[A_VALUES], v, n, depth, ints.i64[V_ROW], ints.i64[V_COL], aside)
         for b in range(0, n, steps):
-            out = room + size * (at.i64[A_FEATURES] + b * wide)
+            out = room + size * (at.i64[A_FEATURES] + b // group * wide)
             pack(out, k + item * b * ints.i64[K_ROW], width, min(i64(steps), n - b), ints.i64[K_COL], ints.i64[K_ROW], aside)
         memset(room + size * at.i64[A_TO_KEYS], 0, size * held * (wide + up(depth, mr)))
 
@@ -125,50 +125,54 @@ def _make_pack_queries(parts: Parts) -> NativeFunction:
 
 
 def _make_panel(parts: Parts) -> NativeFunction:
-    real, size, mr, nr = parts.real, parts.real.itemsize, parts.tile.rows, parts.tile.columns
+    real, size, mr, nr, group = parts.real, parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.group
     rows, steps = block_queries(parts.tile.columns), parts.blocks.steps
-    kernel, again, slope, bias, turned = parts.kernel, parts.masked["again"], parts.slope, parts.bias, parts.turned
+    kernel, again, slope, bias = parts.kernel, parts.masked["again"], parts.slope, parts.bias
+    lanes_of, turned_lanes = parts.lanes_of, parts.turned_lanes
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
     def panel(ints, room, at, mask, p, b, n, valid, shift):
         """The weights and slopes of a panel of queries, from place p of the block on, for n keys from b on; what they add for the queries."""
-        width, depth, masking = ints.i64[WIDTH], ints.i64[DEPTH], ints.i64[MASKING]
-        wide = up(width, mr)
+        width, depth, masking = (ints.i64[WIDTH] + group - 1) // group, (ints.i64[DEPTH] + group - 1) // group, ints.i64[MASKING]
+        wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
         weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
         slopes = room + size * (at.i64[A_SLOPES] + p * steps)
         for r in range(0, n, mr):
             kernel(room + size * (at.i64[A_KEYS] + (b + r) * width), room + size * (at.i64[A_Q_LANES] + p * width), weights + size * r * nr, nr, width, 0)
             kernel(room + size * (at.i64[A_VALUES] + (b + r) * depth), room + size * (at.i64[A_CT_LANES] + p * depth), slopes + size * r * nr, nr, depth, 0)
-        biases = room + size * at.i64[A_BIAS]
+        biases, aside = room + size * at.i64[A_BIAS], room + size * at.i64[A_ASIDE]
         if masking >= 2:
-            bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], room + size * at.i64[A_ASIDE])
+            bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
         again(masking, weights, n, ints.f64[SCALE], room + size * (at.i64[A_NORM] + p), biases, shift)
         slope(weights, slopes, n, room + size * (at.i64[A_DELTA] + p), real(ints.f64[SCALE]))
-        features = room + size * (at.i64[A_FEATURES] + b * wide)
+        features = room + size * (at.i64[A_FEATURES] + b // group * wide)
         out = room + size * (at.i64[A_TO_QUERIES] + p * wide)
+        turns = lanes_of(biases, slopes, n, aside)
         for r in range(0, wide, mr):
-            kernel(features + size * r * n, slopes, out + size * r * nr, nr, n, i64(b > 0))
-        for c in range(0, n, nr):
-            turned(room + size * (at.i64[A_WT] + c * rows + p * nr), weights + size * c * nr, nr, nr, nr)
-            turned(room + size * (at.i64[A_ST] + c * rows + p * nr), slopes + size * c * nr, nr, nr, nr)
+            kernel(features + size * r * words, turns, out + size * r * nr, nr, words, i64(b > 0))
+        turned_lanes(room + size * (at.i64[A_WT] + p // group * nr), weights, n, rows // group * nr, aside)
+        turned_lanes(room + size * (at.i64[A_ST] + p // group * nr), slopes, n, rows // group * nr, aside)
 
     return panel
 
 
 def _make_sums(parts: Parts) -> NativeFunction:
     size, mr, nr = parts.real.itemsize, parts.tile.rows, parts.tile.columns
-    rows, kernel = block_queries(parts.tile.columns), parts.kernel
+    rows, kernel, group = block_queries(parts.tile.columns), parts.kernel, parts.group
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"sums_{parts.name}")
     def sums(ints, room, at, b, n, queries, held):
         """What a block of queries adds for n keys from b on."""
+        words = (queries + group - 1) // group
         for c in range(0, n, nr):
+            weights = room + size * (at.i64[A_WT] + c * (rows // group))
+            slopes = room + size * (at.i64[A_ST] + c * (rows // group))
             for r in range(0, ints.i64[DEPTH], mr):
                 out = room + size * (at.i64[A_TO_VALUES] + r * held + b + c)
-                kernel(room + size * (at.i64[A_CT_ROWS] + r * queries), room + size * (at.i64[A_WT] + c * rows), out, held, queries, 1)
+                kernel(room + size * (at.i64[A_CT_ROWS] + r * words), weights, out, held, words, 1)
             for r in range(0, ints.i64[WIDTH], mr):
                 out = room + size * (at.i64[A_TO_KEYS] + r * held + b + c)
-                kernel(room + size * (at.i64[A_Q_ROWS] + r * queries), room + size * (at.i64[A_ST] + c * rows), out, held, queries, 1)
+                kernel(room + size * (at.i64[A_Q_ROWS] + r * words), slopes, out, held, words, 1)
 
     return sums
 

@@ -55,22 +55,25 @@ class Blocks:
 class Parts:
     """What both ways are made of, for operands of `dtype`, which are computed with in `tile`'s kind.
 
-    `needs` are the routines to link with (`text`, `symbols`).
+    `needs` are the routines to link with (`text`, `symbols`).  A tile may take its operands in words of `group` neighbours: weights are rounded to
+    its kind before they are multiplied (`lanes_of`, `turned_lanes`).
     """
 
     def __init__(self, dtype: DType, tile: RegisterTile) -> None:
-        real_dtype = {"f32": FLOAT32, "f64": FLOAT64}[tile.kind]
-        self.dtype, self.tile, self.kind, self.real, self.item = dtype, tile, tile.kind, REALS[tile.kind], dtype.itemsize
-        self.wide = dtype is not real_dtype
+        real_dtype = FLOAT64 if tile.kind == "f64" else FLOAT32
+        kind = "f64" if tile.kind == "f64" else "f32"
+        self.dtype, self.tile, self.kind, self.real, self.item, self.group = dtype, tile, kind, REALS[kind], dtype.itemsize, tile.group
+        self.wide = dtype is not real_dtype and tile.group == 1
         self.blocks = Blocks(tile)
         self.name = f"{tile.kind}_{dtype.name}"
-        panel = AttentionPanel(tile.kind, tile.lanes, tile.vectors, tile.fma)
+        panel = AttentionPanel(kind, tile.lanes, tile.vectors, tile.fma)
         casts = Cast(dtype, real_dtype, tile.lanes, tile.fma), Cast(real_dtype, dtype, tile.lanes, tile.fma)
+        sums = RegisterTile(kind, tile.lanes, tile.rows, tile.vectors, tile.fma)  # of which only the packing is wanted: it turns results
         raw = Panels(dtype.itemsize, 1, tile.turned) if self.wide else tile.panels
-        self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (tile, panel, *casts, *((raw,) if self.wide else ()))
+        self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (tile, panel, *casts, sums.panels, *((raw,) if self.wide else ()))
         real, prefix = self.real.name, panel.prefix
         self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-        self.turned = make_turned(tile.kind, self.real, tile)
+        self.turned = make_turned(kind, self.real, sums)
         self.weigh = extern(f"{prefix}weigh", "i32(ptr, i64, ptr, ptr, ptr, ptr)")
         self.rescale = extern(f"{prefix}rescale", "void(ptr, i64, ptr)")
         self.finish = extern(f"{prefix}finish", "void(ptr, i64, ptr, ptr, ptr)")
@@ -83,6 +86,7 @@ class Parts:
         }
         self.scatter, self.bias = self._scatter(), self._bias()
         self.pack_rows, self.pack_lanes = (self._pack(raw, casts[0], width) for width in (tile.rows, tile.columns))
+        self.lanes_of, self.turned_lanes = self._lanes()
 
     def _masked(self, part: str, plain: Any, causal: Any, add: Any, pick: Any) -> NativeFunction:
         real = self.real
@@ -102,7 +106,7 @@ class Parts:
         return masked
 
     def _scatter(self) -> NativeFunction:
-        narrow, item, size, wide = self.narrow, self.item, self.real.itemsize, self.wide
+        narrow, item, size = self.narrow, self.item, self.real.itemsize
 
         @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"scatter_{self.name}")
         def scatter(out, x, rows, n, step, row, col):
@@ -111,7 +115,7 @@ class Parts:
                 if col != 1:
                     for j in range(n):
                         narrow(out + item * (i * row + j * col), x + size * (i * step + j), 1)
-                elif wide:
+                elif item != size:
                     narrow(out + item * i * row, x + size * i * step, n)
                 else:
                     memcpy(out + item * i * row, x + size * i * step, size * n)
@@ -129,6 +133,32 @@ class Parts:
             plain(out, x, count, depth, step, k_step)
 
         return pack
+
+    def _lanes(self) -> tuple[NativeFunction, NativeFunction]:
+        group, nr, item, size = self.group, self.tile.columns, self.item, self.real.itemsize
+        narrow, pack, turned = self.narrow, self.pack_lanes, self.turned
+
+        @native("ptr(ptr, ptr, i64, ptr)", name=f"lanes_of_{self.name}")
+        def lanes_of(out, x, n, aside):
+            """A panel [n][columns] of sums as an operand of the tile; `out` and `aside` have room for it."""
+            if group == 1:
+                return x
+            narrow(aside, x, n * nr)
+            pack(out, aside, nr, n, 1, nr, aside)
+            return out
+
+        @native("void(ptr, ptr, i64, i64, ptr)", name=f"turned_lanes_{self.name}")
+        def turned_lanes(out, x, n, step, aside):
+            """The same turned: panels [columns][columns] of n rows each, `step` words apart."""
+            if group == 1:
+                for c in range(0, n, nr):
+                    turned(out + size * (c // nr) * step, x + size * c * nr, nr, nr, nr)
+            else:
+                narrow(aside, x, (n + nr - 1) // nr * nr * nr)
+                for c in range(0, n, nr):
+                    pack(out + size * (c // nr) * step, aside + item * c * nr, nr, nr, nr, 1, aside)
+
+        return lanes_of, turned_lanes
 
     def _bias(self) -> NativeFunction:
         real, size, turned, allow, lanes = self.real, self.real.itemsize, self.turned, self.allow, self.tile.columns
@@ -183,19 +213,20 @@ def up(n, step):
 def make_attention(parts: Parts) -> NativeFunction:
     """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask where there is one."""
     real, size, item, name = parts.real, parts.real.itemsize, parts.item, parts.name
-    mr, nr, steps, stretch = parts.tile.rows, parts.tile.columns, parts.blocks.steps, parts.blocks.stretch
+    mr, nr, steps, stretch, group = parts.tile.rows, parts.tile.columns, parts.blocks.steps, parts.blocks.stretch, parts.group
     block = _make_block(parts)
     pack_rows, pack_lanes = parts.pack_rows, parts.pack_lanes
     finish, turned, scatter = parts.finish, parts.turned, parts.scatter
     low = float("-inf")
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"queries_{name}")
-    def pack_queries(ints, room, q, aside, first, last, width, state):
+    def pack_queries(ints, room, q, aside, first, last, words, state):
         """The panels of some queries, and nothing seen yet."""
+        width = ints.i64[WIDTH]
         for at in range(first, last, nr):
             p = (at - first) // nr
-            pack_lanes(room + size * p * width * nr, q + item * at * ints.i64[Q_ROW], min(i64(nr), last - at), width, ints.i64[Q_ROW], ints.i64[Q_COL], aside)
-            numbers = room + size * (ints.i64[BLOCK] * width + p * state)
+            pack_lanes(room + size * p * words * nr, q + item * at * ints.i64[Q_ROW], min(i64(nr), last - at), width, ints.i64[Q_ROW], ints.i64[Q_COL], aside)
+            numbers = room + size * (ints.i64[BLOCK] * words + p * state)
             for j in range(nr):
                 store(real, numbers, j, real(low))
                 store(real, numbers, nr + j, real(low))
@@ -219,34 +250,35 @@ def make_attention(parts: Parts) -> NativeFunction:
         keys = ints.i64[KEYS]
         if ints.i64[MASKING] == 1:
             keys = min(keys, last)
+        words = (width + group - 1) // group
         state = (depth + 4) * nr  # maximum, the one before, sum, room for one number a query; then the results
         aside_n = max(i64(steps), i64(nr)) * max(max(width, depth), i64(max(steps, nr)))
         slot = borrow(size * (ints.i64[BLOCK] * (width + depth + 4) + stretch * (width + depth) + 3 * steps * nr + aside_n) + 256)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         room = borrowed(slot)
-        numbers = room + size * ints.i64[BLOCK] * width
+        numbers = room + size * ints.i64[BLOCK] * words
         packed = numbers + size * (ints.i64[BLOCK] // nr) * state
-        values = packed + size * stretch * width
+        values = packed + size * stretch * words
         scores = values + size * stretch * depth
         aside = scores + size * 3 * steps * nr
         at = stack(64)
         places(at, ints + 8 * LEAD, ints.i64[DIMS], head, 5)
         q, k, v = bufs.ptr[2] + item * at.i64[0], bufs.ptr[3] + item * at.i64[1], bufs.ptr[4] + item * at.i64[2]
-        pack_queries(ints, room, q, aside, first, last, width, state)
+        pack_queries(ints, room, q, aside, first, last, words, state)
         for start in range(0, keys, stretch):
             n = min(i64(stretch), keys - start)
             for b in range(0, n, steps):
                 part = min(i64(steps), n - b)
-                pack_rows(packed + size * b * width, k + item * (start + b) * ints.i64[K_ROW], part, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
-                pack_rows(values + size * b * depth, v + item * (start + b) * ints.i64[V_ROW], ints.i64[DEPTH], part, ints.i64[V_COL], ints.i64[V_ROW], aside)
+                pack_rows(packed + size * b * words, k + item * (start + b) * ints.i64[K_ROW], part, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
+                pack_rows(values + size * (b // group) * depth, v + item * (start + b) * ints.i64[V_ROW], ints.i64[DEPTH], part, ints.i64[V_COL], ints.i64[V_ROW], aside)
             for i in range(first, last, nr):
                 p = (i - first) // nr
                 end = n
                 if ints.i64[MASKING] == 1:
                     end = min(n, i + nr - start)
                 for b in range(0, end, steps):
-                    block(bufs, ints, room + size * p * width * nr, numbers + size * p * state, packed + size * b * width, values + size * b * depth, scores, aside,
+                    block(bufs, ints, room + size * p * words * nr, numbers + size * p * state, packed + size * b * words, values + size * (b // group) * depth, scores, aside,
                           at.i64[3], i, start + b, min(i64(steps), end - b), min(i64(steps), n - b))
         for i in range(first, last, nr):
             p = (i - first) // nr
@@ -263,13 +295,14 @@ def _make_block(parts: Parts) -> NativeFunction:
     """One panel of queries against one block of keys."""
     size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
     kernel, peak, weigh, rescale, bias = parts.kernel, parts.masked["peak"], parts.weigh, parts.rescale, parts.bias
+    group, lanes_of = parts.group, parts.lanes_of
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"block_{parts.name}")
     def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, held):
         """`held` keys are packed, of which the first n take part."""
-        width, depth, masking = ints.i64[WIDTH], up(ints.i64[DEPTH], mr), ints.i64[MASKING]
+        words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
         for r in range(0, n, mr):
-            kernel(keys + size * r * width, queries, scores + size * r * nr, nr, width, 0)
+            kernel(keys + size * r * words, queries, scores + size * r * nr, nr, words, 0)
         biases = scores + size * steps * nr
         if masking >= 2:
             each = size if masking == 2 else 1
@@ -281,7 +314,8 @@ def _make_block(parts: Parts) -> NativeFunction:
         if weigh(scores, n, numbers, numbers + size * nr, numbers + size * 2 * nr, turn) != 0:
             if j > 0:
                 rescale(results, depth, turn)
+        weights = lanes_of(scores + size * 2 * steps * nr, scores, n, aside)
         for r in range(0, depth, mr):
-            kernel(values + size * r * held, scores, results + size * r * nr, nr, n, i64(j > 0))
+            kernel(values + size * r * ((held + group - 1) // group), weights, results + size * r * nr, nr, (n + group - 1) // group, i64(j > 0))
 
     return block
