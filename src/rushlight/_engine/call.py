@@ -15,7 +15,7 @@ from rushlight._engine.determinism import alerting
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
-from rushlight._engine.native_plans import DYNAMIC, learn, make_dispatcher
+from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import check_number
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
@@ -24,7 +24,7 @@ from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, OBSERVED, STA
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING, observed, observed_plan
-from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._graph.core import Graph, GraphBuilder, evaluate, live_nodes
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
@@ -99,14 +99,15 @@ class Caller:
             return view_plan(op, template, tensors[0])
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
-        graph, count = trace_operator(op, template, specs)
-        out_specs = result_specs(op, graph.outputs[:count], specs, device)
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
+        graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
+        out_specs = result_specs(op, graph.outputs, specs, device)
         recipe = None
-        differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs[:count]]
+        differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
         if wrt and any(differentiable):
             try:
-                recipe = operator_recipe(op, template, tensors, wrt, differentiable)
+                recipe = operator_recipe(op, template, tensors, wrt, differentiable, traced=(whole, count))
             except NotDifferentiableError as error:
                 return underivable(self._plan(graph, specs, out_specs, None, device), op.name, str(error), wrt)
         plan = self._plan(graph, specs, out_specs, recipe, device)
@@ -176,10 +177,11 @@ def operator_recipe(
     differentiable: Sequence[bool],
     overwritten: Sequence[int] = (),
     inplace: bool = False,
+    traced: tuple[Graph, int] | None = None,
 ) -> Recipe:
-    """How to differentiate this call; see `Recipe`."""
+    """How to differentiate this call; see `Recipe`, and `differentiate` for `traced`."""
     specs = [t._spec for t in tensors]
-    found = differentiate(op, template, specs, wrt, differentiable, overwritten)
+    found = differentiate(op, template, specs, wrt, differentiable, overwritten, traced)
     recipe = Recipe(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
     recipe.origin = (op, template, specs)
     return recipe
@@ -259,12 +261,13 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
         if not plain or self._spec.dtype.is_complex:
             return full(self, other)
         plan, inputs = caller.prepare((self, other), {})
-        if len(inputs) != 2:
-            return full(self, other)
-        learn(method, (self, other), {}, plan, (0, 1))
-        return plan(self, other)
+        operands = [a for a in (self, other) if any(a is b for b in inputs)]
+        if len(operands) == len(inputs) and all(a is b for a, b in zip(operands, inputs, strict=True)):
+            learn(method, (self, other), {}, plan, [0, 1] if len(operands) == 2 else [0])
+        return plan(*inputs)
 
-    method = make_dispatcher(missed, (DYNAMIC, DYNAMIC), (..., ...), ("self", "other"))
+    second = STATIC if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC
+    method = make_dispatcher(missed, (DYNAMIC, second), (..., ...), ("self", "other"))
     method.__name__ = method.__qualname__ = caller.name
     method.__module__ = __name__
     method.operator = caller.op

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
 from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
-from rushlight._engine.fast import make_dispatch
+from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
+from rushlight._engine.native_plans import detach_plan, numbers_at
 from rushlight._engine.shared import relocate
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of, plain_classes
@@ -45,6 +46,8 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a table operator by name."""
     if asking_classes and _holds_kind(args):
         return make_function(caller(name))(*args, **kwargs)
+    if RUNS[0] is not None:
+        return caller(name).wrap(run_recorded(caller(name).prepare, args, kwargs))
     found = _DISPATCH.get(name)
     if found is None:
         row = caller(name)
@@ -57,6 +60,8 @@ _CASTS = new_plan_table()
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """`x` in another dtype; a copy also where it has that one."""
+    if RUNS[0] is not None:
+        return run_recorded(caller("to_dtype").prepare, (x, dtype), {})  # type: ignore[no-any-return]
     key = (dtype, x._spec, x._rg, STATE.word)
     plan = _CASTS.get(key)
     if plan is not None and type(x) in plain_classes:
@@ -79,12 +84,27 @@ def _holds_kind(args: Any) -> bool:
 
 def call_inplace(name: str, *args: Any) -> Any:
     """Call the in-place form of a table operator by name."""
+    if asking_classes and _holds_kind(args):
+        return make_inplace(inplace_caller(name))(*args)
+    if RUNS[0] is not None:
+        return run_recorded(inplace_caller(name).prepare, args, {})
+    found = _DISPATCH.get(name + "_")
+    if found is None:
+        row = inplace_caller(name)
+        found = _DISPATCH[name + "_"] = make_dispatch(row.op, row.prepare, lambda args, kwargs: _run(row, args, kwargs), None)
+    return found(*args)
+
+
+def inplace_caller(name: str) -> InplaceCaller:
+    """The caller of the in-place form of a table operator."""
     found = _INPLACE.get(name)
     if found is None:
         found = _INPLACE[name] = InplaceCaller(caller(name))
-    if asking_classes and _holds_kind(args):
-        return make_inplace(found)(*args)
-    plan, inputs = found.prepare(args, {})
+    return found
+
+
+def _run(row: InplaceCaller, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    plan, inputs = row.prepare(args, kwargs)
     return plan(*inputs)
 
 
@@ -129,6 +149,16 @@ def detach(x: Tensor) -> Tensor:
     """The same memory outside of the graph."""
     if isinstance(x, Kind):
         return type(x).answer(detach, (x,), {})  # type: ignore[no-any-return]
+    out = _detached(x)
+    return ran(_DETACHING[0], (x,), out) if _DETACHING else out  # type: ignore[no-any-return]
+
+
+_DETACHING: list[Any] = []  # the native plan, once it was asked for
+
+
+def _detached(x: Tensor) -> Tensor:
+    if RUNS[0] is not None and not _DETACHING:
+        _DETACHING.append(detach_plan(_detached))
     out = alias(x)
     if not STATE.word & INFERENCE:
         meta = meta_of(out)
@@ -272,6 +302,11 @@ def tolist(x: Tensor) -> Any:
         return item(x)
     if x._storage is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    spec = x._spec
+    if spec.ndim == 1 and spec.numel and not isinstance(x, Kind):
+        found = numbers_at(x._ptr, spec.numel, spec.strides[0] * spec.dtype.itemsize, spec.dtype)
+        if found is not None:
+            return found
     return elements_of(x).tolist()
 
 

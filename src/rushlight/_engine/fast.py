@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.native_plans import DYNAMIC, LIST, STATIC, learn, make_dispatcher, readable
+from rushlight._engine.native_plans import DYNAMIC, LIST, STATIC, identity_plan, learn, make_dispatcher, readable
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import Operator
 
-__all__ = ["make_dispatch"]
+__all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded"]
 
 
 def _kinds(op: Operator) -> list[int]:
@@ -57,6 +57,68 @@ def make_dispatch(
 
     call = make_dispatcher(missed, kinds, [... if a.required else a.default for a in arguments], [a.name for a in arguments])
     return call
+
+
+# While a call is being learnt: the (plan, inputs, result) of every plan that runs for it.
+RUNS: list[list[tuple[Any, Sequence[Any], Any]] | None] = [None]
+
+
+def ran(plan: Any, inputs: Sequence[Any], made: Any) -> Any:
+    """Note that a plan was run, for a call that is being learnt; gives its result."""
+    if RUNS[0] is not None:
+        RUNS[0].append((plan, inputs, made))
+    return made
+
+
+def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Find a plan and run it, noting it."""
+    plan, inputs = prepare(args, kwargs)
+    return ran(plan, inputs, plan(*inputs))
+
+
+def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: int = 1) -> Any:
+    """`function`, which is plain Python, with the plans of its calls kept.
+
+    It must be of those that only choose: what it runs depends on the specs of its tensors (the first `tensors` arguments) and on the values
+    of the others (`names` are all of them), and what it returns is the result of the one plan that it runs (see `ran`) or its argument.
+    """
+
+    def missed(*args: Any, **kwargs: Any) -> Any:
+        if STATE.word & FUNCTION_MODE or not readable(call, args, kwargs):
+            return function(*args, **kwargs)
+        runs: list[tuple[Any, Sequence[Any], Any]] = []
+        before, RUNS[0] = RUNS[0], runs
+        try:
+            made = function(*args, **kwargs)
+        finally:
+            RUNS[0] = before
+        if len(runs) == 1 and runs[0][2] is made:
+            _learn_run(call, args, kwargs, runs[0])
+            ran(*runs[0])  # for a call around this one
+        elif not runs and args and made is args[0]:
+            learn(call, args, kwargs, identity_plan(), (0,))
+        return made
+
+    kinds = [DYNAMIC] * tensors + [STATIC] * (len(names) - tensors)
+    call = make_dispatcher(missed, kinds, [...] * len(names), names)
+    call.__name__ = call.__qualname__ = function.__name__
+    call.__doc__, call.__module__ = function.__doc__, function.__module__
+    call.__wrapped__ = function
+    return call
+
+
+def _learn_run(call: Any, args: Sequence[Any], kwargs: dict[str, Any], run: tuple[Any, Sequence[Any], Any]) -> None:
+    """Keep the plan of a run whose inputs are all arguments of the call."""
+    plan, inputs, _ = run
+    picks: list[Any] = []
+    for item in inputs:
+        place = next((i for i, a in enumerate(args) if a is item), None)
+        if place is None:
+            place = next((n for n, a in kwargs.items() if a is item), None)
+        if place is None or not isinstance(item, Tensor):
+            return
+        picks.append(place)
+    learn(call, args, kwargs, plan, picks)
 
 
 def _picks(op: Operator, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

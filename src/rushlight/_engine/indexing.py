@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
+from rushlight._engine.fast import ran
 from rushlight._engine.state import STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL, INT64, UINT8
@@ -209,7 +210,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
                 )
             plan, _ = _view_caller().prepare((x, split_index(x, index)[0]), {})
             _FAST[signature] = plan
-        return plan(x)  # type: ignore[no-any-return]
+        return ran(plan, (x,), plan(x))  # type: ignore[no-any-return]
     spec = x._spec
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return MASKED[0](x, index)  # type: ignore[no-any-return]

@@ -225,15 +225,17 @@ def differentiate(
     wrt: Sequence[int],
     ct_mask: Sequence[bool],
     overwritten: Sequence[int] = (),
+    traced: tuple[Graph, int] | None = None,
 ) -> Backward:
     """The backward of one operator call with respect to the tensors numbered `wrt`.
 
-    `overwritten` lists inputs whose memory the forward writes over (in-place): their values cannot be saved.
+    `overwritten` lists inputs whose memory the forward writes over (in-place): their values cannot be saved.  `traced` is the call's graph
+    with its residuals and the number of its results, where it is known.
     """
     if op.gradient_rule is None:
-        graph, count = trace_operator(op, template, specs)
+        graph, count = traced or trace_operator(op, template, specs)
         return differentiate_graph(graph, count, wrt, ct_mask, overwritten=overwritten)
-    graph, count = trace_operator(op, template, specs, residuals=True)
+    graph, count = traced or trace_operator(op, template, specs, residuals=True)
     call, n, gradient_rule = _Call(op, template, specs), len(specs), op.gradient_rule
 
     def rule(cts: Sequence[Any], outs: Sequence[Value], *inputs: Value) -> list[Any]:

@@ -23,12 +23,13 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "LIST", "STATIC", "detach_plan", "inplace_plan", "is_function", "kernel_plan", "learn", "make_dispatcher", "next_sequence",
-    "readable", "view_plan",
+    "DYNAMIC", "LIST", "STATIC", "constant_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "kernel_plan", "learn", "make_dispatcher", "next_sequence", "numbers_at", "part_plan", "readable", "view_plan",
 ]  # fmt: skip
 
 STATIC, DYNAMIC, LIST = 0, 1, 2
-KERNEL, VIEW, INPLACE, DETACH = range(4)
+KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM = range(8)
+NUMBER_CODES = {"float32": 0, "float64": 1, "int64": 2, "int32": 3, "int16": 4, "int8": 5, "uint8": 6, "bool": 7}
 
 _numbers = count()
 next_sequence = _numbers.__next__
@@ -212,7 +213,7 @@ def _describe(parts: dict[int, Any], size: int) -> array[int]:
 
 
 def _plan(kind: int, fallback: Callable[..., Any], parts: dict[int, Any], keep: Sequence[Any]) -> Any:
-    held = _describe(parts, 20)
+    held = _describe(parts, 24)
     return _READY[0].plan(kind, fallback, (*keep, held), held.buffer_info()[0])
 
 
@@ -229,7 +230,7 @@ def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
     tensors = [i for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]
     return {
-        p.N_INPUTS: len(in_specs), p.N_TENSORS: len(tensors), p.ORDER: [*tensors, *numbers] or _EMPTY, p.N_STEPS: len(steps),
+        p.N_GIVEN: len(in_specs), p.N_INPUTS: len(in_specs), p.N_TENSORS: len(tensors), p.ORDER: [*tensors, *numbers] or _EMPTY, p.N_STEPS: len(steps),
         p.STEPS: [w for step in steps for w in step], p.N_WORDS: total, p.LARGEST: max(s[2] + s[3] for s in steps),
         p.N_RESULTS: len(results), p.RESULTS: results,
     }  # fmt: skip
@@ -305,3 +306,49 @@ def detach_plan(fallback: Callable[..., Any]) -> Any:
     ready()
     return _plan(DETACH, fallback, {}, ())
 
+
+def identity_plan() -> Any:
+    """A native plan that gives its argument itself."""
+    ready()
+    return _plan(IDENTITY, len, {}, ())
+
+
+def constant_plan(value: Any) -> Any:
+    """A native plan that gives one object, whatever its arguments."""
+    ready()
+    return _plan(CONSTANT, value, {}, ())
+
+
+def fresh_plan(spec: Spec, zeros: bool) -> Any:
+    """A native plan that makes a tensor over new memory."""
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    return _plan(FRESH, len, {p.RESULTS: [id(spec), spec.nbytes], p.SILENT: int(zeros)}, (spec,))
+
+
+def item_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
+    """A native plan that reads the only element of a tensor, or `fallback` for the rarer dtypes."""
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    code = NUMBER_CODES.get(spec.dtype.name)
+    return fallback if code is None or spec.conj else _plan(ITEM, fallback, {p.N_TENSORS: code}, ())
+
+
+def numbers_at(address: int, count: int, step: int, dtype: DType) -> list[Any] | None:
+    """Elements in memory, so many bytes apart, as Python numbers; None for the rarer dtypes."""
+    code = NUMBER_CODES.get(dtype.name)
+    return None if code is None else ready().numbers(address, count, step, code)  # type: ignore[no-any-return]
+
+
+def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
+    """The native in-place plan of a view as a plan of the tensor that it is a view of, `step` bytes before; it returns None.
+
+    None where `plan` is not native.
+    """
+    p = require("rushlight._backends.cpu.plan_native")
+    if type(plan) is not ready().Plan:
+        return None
+    *keep, words = plan.keep
+    words = array("q", words)
+    words[p.OFFSET], words[p.SILENT] = step, 1
+    return _READY[0].plan(INPLACE, fallback, (*keep, words), words.buffer_info()[0])

@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
+from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.inplace import retain
 from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
@@ -51,7 +52,7 @@ def size(self: Tensor, dim: int | None = None) -> Any:
     if not -max(n, 1) <= dim < max(n, 1) or not n:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, {max(n, 1) - 1}], but got {dim})"
                          if n else "Dimension specified as 0 but tensor has no dimensions")
-    return shape[dim]
+    return tuple.__getitem__(shape, dim)
 
 
 @method
@@ -280,7 +281,7 @@ def __contains__(self: Tensor, item: Any) -> bool:
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
 
 
-@method
+@composite("__getitem__", spaces=(), method=True, overridable=False, learns=("self", "index"))
 @forms("(self: Tensor, index: Index) -> Tensor")
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
@@ -388,11 +389,11 @@ def __copy__(self: Tensor) -> Tensor:
 
 # ***** copies and casts *****
 
-composite("clone", method=True)(convert.clone)
-composite("contiguous", spaces=(), method=True)(convert.contiguous)
-composite("to", spaces=(), method=True)(convert.to)
-composite("detach", method=True)(convert.detach)
-composite("copy_", spaces=(), method=True)(convert.copy_)
+composite("clone", method=True, learns=("input", "memory_format"))(convert.clone)
+composite("contiguous", spaces=(), method=True, learns=("self", "memory_format"))(convert.contiguous)
+composite("to", spaces=(), method=True, learns=("self", "dtype", "non_blocking", "copy", "memory_format", "device"))(convert.to)
+composite("detach", method=True, learns=("input",))(convert.detach)
+composite("copy_", spaces=(), method=True, learns=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
 Tensor.as_strided = as_strided  # type: ignore[attr-defined]
 SPACES["torch"]["as_strided"] = as_strided
 
@@ -405,7 +406,7 @@ def _cast(name: str, dtype: DType) -> None:
 
     cast.__name__ = name
     cast.__doc__ = f"The same as `to(torch.{dtype.name})`."
-    composite(name, spaces=(), method=True)(cast)
+    composite(name, spaces=(), method=True, learns=("self", "memory_format"))(cast)
 
 
 for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"),
@@ -517,7 +518,7 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
 
 
-@method
+@composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"))
 @forms(
     "(self: Tensor, *size: int) -> Tensor",
     "(self: Tensor, size: Sequence[int]) -> Tensor",
@@ -529,6 +530,8 @@ def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
     if isinstance(dtype, type):  # `float`, `int`, ... stand for dtypes too
         dtype = creation.python_dtype(dtype)
     if type(dtype) is not DType:
+        if RUNS[0] is not None:
+            return convert.call("view", self, *size, **kwargs)  # type: ignore[no-any-return]
         return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
     handled, made = _override(Tensor.view, self, dtype)  # type: ignore[attr-defined]
     return made if handled else view_dtype(self, dtype)  # type: ignore[no-any-return]
@@ -703,10 +706,23 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
 def _warn_reduced(self: Tensor) -> Tensor:
     if self._spec.ndim not in (0, 2):
         warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", UserWarning, stacklevel=3)
-    return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))  # type: ignore[attr-defined]
+    if RUNS[0] is not None and self._spec.ndim == 2:
+        return convert.call("permute", self, (1, 0))  # type: ignore[no-any-return]
+    return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))  # type: ignore[attr-defined, no-any-return]
 
 
-Tensor.T = property(_warn_reduced)  # type: ignore[attr-defined]
+def _learning(name: str, get: Any) -> None:
+    """A property that is a view: from its second reading on by plans that are kept."""
+
+    def first(self: Tensor) -> Any:
+        if Tensor.__dict__[name].fget is first:
+            setattr(Tensor, name, property(make_learner(get, ("self",)), doc=get.__doc__))
+        return get(self)
+
+    setattr(Tensor, name, property(first, doc=get.__doc__))
+
+
+_learning("T", _warn_reduced)
 
 
 def _swap_last(self: Tensor) -> Tensor:
@@ -714,7 +730,9 @@ def _swap_last(self: Tensor) -> Tensor:
         return self
     if self._spec.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor.")
-    return self.transpose(-2, -1)  # type: ignore[attr-defined]
+    if RUNS[0] is not None:
+        return convert.call("transpose", self, -2, -1)  # type: ignore[no-any-return]
+    return self.transpose(-2, -1)  # type: ignore[attr-defined, no-any-return]
 
 
 def _part(name: str) -> property:
@@ -728,7 +746,7 @@ def _part(name: str) -> property:
 
 
 Tensor.real, Tensor.imag = _part("real"), _part("imag")  # type: ignore[attr-defined]
-Tensor.mT = property(_swap_last)  # type: ignore[attr-defined]
+_learning("mT", _swap_last)
 Tensor.H = property(lambda self: _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self))  # type: ignore[attr-defined]
 Tensor.mH = Tensor.H  # type: ignore[attr-defined]
 

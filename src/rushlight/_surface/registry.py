@@ -9,7 +9,7 @@ A composite is plain Python over tensors; everything with a body over primitives
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from rushlight._engine.autocast import casts, policy_of
@@ -23,6 +23,7 @@ from rushlight._engine.call import (
     make_inplace,
     make_unary,
 )
+from rushlight._engine.fast import make_learner
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import refuse_dtype
@@ -48,6 +49,11 @@ class Space(MutableMapping[str, Any]):
         """`make(argument)` will be the value of `name`, unless there is one already."""
         if name not in self._made:
             self._promised.setdefault(name, (make, argument))
+
+    def defer(self, name: str, make: Callable[[str], Any], argument: str) -> None:
+        """`make(argument)` will be the value of `name`, whatever it was before."""
+        self._made.pop(name, None)
+        self._promised[name] = make, argument
 
     def __getitem__(self, name: str) -> Any:
         found = self._made.get(name)
@@ -106,25 +112,41 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 def composite(
     name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = (),
-    apart: bool = False, refuses: str = "",
+    apart: bool = False, refuses: str = "", learns: Sequence[str] = (), tensors: int = 1,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
 
     `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`: kinds of dtype that the
     first argument may not have, as in `_ops.dtypes`.
+
+    A function that only chooses a plan gives the names of its arguments as `learns`, the first `tensors` of them tensors: its plans are kept
+    (see `_engine.fast.make_learner`).
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _refusing(function, name, refuses) if refuses else function
         public = _overridable(casts(policy_of(name, spaces))(function), name, apart) if overridable else function
+        make = functools.cache(lambda _: _learner(public, learns, tensors))
         for each in (name, *aliases):
+            word = method if isinstance(method, str) else each
             for space in spaces:
-                SPACES.setdefault(space, Space(space))[each] = public
+                if learns:
+                    SPACES.setdefault(space, Space(space)).defer(each, make, f"learner of {name}")
+                else:
+                    SPACES.setdefault(space, Space(space))[each] = public
             if method:
-                setattr(Tensor, method if isinstance(method, str) else each, public)
+                setattr(Tensor, word, LazyMethod(word, make, f"learner of {name}") if learns else public)
         return public
 
     return register
+
+
+def _learner(public: Any, names: Sequence[str], tensors: int) -> Any:
+    """A public function whose plans are kept; it is what overrides are shown."""
+    made = make_learner(public, names, tensors)
+    if hasattr(public, "shown"):
+        public.shown[0] = made
+    return made
 
 
 def _refusing(function: Callable[..., Any], name: str, kinds: str) -> Callable[..., Any]:
@@ -156,7 +178,7 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callab
                     break
             else:
                 return function(*args)
-        handled, made = handler[0](public, args, kwargs)
+        handled, made = handler[0](shown[0], args, kwargs)
         if handled:
             return made
         if kwargs.get("out") is not None:
@@ -166,6 +188,8 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callab
     public.__name__ = public.__qualname__ = name
     public.__doc__ = function.__doc__
     public.__wrapped__ = function  # type: ignore[attr-defined]
+    shown: list[Any] = [public]  # what overrides are shown; its learner, where there is one
+    public.shown = shown  # type: ignore[attr-defined]
     return public
 
 

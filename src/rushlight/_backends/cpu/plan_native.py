@@ -38,6 +38,7 @@ from rushlight._backends.cpu.pool_native import (
     PyObject_New,
     free,
     storage_new,
+    zeroed_storage,
 )
 from rushlight._backends.cpu.stub_native import (
     F_CODE,
@@ -54,9 +55,9 @@ from rushlight._backends.cpu.stub_native import (
     run,
     word,
 )
-from rushlight._backends.native import extern, i32, i64, native, stack, static, u64, unlikely
+from rushlight._backends.native import extern, f64, i32, i64, native, ptr, stack, static, u64, unlikely
 
-__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_new_meta", "py_plan", "py_user_place"]
+__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_new_meta", "py_numbers", "py_plan", "py_user_place"]
 
 # words of FAST that plans need besides those of `dispatch_native`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
@@ -73,7 +74,7 @@ PLAN_BYTES = 8 * 6
 # words of a plan's description (see `_backends.cpu.dispatch`)
 N_INPUTS, N_TENSORS, N_STEPS, STEPS, N_WORDS, LARGEST, N_RESULTS, RESULTS, N_SHOWN, ORDER = range(10)
 RECIPE, NODE_TYPE, N_EDGES, EDGES, N_SAVED, SAVED, DIFFERENTIABLE = range(10, 17)
-CREATION, RECORDS, SEVERAL = 17, 18, 19
+CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT = range(17, 24)
 FROM_TENSOR, FROM_NUMBER, FROM_RESULT = 0, 1, 2  # what a saved value is: an argument, or a result or residual
 ROOM = 128  # words on the stack
 
@@ -87,6 +88,8 @@ PyFrame_GetLasti = extern("PyFrame_GetLasti", "i32(ptr)")
 PyUnicode_Tailmatch = extern("PyUnicode_Tailmatch", "i64(ptr, ptr, i64, i64, i32)")
 PyWeakref_NewRef = extern("PyWeakref_NewRef", "ptr(ptr, ptr)")
 PyList_New = extern("PyList_New", "ptr(i64)")
+PyList_SetItem = extern("PyList_SetItem", "i32(ptr, i64, ptr)")
+PyFloat_FromDouble = extern("PyFloat_FromDouble", "ptr(f64)")
 PyList_Append = extern("PyList_Append", "i32(ptr, ptr)")
 
 
@@ -265,11 +268,15 @@ def run_steps(data, args, held, made, bufs):
     count = data.i64[N_INPUTS]
     order = data + 8 * data.i64[ORDER]
     for j in range(count):
-        item = args.ptr[order.i64[j]]
-        if j < data.i64[N_TENSORS]:
-            item = slot(item, O_PTR)
-        if word(item, held + 8 * j) != 0:
-            return 1
+        if order.i64[j] < 0:
+            held.i64[j] = data.i64[data.i64[CONSTANTS] - 1 - order.i64[j]]
+        else:
+            item = args.ptr[order.i64[j]]
+            if j < data.i64[N_TENSORS]:
+                item = slot(item, O_PTR)
+            if word(item, held + 8 * j) != 0:
+                return 1
+    held.i64[0] += data.i64[OFFSET]
     step = data + 8 * data.i64[STEPS]
     after = count
     for _k in range(data.i64[N_STEPS]):
@@ -469,7 +476,7 @@ def kernel_plan(self, args, flagged, names):
     """Run a program, and make tensors of its results."""
     data = self.ptr[P_DATA]
     given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
-    if given != data.i64[N_INPUTS] or names is not None:
+    if given != data.i64[N_GIVEN] or names is not None:
         return elsewhere(self, args, flagged, names)
     sources = data + 8 * data.i64[SAVED]
     for k in range(data.i64[N_SAVED]):
@@ -506,7 +513,7 @@ def inplace_plan(self, args, flagged, names):
     """Run a program that changes its first argument; for tensors outside of any graph."""
     data = self.ptr[P_DATA]
     given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
-    if given != data.i64[N_INPUTS] or names is not None:
+    if given != data.i64[N_GIVEN] or names is not None:
         return elsewhere(self, args, flagged, names)
     x = args.ptr[0]
     storage = slot(x, O_STORAGE)
@@ -523,7 +530,7 @@ def inplace_plan(self, args, flagged, names):
     storage.ptr[S_CHANGED] = user_place()
     if before is not None:
         Py_DecRef(before)
-    return kept(x)
+    return kept(Py_None if data.i64[SILENT] != 0 else x)
 
 
 # ***** views *****
@@ -642,6 +649,84 @@ def detach_plan(self, args, flagged, names):
     return alias(x)
 
 
+# ***** plans that need no kernel *****
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def identity_plan(self, args, flagged, names):
+    """The first argument itself."""
+    return kept(args.ptr[0])
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def constant_plan(self, args, flagged, names):
+    """The same object each time."""
+    return kept(self.ptr[P_FALLBACK])
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def fresh_plan(self, args, flagged, names):
+    """Memory that nobody has written, or with the flag SILENT zeros."""
+    data = self.ptr[P_DATA]
+    spec = data.ptr[data.i64[RESULTS]]
+    nbytes = data.i64[data.i64[RESULTS] + 1]
+    storage = zeroed_storage(nbytes) if data.i64[SILENT] != 0 else storage_new(nbytes)
+    if storage is None:
+        return None
+    return new_tensor(storage, spec, PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+
+
+@native("ptr(ptr, i64)")
+def number_at(p, code):
+    """The element at an address as a Python number; `code` is one of `NUMBER_CODES` in `_engine.native_plans`."""
+    if code == 0:
+        return PyFloat_FromDouble(f64(p.f32[0]))
+    if code == 1:
+        return PyFloat_FromDouble(p.f64[0])
+    if code == 2:
+        return PyLong_FromLongLong(p.i64[0])
+    if code == 3:
+        return PyLong_FromLongLong(i64(p.i32[0]))
+    if code == 4:
+        return PyLong_FromLongLong(i64(p.i16[0]))
+    if code == 5:
+        return PyLong_FromLongLong(i64(p.i8[0]))
+    if code == 6:
+        return PyLong_FromLongLong(i64(p.u8[0]))
+    if p.u8[0] != 0:
+        return kept(Py_True)
+    return kept(Py_False)
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def item_plan(self, args, flagged, names):
+    """The only element of a tensor as a Python number."""
+    data = self.ptr[P_DATA]
+    x = args.ptr[0]
+    address = stack(8)
+    if slot(x, O_STORAGE) == Py_None:
+        return elsewhere(self, args, flagged, names)
+    if word(slot(x, O_PTR), address) != 0:
+        return None
+    return number_at(address.ptr[0], data.i64[N_TENSORS])
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_numbers(unused, args, count):
+    """numbers(address, n, bytes between elements, code) -> list of Python numbers"""
+    at, n = PyLong_AsLongLong(args.ptr[0]), PyLong_AsLongLong(args.ptr[1])
+    step, code = PyLong_AsLongLong(args.ptr[2]), PyLong_AsLongLong(args.ptr[3])
+    out = PyList_New(n)
+    for k in range(n):
+        if out is not None:
+            item = number_at(ptr(at + k * step), code)
+            if item is None:
+                Py_DecRef(out)
+                return None
+            PyList_SetItem(out, k, item)
+    return out
+
+
 # ***** what Python calls *****
 
 
@@ -659,6 +744,14 @@ def py_plan(unused, args, count):
         self.ptr[P_CALL] = inplace_plan
     if kind == 3:
         self.ptr[P_CALL] = detach_plan
+    if kind == 4:
+        self.ptr[P_CALL] = identity_plan
+    if kind == 5:
+        self.ptr[P_CALL] = constant_plan
+    if kind == 6:
+        self.ptr[P_CALL] = fresh_plan
+    if kind == 7:
+        self.ptr[P_CALL] = item_plan
     self.ptr[P_FALLBACK] = kept(args.ptr[1])
     self.ptr[P_KEEP] = kept(args.ptr[2])
     self.i64[P_DATA] = data

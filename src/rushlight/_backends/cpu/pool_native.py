@@ -37,7 +37,7 @@ __all__ = [
     "SYSTEM_CALLS", "TOTAL", "TRIMS",
     "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
     "py_resize",
-    "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new",
+    "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new", "zeroed_storage",
 ]  # fmt: skip
 
 STATE_WORDS = 512
@@ -358,6 +358,17 @@ def storage_new(nbytes):
     return self
 
 
+@native("ptr(i64)")
+def zeroed_storage(nbytes):
+    """A new Storage of zeros; null with an exception set."""
+    out = storage_new(nbytes)
+    if out is not None:
+        # fresh mappings are zero already, and touching them now would cost a page fault each
+        if nbytes > 0 and (nbytes < HUGE or STATE.i64[FRESH] == 0):
+            memset(out.ptr[S_PTR], u8(0), nbytes)
+    return out
+
+
 @native("void(ptr)")
 def storage_dealloc(self):
     """tp_dealloc."""
@@ -399,13 +410,12 @@ def py_alloc(self, args, nargs):
 @native("ptr(ptr, ptr, i64)")
 def py_alloc_zeroed(self, args, nargs):
     """alloc_zeroed(nbytes) -> Storage"""
-    out = py_alloc(self, args, nargs)
-    if out is not None:
-        n = out.i64[S_NBYTES]
-        # fresh mappings are zero already, and touching them now would cost a page fault each
-        if n > 0 and (n < HUGE or STATE.i64[FRESH] == 0):
-            memset(out.ptr[S_PTR], u8(0), n)
-    return out
+    if nargs != 1:
+        return PyErr_Format(PyExc_TypeError.ptr[0], "alloc_zeroed takes 1 argument (nbytes), %lld given", nargs)
+    nbytes = PyLong_AsLongLong(args.ptr[0])
+    if nbytes == -1 and PyErr_Occurred() is not None:
+        return None
+    return zeroed_storage(nbytes)
 
 
 @native("ptr(ptr, ptr, i64)")

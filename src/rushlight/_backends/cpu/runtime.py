@@ -110,7 +110,7 @@ _ROOTS = (
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
     dispatch_native.py_dispatcher, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
-    plan_native.py_plan, plan_native.py_kernel_address, plan_native.py_user_place, plan_native.py_new_meta,
+    plan_native.py_plan, plan_native.py_kernel_address, plan_native.py_user_place, plan_native.py_new_meta, plan_native.py_numbers,
     plan_native.plan_dealloc,
 )  # fmt: skip
 
@@ -154,6 +154,7 @@ class Runtime:
         self.forget, self.known = method("py_forget", "forget"), method("py_known", "known")
         self.plan, self.kernel_address = method("py_plan", "plan"), method("py_kernel_address", "kernel_address")
         self.user_place, self.new_meta = method("py_user_place", "user_place"), method("py_new_meta", "new_meta")
+        self.numbers = method("py_numbers", "numbers")
         # native code points to all of this; it must outlive even the modules, which are emptied at exit
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 
@@ -224,7 +225,7 @@ class Runtime:
         }, places, vectorcall | methods)  # fmt: skip
         entry = self._heap_type("Entry", d.ENTRY_BYTES, {52: self._loaded["entry_dealloc"]}, ())
         plan = {**call, 52: self._loaded["plan_dealloc"]}
-        self.Plan = self._heap_type("Plan", plan_native.PLAN_BYTES, plan, (at,), vectorcall | 1 << 8)
+        self.Plan = self._heap_type("Plan", plan_native.PLAN_BYTES, plan, (at, ("keep", 6, 32, 1)), vectorcall | 1 << 8)
         for word, value in ((d.DISPATCHER_TYPE, self.Dispatcher), (d.ENTRY_TYPE, entry), (d.PLAN_TYPE, self.Plan)):
             self._keep.append(value)
             self.fast[word] = id(value)

@@ -13,7 +13,7 @@ from rushlight._types.layout import infer_size, view_strides, wrap_dim
 __all__: list[str] = []
 
 
-@composite("reshape", method=True)
+@composite("reshape", method=True, learns=("input", "shape"))
 @forms("(input: Tensor, *shape: int) -> Tensor", "(input: Tensor, shape: Sequence[int]) -> Tensor")
 def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
@@ -46,7 +46,7 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     return reshape(self, other.shape)
 
 
-@composite("flatten", method=True)
+@composite("flatten", method=True, learns=("input", "start_dim", "end_dim"))
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims start_dim..end_dim merged into one; a view where possible, `input` itself where nothing changes."""
     shape = input._spec.shape
