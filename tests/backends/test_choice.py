@@ -11,7 +11,7 @@ import rushlight as rl
 from rushlight._backends.cpu import blas, cache, choice, products
 from rushlight._types.dtype import FLOAT32
 
-CLASS = "f32 nt medium"
+CLASS = "f32, nt, medium"
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_whoever_was_first_is_believed(empty, monkeypatch):
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_a_wrong_kernel_is_never_chosen(empty, broken):
-    def maker(kind, n, a_strides, b_strides, own):
-        call, ints = products._maker(kind, n, a_strides, b_strides, own)
+    def maker(kind, sizes, a_strides, b_strides, own):
+        call, ints = products._maker(kind, sizes, a_strides, b_strides, own)
         if own != (broken == 0):
             return call, ints
 
@@ -81,10 +81,17 @@ def test_nothing_is_measured_where_it_cannot_be_kept_or_is_not_wanted(monkeypatc
 
 
 def test_classes():
-    assert choice.name_of("f32", (8, 1), (1, 8), 1 << 20) == "f32 nt medium"
-    assert choice.name_of("f64", (1, 8), (8, 1), 1 << 30) == "f64 tn large"
-    assert choice.name_of("f32", (1, 1), (1, 1), 1 << 16) == "f32 nn medium"
-    assert choice.name_of("f32", (1, 8), (1, 8), 1 << 20) in choice.CLASSES
+    assert choice.name_of("f32", (100, 100, 100), (100, 1), (1, 100)) == "f32, nt, medium"
+    assert choice.name_of("f64", (900, 800, 700), (1, 900), (800, 1)) == "f64, tn, large"
+    assert choice.name_of("f32", (900, 1, 700), (1, 1), (1, 1)) == "f32, nn, few columns"
+    assert choice.name_of("f32", (900, 80, 7), (1, 900), (1, 7)) in choice.CLASSES
+
+
+@pytest.mark.parametrize("size", [s for s in choice.SIZES if s.startswith("few")])
+def test_thin_classes_are_measured_like_others(empty, size):
+    for layout in choice.LAYOUTS:
+        found = choice._measured(f"f64, {layout}, {size}", products._maker)
+        assert found.own_rate > 0 < found.library
 
 
 def test_explain_tells_who_computed():

@@ -26,10 +26,12 @@ from rushlight._base.log import log
 __all__ = ["CLASSES", "Entry", "entry", "known", "name_of"]
 
 PERIOD = 13  # matrices that are measured repeat after so many rows and columns: no tile has such a side
-SIZES = {"medium": 13 * PERIOD, "large": 35 * PERIOD}  # their rows and columns
+FEW = 32  # rows, columns or steps below which a product is thin
+# rows, columns and steps of what is measured for each size, in periods
+SIZES = {"medium": (13, 13, 13), "large": (35, 35, 35), "few rows": (1, 35, 35), "few columns": (35, 1, 35), "few steps": (35, 35, 1)}
 LARGE = 1 << 24  # multiplications from which a product is large
 LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: neighbours lie in a column
-CLASSES = tuple(f"{kind} {layout} {size}" for kind in ("f32", "f64") for layout in LAYOUTS for size in SIZES)
+CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in ("f32", "f64") for layout in LAYOUTS for size in SIZES)
 MARGIN = 1.1
 ROUNDS = 6
 _SOURCES = (
@@ -38,7 +40,8 @@ _SOURCES = (
 )  # fmt: skip
 _KNOWN: dict[str, Entry] = {}
 
-Maker = Callable[[str, int, tuple[int, int], tuple[int, int], bool], tuple[Callable[..., Any], list[int]]]
+Pair = tuple[int, int]
+Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], tuple[Callable[..., Any], list[int]]]
 
 
 class Entry:
@@ -54,14 +57,18 @@ class Entry:
         return f"{'generated' if self.own else 'blas'} ({rates})"
 
 
-def name_of(kind: str, a_strides: tuple[int, int], b_strides: tuple[int, int], work: int) -> str:
-    """The class of a product."""
+def name_of(kind: str, sizes: tuple[int, int, int], a_strides: Pair, b_strides: Pair) -> str:
+    """The class of a product of `sizes` (rows, columns, steps)."""
     turned = ["t" if row == 1 and column != 1 else "n" for row, column in (a_strides, b_strides)]
-    return f"{kind} {''.join(turned)} {'large' if work >= LARGE else 'medium'}"
+    least = min(sizes)
+    size = "large" if sizes[0] * sizes[1] * sizes[2] >= LARGE else "medium"
+    if least < FEW:
+        size = ("few rows", "few columns", "few steps")[sizes.index(least)]
+    return f"{kind}, {''.join(turned)}, {size}"
 
 
 def entry(name: str, maker: Maker) -> Entry:
-    """Who computes a class of products.  `maker(kind, n, a_strides, b_strides, own)` gives the kernel of [n, n] @ [n, n] and its constants."""
+    """Who computes a class of products.  `maker(kind, sizes, a_strides, b_strides, own)` gives a kernel and its constants."""
     wanted = GEMM.get()
     if wanted not in ("auto", "fixed", "blas", "generated"):
         raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
@@ -111,16 +118,20 @@ def _measured(name: str, maker: Maker) -> Entry:
     """Both ways timed, and checked on whole numbers, which either must multiply exactly."""
     import ctypes
 
-    kind, layout, size = name.split()
-    n, code = SIZES[size], "f" if kind == "f32" else "d"
+    kind, layout, size = name.split(", ")
+    m, n, k = (PERIOD * s for s in SIZES[size])
+    code = "f" if kind == "f32" else "d"
     x, y = ([[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)] for a, b, c in ((1, 3, 5), (2, 7, 4)))
-    want = [[n // PERIOD * sum(x[i][k] * y[k][j] for k in range(PERIOD)) for j in range(PERIOD)] for i in range(PERIOD)]
-    held = [_repeated([list(row) for row in zip(*v, strict=True)] if c == "t" else v, n, code) for v, c in zip((x, y), layout, strict=True)]
-    at, expected = [h.buffer_info()[0] for h in held], _repeated(want, n, code).tobytes()
-    strides = [(1, n) if c == "t" else (n, 1) for c in layout]
+    want = [[k // PERIOD * sum(x[i][p] * y[p][j] for p in range(PERIOD)) for j in range(PERIOD)] for i in range(PERIOD)]
+    held, strides = [], []
+    for block, rows, columns, way in ((x, m, k, layout[0]), (y, k, n, layout[1])):
+        turned = way == "t"
+        held.append(_repeated([list(row) for row in zip(*block, strict=True)], columns, rows, code) if turned else _repeated(block, rows, columns, code))
+        strides.append((1, rows) if turned else (columns, 1))
+    at, expected = [h.buffer_info()[0] for h in held], _repeated(want, m, n, code).tobytes()
     calls = []
     for own in (True, False):
-        kernel, ints = maker(kind, n, strides[0], strides[1], own)
+        kernel, ints = maker(kind, (m, n, k), strides[0], strides[1], own)
         calls.append((kernel, array("q", ints)))
     times, right = [1e9, 1e9], [False, False]
     for turn in range(ROUNDS + 1):
@@ -137,11 +148,10 @@ def _measured(name: str, maker: Maker) -> Entry:
     if not all(right):
         log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")
         own = right[0] if any(right) else usual
-    rates = [round(2e-9 * n**3 / t, 1) for t in times]
+    rates = [round(2e-9 * m * n * k / t, 1) for t in times]
     return Entry(own, *rates)
 
 
-def _repeated(block: list[list[int]], n: int, code: str) -> array[Any]:
-    """A matrix of n rows and columns made of one block."""
-    times = n // len(block)
-    return array(code, [v for row in block for v in row * times]) * times
+def _repeated(block: list[list[int]], rows: int, columns: int, code: str) -> array[Any]:
+    """A matrix made of one block, row after row."""
+    return array(code, [v for row in block for v in row * (columns // PERIOD)]) * (rows // PERIOD)

@@ -325,6 +325,16 @@ def block_depth(k, most):
     return min(most, ((k + count - 1) // count + 3) // 4 * 4)
 
 
+@native("i1(i64, i64, i64, i64, i64, i64, i64)")
+def lies_turned(m, n, k, c_row, c_col, mr, nr):
+    """Whether C transposed = B transposed @ A transposed is better: C lies that way round, or fills tiles much better so."""
+    if c_col != 1:
+        return c_row == 1
+    plain = (m + mr - 1) // mr * mr * ((n + nr - 1) // nr * nr)
+    turned = (n + mr - 1) // mr * mr * ((m + nr - 1) // nr * nr)
+    return k >= 32 and turned * 5 < plain * 4
+
+
 def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, least: int = 0) -> NativeFunction:
     """One rectangle of C by our own kernels: `i32(ints, c, a, b, m, n)`.
 
@@ -337,11 +347,11 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
     if len(forms) == 1:
         return first
     second = _make_blocked(forms[1], nbytes, other, least)
-    high, low = forms[0].tile.rows, forms[1].tile.rows
+    high, low, nr = forms[0].tile.rows, forms[1].tile.rows, forms[0].tile.columns
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"chosen_{forms[0].name}")
     def chosen(ints, c, a, b, m, n):
-        rows = n if ints.i64[C_COL] != 1 and ints.i64[C_ROW] == 1 else m
+        rows = n if lies_turned(m, n, ints.i64[K], ints.i64[C_ROW], ints.i64[C_COL], low, nr) else m
         if (rows + low - 1) // low * low * 31 < (rows + high - 1) // high * high * 30:
             return second(ints, c, a, b, m, n)
         return first(ints, c, a, b, m, n)
@@ -370,7 +380,7 @@ def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
 def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
     """The same around one tile."""
     tile, own = form.tile, other is not None
-    size, e, group, mr = KINDS[tile.kind][1], form.source.itemsize, tile.group, tile.rows
+    size, e, group, mr, nr = KINDS[tile.kind][1], form.source.itemsize, tile.group, tile.rows, tile.columns
     pack_a, pack_b = _make_packs(form)
     macro = _make_macro(tile)
     plain = form.narrow is None
@@ -380,13 +390,14 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
-    least_m, least_n = 4, 8
+    least_m, least_n, thin = 4, 8, 24
     fallback = other if other is not None else macro
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
     def generated(ints, c, a, b, m, n):
         if own:
-            if m < least_m or n < least_n or m * n * ints.i64[K] < least:
+            work = m * n * ints.i64[K]
+            if m < least_m or n < least_n or work < least or (work < 8 * least and min(min(m, n), ints.i64[K]) < thin):
                 return fallback(ints, c, a, b, m, n)
         slot = take_scratch(nbytes)
         if slot < 0:
@@ -396,7 +407,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
         k = ints.i64[K]
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
-        if c_col != 1 and c_row == 1:  # C transposed = B transposed @ A transposed
+        if lies_turned(m, n, k, c_row, c_col, mr, nr):
             a, b, m, n = b, a, n, m
             a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
             c_row, c_col = c_col, c_row

@@ -39,7 +39,7 @@ CHOSEN = ("f32", "f64")  # kinds that the library and our own kernels compute
 LIBRARY = ("f32", "f64", "c64", "c128")  # kinds that the library has, beside our own
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
-SHARED_WORK = 1 << 26  # multiplications from which operands are packed once for all pieces
+SHARED_WORK = 1 << 24  # multiplications above which operands are packed once for all pieces
 SHARED_SIDE = 32  # the same of rows, and of columns
 PIECE_ROWS, PIECE_COLUMNS = 112, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
@@ -58,10 +58,10 @@ def product_call(
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
-    forms = _forms(source, result, m * n * k, numel(batch), a_strides, b_strides)
+    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
-    if forms is not None and all(size == 1 for size in batch) and min(m, n) >= SHARED_SIDE and k and m * n * k >= SHARED_WORK:
+    if forms is not None and all(size == 1 for size in batch) and _is_large(m, n, k):
         return _shared(forms, m, n, k, a_strides, b_strides, c_strides)
     ints = gemm_ints(
         kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
@@ -77,13 +77,13 @@ def product_call(
 
 
 def _forms(
-    source: DType, result: DType, work: int, total: int, a_strides: tuple[int, int], b_strides: tuple[int, int]
+    source: DType, result: DType, sizes: tuple[int, int, int], total: int, a_strides: tuple[int, int], b_strides: tuple[int, int]
 ) -> tuple[Form, ...] | None:
-    """How our own kernels compute `total` products of `work` multiplications each; None where the library or plain loops do."""
-    kind = KINDS_OF.get(source.name)
+    """How our own kernels compute `total` products of `sizes` (rows, columns, steps) each; None where the library or plain loops do."""
+    kind, work = KINDS_OF.get(source.name), numel(sizes)
     if kind in CHOSEN and source is result:
         # small products are the library's within either kernel: nothing is measured for them
-        own = entry(name_of(kind, a_strides, b_strides, work), _maker).own if work >= SMALL and total else prefers_own()
+        own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own()
     else:
         own = kind not in LIBRARY and not (source.is_integer and work * total < SMALL_INTEGERS)
     return host_forms(source, result) if own else None
@@ -94,22 +94,28 @@ def product_note(
 ) -> str:
     """Who computes a product, in words."""
     work, kind = m * n * k, KINDS_OF.get(source.name)
-    forms = _forms(source, result, work, numel(batch), a_strides, b_strides)
+    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
     by = "plain loops" if kind not in LIBRARY else "the library"
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
-    measured = known(name_of(kind, a_strides, b_strides, work)) if kind in CHOSEN and work >= SMALL else None
+    measured = known(name_of(kind, (m, n, k), a_strides, b_strides)) if kind in CHOSEN and work >= SMALL else None
     return f"{source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
 
 
-def _maker(kind: str, n: int, a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
+def _maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
     """A product as it would be run if it went one way."""
+    m, n, k = sizes
     dtype = FLOAT32 if kind == "f32" else FLOAT64
     forms = host_forms(dtype, dtype) if own else None
-    if forms is not None and n**3 >= SHARED_WORK:
-        return _shared(forms, n, n, n, a_strides, b_strides, (n, 1))
-    return gemm_kernel(kind, own), gemm_ints(kind, n, n, n, a_strides=a_strides, b_strides=b_strides)
+    if forms is not None and _is_large(m, n, k):
+        return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
+    return gemm_kernel(kind, own), gemm_ints(kind, m, n, k, a_strides=a_strides, b_strides=b_strides)
+
+
+def _is_large(m: int, n: int, k: int) -> bool:
+    """Whether operands are packed once for all pieces."""
+    return min(m, n) >= SHARED_SIDE and m * n * k > SHARED_WORK
 
 
 def integer_call(source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int]) -> Call:
