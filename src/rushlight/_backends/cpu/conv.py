@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from rushlight._backends.cpu import jit, stubs
@@ -21,8 +21,9 @@ __all__ = ["conv_call", "conv_form", "conv_kernel"]
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 _DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
 _PLACES = 512  # places in one piece: with the sums over them it stays in the second cache
-_OUTS = 256  # output channels in one piece, the same
-_GRAIN = 1 << 24  # multiplications in one piece of a large convolution
+_ROOM = 3 << 18  # bytes of weights and sums that a piece keeps at hand: the second cache, but for a rest
+_MOVE = 8  # how long moving a vector into a panel takes, in steps of a tile's vectors
+_GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
 _SMALL_GRAIN = 1 << 20  # multiplications that are worth a thread's while
 _WANTED = 16  # pieces that large work is cut into at least, where it can be
 _GIL_WORK = 1 << 21
@@ -137,29 +138,66 @@ def _fill(total: int, width: int) -> float:
 
 
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
-    """Choose the form, the boxes of the pieces and the parts of the steps."""
-    wide = tiles[0].columns
-    places = words["d"] * words["h"] * words["w"]
+    """Choose the form, the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
+    wide, places = tiles[0].columns, words["d"] * words["h"] * words["w"]
     words["images_inside"] = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
     _choose_form(words, tiles, places)
     if words["images_inside"] and words["form"] < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8:
         words["images_inside"] = wide
-    channels = words["form"] < 2
-    _choose_places(words, places, wide if channels else tiles[words["form"] % 2 if len(tiles) > 1 else 0].rows)
     _choose_parts(words)
-    steps = words["c"] * words["k_d"] * words["k_h"] * words["k_w"]
-    boxes = 1
+    low = tiles[words["form"] % 2 if len(tiles) > 1 else 0].rows
+    width, unit = (wide, low) if words["form"] < 2 else (low, wide)
+    best: tuple[float, dict[str, int]] | None = None
+    for most in (_PLACES, _PLACES // 2, _PLACES // 4):
+        _choose_places(words, places, width, most)
+        count = 1
+        while True:
+            words["block_o"] = min(-(-_even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
+            found = _cost(words, width, unit, tiles[0].lanes)
+            if best is None or found < best[0]:
+                best = found, {key: words[key] for key in ("block_n", "block_d", "block_h", "block_w", "block_o")}
+            if words["block_o"] <= unit or count >= 64:
+                break
+            count *= 2
+    assert best is not None
+    words.update(best[1])
+    for letter in "ndhwo":
+        words[f"blocks_{letter}"] = -(-words[letter] // words[f"block_{letter}"])
+
+
+def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
+    """About how long it takes, cut like this, in steps of a tile's vectors; too few pieces count as longer."""
+    steps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"], 1)
+    padded, boxes = _padded(words, width)
+    outs, blocks = words["block_o"], -(-words["o"] // words["block_o"])
+    rows = (blocks - 1) * -(-outs // unit) * unit + -(-(words["o"] - (blocks - 1) * outs) // unit) * unit
+    inside = words["images_inside"]
+    moves = 0 if inside > 1 else padded / min(words["n"] if inside else words["w"], lanes)
+    slab = words["c"] * words["block_n"] * prod(
+        words[f"block_{d}"] * words[f"step_{d}"] + (words[f"k_{d}"] - 1) * words[f"gap_{d}"] for d in "dhw"
+    )  # fmt: skip
+    time = steps * (padded * rows / lanes + _MOVE * moves * blocks + rows * boxes) + (2 if inside else 0.5) * slab * boxes * blocks
+    if 4 * min(rows, outs) * (min(steps, _DEPTH) + padded / boxes) > _ROOM:
+        time *= 1.3
+    pieces = max(words["g"] * boxes * blocks, 1)
+    chunks = _chunks([words], pieces)
+    sums = 2 * chunks * words["n"] * words["o"] * words["d"] * words["h"] * words["w"] if chunks > 1 else 0
+    return (time + sums) * (1 + 0.3 * max(0.0, min(_WANTED, _multiplications(words) // _GRAIN) / (pieces * chunks) - 1))
+
+
+def _padded(words: dict[str, int], width: int) -> tuple[int, int]:
+    """How many places all boxes of a group have when their panels are filled up, and how many boxes there are."""
+    columns = prod(words[f"block_{letter}"] for letter in "ndhw")
+    whole = rest = 1
+    last = columns  # places of a box at the end, of which one dim may be a rest
     for letter in "ndhw":
-        blocks = words[f"blocks_{letter}"] = -(-words[letter] // words[f"block_{letter}"])
-        boxes *= blocks
-    columns = words["block_n"] * words["block_d"] * words["block_h"] * words["block_w"]
-    unit = tiles[0].rows if channels else wide
-    most = min(_OUTS, max(_GRAIN // max(columns * steps, 1), 1))
-    total = words["n"] * words["g"] * words["o"] * places * steps
-    pieces = max(1, min(_WANTED, total // _SMALL_GRAIN) // max(boxes * words["g"], 1))  # that the channels should give
-    most = min(max(most, 1), -(-words["o"] // pieces))
-    words["block_o"] = min(-(-_even(words["o"], max(most, unit)) // unit) * unit, words["o"]) or 1
-    words["blocks_o"] = -(-words["o"] // words["block_o"])
+        block = words[f"block_{letter}"]
+        count, left = divmod(words[letter], block)
+        if left:
+            rest, last = whole, columns // block * left
+        whole *= count
+    ragged = rest if last != columns else 0
+    return whole * -(-columns // width) * width + ragged * -(-last // width) * width, whole + ragged
 
 
 def _choose_form(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) -> None:
@@ -179,36 +217,36 @@ def _choose_form(words: dict[str, int], tiles: tuple[RegisterTile, ...], places:
     words["form"] = form[other] if filled[other] > 1.2 * filled[first] else form[first]
 
 
-def _choose_places(words: dict[str, int], places: int, width: int) -> None:
+def _choose_places(words: dict[str, int], places: int, width: int, most: int) -> None:
     """Boxes of whole images, or of whole rows of one, or of a part of a row."""
     for letter in "ndhw":
         words[f"block_{letter}"] = max(words[letter], 1)
     if words["images_inside"]:
         unit = max(words["images_inside"], 16)
-        words["block_n"] = min(-(-_even(words["n"], max(_PLACES // max(places, 1), unit)) // unit) * unit, words["n"])
-        if words["block_n"] * places > 2 * _PLACES:
+        words["block_n"] = min(-(-_even(words["n"], max(most // max(places, 1), unit)) // unit) * unit, words["n"])
+        if words["block_n"] * places > 2 * most:
             words["block_d"] = 1
-            words["block_h"] = _even(words["h"], max(_PLACES // (words["block_n"] * words["w"]), 1))
+            words["block_h"] = _even(words["h"], max(most // (words["block_n"] * words["w"]), 1))
         return
-    if places <= _PLACES:
-        words["block_n"] = _even(words["n"], _PLACES // max(places, 1))
+    if places <= most:
+        words["block_n"] = _even(words["n"], most // max(places, 1))
         return
     words["block_n"] = 1
     plane = words["h"] * words["w"]
-    if plane <= _PLACES:
-        words["block_d"] = _even(words["d"], _PLACES // plane)
+    if plane <= most:
+        words["block_d"] = _even(words["d"], most // plane)
         return
     words["block_d"] = 1
-    if words["w"] <= _PLACES:
-        words["block_h"] = _full(words["h"], words["w"], width)
+    if words["w"] <= most:
+        words["block_h"] = _full(words["h"], words["w"], width, most)
     else:
         words["block_h"] = 1
-        words["block_w"] = -(-_even(words["w"], 2 * _PLACES) // width) * width
+        words["block_w"] = -(-_even(words["w"], 2 * most) // width) * width
 
 
-def _full(rows: int, w: int, width: int) -> int:
+def _full(rows: int, w: int, width: int, most: int) -> int:
     """How many rows of `w` places: of those not far from the most the number that fills panels of `width` best."""
-    most = max(_PLACES // w, 1)
+    most = max(most // w, 1)
     counts = range(max(most // 2, 1), most + 1)
     return max(counts, key=lambda r: (round(rows * w / (rows // r * -(-r * w // width) * width + -(-(rows % r) * w // width) * width), 2), r))
 
@@ -237,11 +275,10 @@ def _choose_parts(words: dict[str, int]) -> None:
     words["chunk"], words["chunks"] = parts if words["c"] else 0, 1
 
 
-def _chunks(parts: Sequence[dict[str, int]]) -> int:
+def _chunks(parts: Sequence[dict[str, int]], pieces: int) -> int:
     """How many chunks to cut the steps into, whose sums are added up afterwards, where there are few results and many steps."""
-    pieces = sum(_pieces(words) for words in parts)
     most = max(words["chunk"] for words in parts)
-    return max(1, min(_WANTED // pieces, sum(map(_multiplications, parts)) // pieces // (4 * _SMALL_GRAIN), most // 2)) if pieces else 1
+    return max(1, min(_WANTED // pieces, sum(map(_multiplications, parts)) // pieces // _GRAIN, most // 2)) if pieces else 1
 
 
 def _multiplications(words: dict[str, int]) -> int:
@@ -266,7 +303,7 @@ def conv_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | None, S
     for words in parts:
         _cut(words, form.tiles)
     places = [operand.place for operand in step.inputs]
-    chunks = _chunks(parts) if not more else 1
+    chunks = _chunks(parts, sum(map(_pieces, parts)))
     if chunks > 1:
         return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
     return conv_kernel(form), _ints(parts, step.sizes), places
@@ -277,7 +314,7 @@ def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callabl
     words = whole.words
     second = array("q", [words["g"] * words["o"], 1, 1, nbytes, 0, 0, 0, 0, *({**words, "chunks": chunks}[name] for name in W)])
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
-    words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
+    words.update(bias_g=0, bias_o=-1, y_n=1, y_w=n, y_h=w * n, y_d=h * w * n, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
     parts = whole.phases()
     for part in parts:
         _cut(part, form.tiles)
@@ -288,7 +325,7 @@ def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callabl
     first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
 
     def run(ints: int, *operands: Any, keep: Any = (first, second)) -> Any:
-        return total(second_ints, call(first_ints, *operands))
+        return total(second_ints, call(first_ints, *operands[:2]), *operands[2:])
 
     return run
 

@@ -401,6 +401,7 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
     real, narrow = f64 if kind == "f64" else f32, target in ("f16", "bf16")
     rounded = half_bits if target == "f16" else bfloat_bits
     size, out_size = real.itemsize, 2 if narrow else real.itemsize
+    load_bias = fetch_of(target, kind)[1]
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
     def sum_chunks(bufs, ints, piece):
@@ -411,6 +412,9 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
         x = bufs.ptr[1] + size * piece * area * at.i64[N]
         y = bufs.ptr[0] + out_size * (at.i64[Y_BASE] + group * at.i64[Y_G] + channel * at.i64[Y_O])
         total = stack(8 * 512)
+        bias = real(-0.0)
+        if at.i64[BIAS_O] >= 0:
+            bias = load_bias(bufs.ptr[2], group * at.i64[BIAS_G] + channel * at.i64[BIAS_O])
         for place in range(area):
             w = place % at.i64[WIDE]
             rest = place // at.i64[WIDE]
@@ -425,9 +429,9 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
                         store(real, total, i, load(real, total, i) + load(real, there, i))
                 for i in range(count):
                     if narrow:
-                        to.u16[(first + i) * at.i64[Y_N]] = rounded(total.f32[i])
+                        to.u16[(first + i) * at.i64[Y_N]] = rounded(total.f32[i] + bias)
                     else:
-                        store(real, to, (first + i) * at.i64[Y_N], load(real, total, i))
+                        store(real, to, (first + i) * at.i64[Y_N], load(real, total, i) + bias)
         return 0
 
     return sum_chunks
