@@ -34,16 +34,15 @@ _TILES: dict[tuple[str, int], RegisterTile] = {}
 
 
 def _tile(kind: str, batch: int) -> RegisterTile:
-    """The tile for this many sequences: few rows waste no multiplications where a few sequences are all there is."""
+    """The tile for this many sequences: a low one where they are few, so that there are pieces for more than one thread and no rows are wasted."""
     usual = host_tiles(kind)[-1]
-    if batch >= usual.rows or batch > 4:
+    rows = next((n for most, n in ((1, 1), (4, 2), (8, 4)) if batch <= most), usual.rows)
+    if rows >= usual.rows:
         return usual
-    rows = 1 if batch == 1 else 4
     key = (kind, rows)
     if key not in _TILES:
-        many = usual.rows * usual.vectors >= 16  # registers enough
-        vectors = (8 if rows == 1 else 4) if many else (4 if rows == 1 else 2)
-        _TILES[key] = RegisterTile(kind, usual.lanes, rows, vectors, usual.fma)
+        registers = 16 if usual.rows * usual.vectors >= 16 else 8  # for sums
+        _TILES[key] = RegisterTile(kind, usual.lanes, rows, min(registers // rows, 8 if registers == 16 else 4), usual.fma)
     return _TILES[key]
 
 
