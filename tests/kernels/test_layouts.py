@@ -107,3 +107,33 @@ def test_gradients_of_scans_run_in_reverse():
     x, g = torch.randn(19, 45).double().requires_grad_(), torch.randn(19, 45).double()
     x.cumsum(1).backward(g)
     np.testing.assert_allclose(x.grad.numpy(), np.flip(np.cumsum(np.flip(g.numpy(), 1), 1), 1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dim"),
+    [(((100, 64), (100, 33), (100, 7)), 1), (((5000, 64), (5000, 33)), 1), (((3, 70000), (3, 70000)), 1), (((70000,), (5,), (40000,)), 0),
+     (((40, 3, 50), (40, 2, 50)), 1), (((400, 300), (100, 300)), 0), (((70000, 1), (70000, 1)), 1)],
+)  # fmt: skip
+def test_concatenations_side_by_side(shapes, dim):
+    parts = [torch.randn(*s) for s in shapes]
+    whole = np.concatenate([p.numpy() for p in parts], dim)
+    np.testing.assert_array_equal(torch.cat(parts, dim).numpy(), whole)
+    np.testing.assert_array_equal((torch.cat(parts, dim) * 2 + 1).numpy(), whole * 2 + 1)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("size", [1, 8, 33, 1000])
+def test_complex_sums_as_they_lie_in_memory(dtype, size):
+    a, b = ((RNG.normal(size=size) + 1j * RNG.normal(size=size)).astype(dtype) for _ in range(2))
+    x, y = torch.from_numpy(a.copy()), torch.from_numpy(b.copy())
+    np.testing.assert_array_equal((x + y).numpy(), a + b)
+    np.testing.assert_array_equal((-(x - y) - y).numpy(), -(a - b) - b)
+    np.testing.assert_array_equal((x.conj() + y).numpy(), a.conj() + b)
+    np.testing.assert_allclose(((x - y) * (x + y)).numpy(), (a - b) * (a + b), rtol=1e-5)
+    np.testing.assert_array_equal(torch.cat((x, y)).numpy(), np.concatenate((a, b)))
+
+
+@pytest.mark.parametrize("width", [4, 5, 8, 9])
+def test_a_few_columns_of_rows_that_lie_apart(width):
+    a, b = torch.randn(300, width + 1), torch.randn(300, width)
+    np.testing.assert_array_equal((a[:, :-1] + b).numpy(), a.numpy()[:, :-1] + b.numpy())

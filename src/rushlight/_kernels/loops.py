@@ -229,13 +229,14 @@ class Kernel:
 
     def __init__(self, outputs: list[Buffer], inputs: list[Buffer], args: list[DType], sections: list[Section]) -> None:
         self.outputs, self.inputs, self.args, self.sections = outputs, inputs, args, sections
-        self.joined = len(sections) > 1 and all(s.pieces == 1 for s in sections)  # all of them are one piece
+        # each piece does its part of all of them
+        self.joined = len(sections) > 1 and all(s.pieces == sections[0].pieces for s in sections)
         self._text: str | None = None
         self._slots: dict[Any, int] = {}
 
     @property
     def pieces(self) -> int:
-        return 1 if self.joined else sum(s.pieces for s in self.sections)
+        return self.sections[0].pieces if self.joined else sum(s.pieces for s in self.sections)
 
     def text(self) -> str:
         """The kernel as readable text, and its class: equal texts are equal kernels."""

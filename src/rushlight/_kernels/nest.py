@@ -262,8 +262,12 @@ class Nest:
     def best_lane(self, loops: list[Var], facts: Facts) -> Var:
         """The variable to put into lanes: the one that makes most traffic contiguous; at a draw the innermost."""
         votes = self.votes(loops, facts)
-        if any(v.size >= 16 for v in loops):  # a handful of lanes is no use, however they lie
-            loops = [v for v in loops if v.size >= 8]
+        if any(v.size >= 16 for v in loops):  # a handful of lanes is no use, unless all others jump
+            large = [v for v in loops if v.size >= 8]
+            if any(votes[v] > 0 for v in large) or not any(votes[v] > 0 and v.size >= 4 for v in loops):
+                loops = large
+            else:
+                return max(loops, key=lambda v: votes[v])
         best = loops[-1]
         for v in reversed(loops):
             enough = min(v.size, 16) / min(best.size, 16)
@@ -304,7 +308,7 @@ class Nest:
         self.order_dims()
         self.merge_dims()
         if self.group.row is None and not self.group.reductions:
-            return [self.pointwise(s) for s in self.stages]
+            return side_by_side([self.pointwise(s) for s in self.stages])
         return [self.rows()]
 
     def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
@@ -444,6 +448,16 @@ class Nest:
         for v in reversed(loops):
             body = [Loop(v, body, lanes=along and v is loops[-1])]
         return body
+
+
+def side_by_side(sections: list[Section]) -> list[Section]:
+    """Sections over equally many rows are cut alike, so that one thread writes what lies side by side."""
+    splits = [s.split for s in sections if s.split is not None and isinstance(s.body[0], Loop) and s.split.var is s.body[0].var and not s.body[0].lanes]
+    if 1 < len(sections) == len(splits) and len({s.var.size for s in splits}) == 1:
+        chunk = min(s.chunk for s in splits)
+        for s in splits:
+            s.chunk = chunk
+    return sections
 
 
 def jumps(facts: Facts, lane: Var) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .convert import bitcast, convert
 from .lowerings import BINARY, BOOL_BINARY, BOOL_UNARY, COMPLEX_BINARY, COMPLEX_UNARY, INT_BINARY, INT_UNARY, UNARY
-from .writer import Val, Writer, lane_mask
+from .writer import Pairs, Val, Writer, lane_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +49,8 @@ class Emitter(Writer):
         function = _find(prim, dtype, len(args))
         if function is None:
             raise NotImplementedError(f"the primitive {prim} has no lowering for {dtype.name}")
+        if prim in _BOTH_PARTS and all(type(a) is Pairs for a in args):  # the same for both parts: as they lie in memory
+            return Pairs.of(function(*args), UNARY[prim](args[0].raw) if len(args) == 1 else BINARY[prim](args[0].raw, args[1].raw))  # type: ignore[arg-type, union-attr]
         return function(*args, dtype.is_signed) if dtype.kind in "iu" else function(*args, **(params or {}))
 
     def reduce(self, prim: str, value: Value, dtype: DType) -> Value:
@@ -62,6 +64,9 @@ class Emitter(Writer):
             value = narrow.op(prim, [_lanes(value, narrow, start) for start in (0, width)], [dtype, dtype], dtype)
             em = narrow
         return value
+
+
+_BOTH_PARTS = frozenset({"add", "sub", "neg"})
 
 
 def supports(prim: str, dtype: DType) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = "Val | tuple[Val, Val]"
 
-__all__ = ["Check", "ModuleText", "Val", "Writer", "lane_mask", "mem_lanes", "mem_type", "reg_type"]
+__all__ = ["Check", "ModuleText", "Pairs", "Val", "Writer", "lane_mask", "mem_lanes", "mem_type", "reg_type"]
 
 _REG = {
     "bool": "i1", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32", "int64": "i64",
@@ -203,6 +203,21 @@ def _cast_name(source: str, target: str, signed: bool) -> str:
     if BITS[target] < BITS[source]:
         return "trunc"
     return "sext" if signed else "zext"
+
+
+class Pairs(tuple):  # type: ignore[type-arg]
+    """The real and the imaginary parts of complex lanes, and `raw`, the vector in which they alternate as they do in memory.
+
+    Parts that nobody uses cost nothing: instruction selection drops them.
+    """
+
+    raw: Val
+
+    @staticmethod
+    def of(parts: tuple[Val, Val], raw: Val) -> Pairs:
+        made = Pairs(parts)
+        made.raw = raw
+        return made
 
 
 class Check(NamedTuple):
@@ -481,14 +496,15 @@ class Writer:
         vt, w = self.mem_vt(dtype), self.width
         if w == 1:
             return tuple(self.emit(f"extractelement {vt} {raw}, i64 {k}", type) for k in (0, 1))  # type: ignore[return-value]
-        return tuple(
-            self.emit(f"shufflevector {vt} {raw}, {vt} poison, {lane_mask(range(k, 2 * w, 2))}", type) for k in (0, 1)
-        )  # type: ignore[return-value]
+        parts = [self.emit(f"shufflevector {vt} {raw}, {vt} poison, {lane_mask(range(k, 2 * w, 2))}", type) for k in (0, 1)]
+        return Pairs.of((parts[0], parts[1]), Val(self.at(2 * w), str(raw), type))
 
     def to_memory(self, value: Value, dtype: DType) -> Val:
         """A register value in the form (of type `mem_vt`) that is stored."""
         if isinstance(value, Val):
             return value.to("i8", signed=False) if dtype.kind == "b" else value
+        if type(value) is Pairs:
+            return value.raw
         re, im = value
         if self.width == 1:
             vt = f"<2 x {re.type}>"
