@@ -146,6 +146,7 @@ def _learner(public: Any, names: Sequence[str], tensors: int) -> Any:
     made = make_learner(public, names, tensors)
     if hasattr(public, "shown"):
         public.shown[0] = made
+        made.__wrapped__ = public.__wrapped__  # kinds of tensor run the body itself: `public` would ask them again
     return made
 
 
