@@ -27,9 +27,9 @@ _JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that l
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 # Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
-STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad"})
-DENSE = {"attention_grad": (4, 5)}  # what those get row-major nevertheless
-PLACED = {"attention": (0,), "attention_grad": (0, 1, 2)}  # results that are written with any strides
+STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad", "resample"})
+DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4)}  # what those get row-major nevertheless
+PLACED = {"attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,)}  # results that are written with any strides
 MAX_STORES = 5  # outputs that one call can allocate
 
 

@@ -91,12 +91,15 @@ def _along(weights: Any, x: Any, dim: int) -> Any:
     return build.broadcast_to(build.reshape(weights, (1,) * dim + tuple(weights.shape) + (1,) * (ndim - dim - k)), x.shape)
 
 
-def _few(x: Any, dim: int, out: int, step: Any, mode: str, align: bool) -> Any:
-    """Without antialiasing: one element, two or four, the border repeated outside."""
-    size, dtype = x.shape[dim], FLOAT64 if x.dtype is FLOAT64 else FLOAT32
-    at = _iota(out, dtype)
-    if mode.startswith("nearest"):
-        return _read(x, dim, _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), size))
+def _nearest(x: Any, dim: int, out: int, step: Any, mode: str) -> Any:
+    """One element for each of the result."""
+    at = _iota(out, FLOAT64 if x.dtype is FLOAT64 else FLOAT32)
+    return _read(x, dim, _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), x.shape[dim]))
+
+
+def _few(size: int, out: int, step: Any, mode: str, align: bool, dtype: Any) -> list[tuple[Any, Any]]:
+    """Without antialiasing: (index, weight) of two elements or four, the border repeated outside."""
+    at = _iota(out, FLOAT64 if dtype is FLOAT64 else FLOAT32)
     place = at * step if align else (at + 0.5) * step - 0.5
     if mode == "linear":
         place = build.select(place < 0.0, 0.0, place)
@@ -104,16 +107,13 @@ def _few(x: Any, dim: int, out: int, step: Any, mode: str, align: bool) -> Any:
     low, share = _inside(first, size), place - first
     if mode == "linear":
         ahead = build.select(low < size - 1, low + 1, low)
-        taps = [(low, 1.0 - share), (ahead, share)]
-    else:
-        value = _cubic(-0.75)
-        taps = [(_inside(first + float(k), size), value(share - float(k))) for k in (-1, 0, 1, 2)]
-    total = None
-    for index, weight in taps:
-        part = _read(x, dim, index)
-        part = part * _along(build.convert(weight, x.dtype), part, dim)
-        total = part if total is None else total + part
-    return total
+        return [(low, 1.0 - share), (ahead, share)]
+    value = _cubic(-0.75)
+    return [(_inside(first + float(k), size), value(share - float(k))) for k in (-1, 0, 1, 2)]
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    return prim.cat(*(build.expand_dims(row, (0,)) for row in rows), dim=0)
 
 
 def _window(size: int, out: int, step: Any, taps: int, kind: Filter, align: bool, antialias: bool, dtype: Any) -> tuple[Any, Any]:
@@ -148,9 +148,22 @@ def _window(size: int, out: int, step: Any, taps: int, kind: Filter, align: bool
     return _inside(rows(begin) + column, size), weights
 
 
-def _many(x: Any, dim: int, index: Any, weights: Any) -> Any:
-    part = _read(x, dim, index)
-    return prim.sum(part * _along(weights, part, dim), dims=(dim + 1,))
+def _mixed(x: Any, tables: dict[int, tuple[Any, Any]]) -> Any:
+    """x with some dims of space replaced by weighted sums along them, the last dim first; the tables are [taps, result]."""
+    shape, dims = x.shape, sorted(tables, reverse=True)
+    while dims:
+        last = dims[0] == len(shape) - 1
+        taken = dims[: 2 if last and dims[1:2] == [dims[0] - 1] else 1]
+        dims = dims[len(taken) :]
+        apart = len(shape) - 4  # more dims, or fewer, than the primitive takes
+        flat = {-1: (*shape[:2], 1, shape[-1]), 0: shape}.get(apart) or (
+            (shape[0], shape[1] * shape[2], *shape[3:]) if taken[0] > 2 else (*shape[:3], shape[3] * shape[4])
+        )
+        places = (2,) if apart == 1 and taken == [2] else tuple(d - apart for d in taken)
+        words = [table for d in taken for table in tables[d]]
+        shape = tuple(tables[d][0].shape[1] if d in taken else s for d, s in enumerate(shape))
+        x = build.reshape(prim.resample(build.reshape(x, flat), *words, dims=places), shape)
+    return x
 
 
 PRECISIONS = 22  # bits of a weight's fraction, at the most
@@ -203,15 +216,23 @@ def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, secon
     """
     if not x.dtype.is_floating_point and (x.dtype is not UINT8 or (mode == "linear" and 0 in taps)):
         raise NotImplementedError(f"\"upsample_{mode}{len(size)}d\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+    tables: dict[int, tuple[Any, Any]] = {}
     for k in reversed(range(len(size))):
         dim, out, step = k + 2, size[k], (first, second, third)[k]
+        if mode.startswith("nearest"):
+            x = _nearest(x, dim, out, step, mode)
+            continue
         if taps[k] == 0:
-            x = _few(x, dim, out, step, mode, align_corners)
+            rows = _few(x.shape[dim], out, step, mode, align_corners, x.dtype)
+            tables[dim] = _stacked([index for index, _ in rows]), _stacked([build.convert(weight, x.dtype) for _, weight in rows])
             continue
         whole = x.dtype is UINT8
         if whole and out == x.shape[dim]:
             continue
         dtype = FLOAT64 if whole else x.dtype
         index, weights = _window(x.shape[dim], out, step, taps[k], _filter(mode, antialias), align_corners, antialias, dtype)
-        x = (_whole if whole else _many)(x, dim, index, weights)
-    return x
+        if whole:
+            x = _whole(x, dim, index, weights)
+        else:
+            tables[dim] = build.transpose(index, (1, 0)), build.transpose(weights, (1, 0))
+    return _mixed(x, tables)

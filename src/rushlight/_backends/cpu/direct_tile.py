@@ -14,6 +14,9 @@ _ARGUMENTS = (
     "ptr noalias %x", "i64 %pitch", "i64 %plane", "i64 %planes", "i64 %step", "i64 %steps", "i64 %phase", "ptr noalias %taps",
     "ptr noalias %start", "ptr noalias %out", "i64 %row", "i64 %channel", "i64 %vector", "i64 %valid",
 )  # fmt: skip
+_SUM_ARGUMENTS = (
+    "ptr noalias %x", "i64 %pitch", "i64 %phase", "ptr noalias %y", "i64 %row", "ptr noalias %sums", "i64 %count", "i64 %valid",
+)  # fmt: skip
 
 
 class _Lanes:
@@ -92,12 +95,12 @@ class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
     `symbol(x, pitch, plane, planes, step, steps, phase, taps, start, out, row, channel, vector, valid)`: x points to the first input row of the
-    block, rows lie `pitch` bytes apart, `planes` planes of input `plane` bytes apart; kernel column j begins at
-    `places[j]`: a phase (`phase` bytes apart) and an element in it.  With `whole` only whole vectors are loaded, and what lies across two is
-    put together from them.  A kernel of `height` rows (`stride` input rows lie between result rows, `dilation` between kernel rows) is applied `steps` times,
-    `step` bytes further each time.  `taps` holds the weights in the order plane, step, kernel row, kernel column, channel: numbers, or vectors
-    of them where `channelwise`; `start` in the same manner one for each channel, which is added in the end.  Results go to out + channel, row and vector in bytes; only `valid` lanes of a row's last vector (of every
-    vector where `channelwise`) are written.
+    block, rows lie `pitch` bytes apart, `planes` planes of input `plane` bytes apart; kernel column j begins at `places[j]`: a phase (`phase`
+    bytes apart) and an element in it.  With `whole` only whole vectors are loaded, and what lies across two is put together from them.  A
+    kernel of `height` rows (`stride` input rows lie between result rows, `dilation` between kernel rows) is applied `steps` times, `step`
+    bytes further each time.  `taps` holds the weights in the order plane, step, kernel row, kernel column, channel: numbers, or vectors
+    of them where `channelwise`; `start` in the same manner one for each channel, which is added in the end.  Results go to out + channel,
+    row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where `channelwise`) are written.
     """
 
     __slots__ = ("channelwise", "dilation", "height", "lanes", "outs", "places", "rows", "stride", "symbol", "vectors", "whole", "width")
@@ -188,9 +191,8 @@ class DirectTile:
             at = f"{o}_{r}_{v}"
             lines += [f"  %{p}s{at} = mul i64 %vector, {v}", f"  %{p}p{at} = getelementptr i8, ptr %{p}r{o}_{r}, i64 %{p}s{at}"]
             if masked and (self.channelwise or v == self.vectors - 1):
-                lines.append(
-                    f"  call void @llvm.masked.store.v{n.lanes}f{8 * n.size}.p0({n.vector} {value}, ptr %{p}p{at}, i32 {n.size}, <{n.lanes} x i1> %mask)"
-                )
+                store = f"@llvm.masked.store.v{n.lanes}f{8 * n.size}.p0"
+                lines.append(f"  call void {store}({n.vector} {value}, ptr %{p}p{at}, i32 {n.size}, <{n.lanes} x i1> %mask)")
             else:
                 lines.append(f"  store {n.vector} {value}, ptr %{p}p{at}, align {n.size}")
         return [*lines, "  ret void"]
@@ -300,7 +302,7 @@ class WeightTile:
         )  # fmt: skip
         lines = [
             n.declared,
-            f"define void @{self.symbol}(ptr noalias %x, i64 %pitch, i64 %phase, ptr noalias %y, i64 %row, ptr noalias %sums, i64 %count, i64 %valid) {{",
+            f"define void @{self.symbol}({', '.join(_SUM_ARGUMENTS)}) {{",
             "entry:",
             *(f"  %down{i} = mul i64 %pitch, {i}" for i in range(count)),
             *(f"  %over{r} = mul i64 %row, {r}" for r in range(self.rows)),

@@ -12,6 +12,7 @@ from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
 from rushlight._backends.cpu.products import integer_call, product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
+from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
@@ -107,7 +108,9 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call, "conv_windows": _conv,
-    **dict.fromkeys(LAPACK, lapack_call), "attention": attention_call, "attention_grad": attention_grad_call,
+    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call,
+    "conv_windows": _conv,
+    **dict.fromkeys(LAPACK, lapack_call), "resample": resample_call, "resample_back": resample_back_call,
+    "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip
