@@ -9,7 +9,7 @@ import pytest
 
 import rushlight as rl
 from rushlight._backends.cpu import blas, cache, choice, products
-from rushlight._types.dtype import FLOAT32
+from rushlight._types.dtype import BFLOAT16, FLOAT32
 
 CLASS = "f32, nt, medium"
 
@@ -114,3 +114,46 @@ def test_an_object_that_is_there_is_kept(tmp_path):
         file.write(b"rubbish")
     assert kept.keep(key, b"fourth") == b"fourth"
     assert kept.get(key) == b"fourth"
+
+
+# ***** matrix tiles *****
+
+
+@pytest.fixture
+def tiles(empty, monkeypatch):
+    """A machine that says it has matrix tiles."""
+    monkeypatch.setattr(choice, "_ALLOWED", [True])
+    monkeypatch.setattr(choice.host_target(), "flags", choice.host_target().flags | {"amx_tile", "amx_bf16", "amx_int8"}, raising=False)
+    if choice.host_target().vector_bytes != 64 or choice.host_target().arch != "x86_64":
+        pytest.skip("no such machine has matrix tiles")
+
+
+def test_matrix_tiles_are_used_only_where_they_were_seen_to_be_right(tiles, monkeypatch):
+    monkeypatch.setattr(choice, "_apart", lambda name: choice.Entry(True, 900.0, 200.0))
+    assert choice.amx_works("amx_bf16")
+    forms = products._product_forms(BFLOAT16, FLOAT32)
+    assert forms[0].tile.kind == "amx_bf16" and forms[1].tile.kind == "bf16"
+    monkeypatch.setattr(choice, "_apart", lambda name: choice.Entry(False))
+    assert not choice.amx_works("amx_i8")
+    with blas.GEMM.scoped("fixed"):
+        assert not choice.amx_works("amx_bf16")
+    monkeypatch.setattr(choice, "_ALLOWED", [False])
+    assert not choice.amx_works("amx_bf16")
+
+
+def test_a_trial_that_fails_counts_as_wrong(tiles, monkeypatch):
+    for trial in ("import os; os.abort()", "print('True')[0]", "print('False 1.0 2.0')", "raise SystemExit(3)"):
+        monkeypatch.setattr(choice, "_TRIAL", trial)
+        assert not choice._apart("amx_bf16, nn, large").own
+    monkeypatch.setattr(choice, "_TRIAL", "print('True 3.0 2.0')")
+    assert choice._apart("amx_bf16, nn, large").own
+
+
+@pytest.mark.parametrize("kind", ["amx_bf16", "amx_i8"])
+def test_what_a_trial_does(kind, monkeypatch):
+    """On any machine: both ways without matrix tiles."""
+    monkeypatch.setattr(choice, "_ALLOWED", [True])
+    own, rate, other = choice.tried(f"{kind}, nn, large", lambda *given: products.amx_maker(*given[:-1], False))
+    assert own and rate > 0 < other
+    monkeypatch.setattr(choice, "_ALLOWED", [False])
+    assert choice.tried(f"{kind}, nn, large", products.amx_maker) == (False, 0.0, 0.0)

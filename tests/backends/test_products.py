@@ -11,6 +11,9 @@ import pytest
 from rushlight._backends.cpu import blas, products, storage, stubs, threads
 from rushlight._backends.cpu.gemm_native import Form
 from rushlight._backends.cpu.target import host_target
+from rushlight._backends.native import bitcast, f32, i32, load, native, store, u32
+from rushlight._backends.native.compiler import compile_unit
+from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.register_tile import RegisterTile, register_tile
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8
 
@@ -220,6 +223,86 @@ def test_whole_numbers_wrap_as_they_should(dtype):
         a, b = (rng.integers(info.min, info.max, shape, dtype=dtype.name) for shape in ((m, k), (k, n)))
         with np.errstate(over="ignore"):
             np.testing.assert_array_equal(called(dtype, dtype, a, laid(b, "transposed")), a @ b)
+
+
+@native("f32(u16)", inline=True)
+def as_float(x):
+    return bitcast(f32, u32(x) << 16)
+
+
+def emulated(kind, instruction):
+    """A matrix tile whose kernel is a plain loop: what is packed for the real one, and how it is called, can be tested anywhere."""
+    tile = AmxTile(kind, instruction)
+    signed, wide = instruction != "tdpbusd", kind == "amx_bf16"
+    number = f32 if wide else i32
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=tile.symbol)
+    def kernel(a, b, c, row, k, add):
+        for i in range(32):
+            for j in range(32):
+                s = load(number, c, i * row + j) if add != 0 else number(0)
+                for w in range(k):
+                    for e in range(64 // (2 if wide else 1)):
+                        if wide:
+                            s += as_float(a.u16[w * 1024 + i * 32 + e]) * as_float(b.u16[w * 1024 + e // 2 * 64 + j * 2 + e % 2])
+                        elif signed:
+                            s += i32(a.i8[w * 2048 + i * 64 + e]) * i32(b.i8[w * 2048 + e // 4 * 128 + j * 4 + e % 4])
+                        else:
+                            s += i32(a.u8[w * 2048 + i * 64 + e]) * i32(b.i8[w * 2048 + e // 4 * 128 + j * 4 + e % 4])
+                store(number, c, i * row + j, s)
+
+    class Emulated(AmxTile):
+        __slots__ = ()
+
+        @property
+        def key(self):
+            return f"emulated {self.symbol}"
+
+        @property
+        def text(self):
+            return "\n".join([compile_unit([kernel], host_target().arch), self.panels.text, self.turner.text])
+
+    return Emulated(kind, instruction)
+
+
+@pytest.mark.parametrize("instruction", ["tdpbf16ps", "tdpbssd", "tdpbusd"])
+def test_operands_are_packed_for_matrix_tiles(instruction):
+    kind = "amx_bf16" if instruction == "tdpbf16ps" else "amx_i8"
+    source = {"tdpbf16ps": BFLOAT16, "tdpbssd": INT8, "tdpbusd": UINT8}[instruction]
+    rng = np.random.default_rng(8)
+    results = (FLOAT32, BFLOAT16) if source is BFLOAT16 else (INT32,)
+    for result, (m, n, k) in itertools.product(results, ((1, 1, 1), (70, 40, 33), (33, 65, 1100), (64, 64, 64))):
+        form = Form(source, result, emulated(kind, instruction), None if source is BFLOAT16 else INT8)
+        if source is BFLOAT16:
+            a, b = (to_bits(rng.integers(-8, 8, shape)) for shape in ((m, k), (k, n)))
+            want = from_bits(a) @ from_bits(b)
+        else:
+            a = rng.integers(*((0, 256) if source is UINT8 else (-128, 128)), (m, k)).astype(source.name)
+            b = rng.integers(-128, 128, (k, n)).astype(np.int8)
+            want = a.astype(np.int32) @ b.astype(np.int32)
+        for la, lb in zip(LAYOUTS, LAYOUTS[::-1], strict=True):
+            x, y = laid(a, la), laid(b, lb)
+            strides = [tuple(s // v.itemsize for s in v.strides) for v in (x, y)]
+            call, ints = products._shared([form], m, n, k, *strides, (n, 1))
+            words = np.array(ints, np.int64)
+            made = np.frombuffer(call(words.ctypes.data, x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name)
+            np.testing.assert_array_equal(made, (to_bits(want) if result is BFLOAT16 else want).reshape(-1))
+            if source is BFLOAT16:
+                np.testing.assert_array_equal(product((form,), x, y, result).reshape(-1), made)
+
+
+@pytest.mark.parametrize(("kind", "instruction"), [("amx_bf16", "tdpbf16ps"), ("amx_i8", "tdpbssd"), ("amx_i8", "tdpbusd")])
+def test_matrix_tiles_compile(kind, instruction):
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
+    text = target.create_target_machine(cpu="sapphirerapids", features="+amx-tile,+amx-bf16,+amx-int8", opt=2).emit_assembly(
+        llvm.parse_assembly(AmxTile(kind, instruction).text)
+    )
+    assert text.count(f"\t{instruction}\t") == 4 and text.count("tilestored") == 4 and text.count("tileloadd") == 8
+    for word in ("ldtilecfg", "tilerelease"):
+        assert text.count(word) == 1
 
 
 def test_nothing_to_sum_is_zero():

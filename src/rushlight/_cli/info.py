@@ -110,7 +110,7 @@ def _products() -> list[tuple[str, str]]:
     from rushlight._backends.cpu import choice
     from rushlight._backends.cpu.blas import blas
 
-    measured = [(name, str(found)) for name in choice.CLASSES if (found := choice.known(name)) is not None]
+    measured = [(name, str(found)) for name in (*choice.CLASSES, *choice.AMX_CLASSES) if (found := choice.known(name)) is not None]
     return [("library", blas().path or "none"), *(measured or [("measured", "nothing yet")])]
 
 

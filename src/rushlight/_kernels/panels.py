@@ -18,7 +18,7 @@ else:
 
 __all__ = ["Cast", "Panels"]
 
-_WORDS = {2: "i16", 4: "i32", 8: "i64"}
+_WORDS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 class Panels:

@@ -25,6 +25,7 @@ from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._backends.native.types import i32, i64
 from rushlight._base.knobs import Knob
 from rushlight._base.log import log
+from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.panels import Cast, Panels
 from rushlight._kernels.register_tile import RegisterTile, register_tile
 from rushlight._types.dtype import FLOAT32, FLOAT64, DType
@@ -210,7 +211,7 @@ def _imports(forms: Iterable[Form]) -> dict[str, int]:
     return found
 
 
-def part_addresses(part: RegisterTile | Panels | Cast) -> dict[str, int]:
+def part_addresses(part: RegisterTile | AmxTile | Panels | Cast) -> dict[str, int]:
     """The addresses of the symbols of a tile, of packing routines or of a conversion; loaded once, and kept."""
     if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the one that is there
         _LOADED.setdefault(part.key, jit.load(_runtime.compile_made(part.key, lambda: part.text), part.symbols))

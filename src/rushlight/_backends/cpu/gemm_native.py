@@ -30,7 +30,7 @@ from rushlight._backends.cpu.blas_native import (
     M,
     N,
 )
-from rushlight._backends.cpu.pack_native import make_pack, make_wide_pack
+from rushlight._backends.cpu.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
 from rushlight._backends.native import (
     Type,
     atomic_cas,
@@ -49,6 +49,7 @@ from rushlight._backends.native import (
     store,
 )
 from rushlight._backends.native.function import NativeFunction
+from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.panels import Cast, Panels
 from rushlight._kernels.register_tile import KINDS, RegisterTile
 from rushlight._types import dtype as _dtypes
@@ -64,7 +65,10 @@ COLUMNS = 512  # columns of B in one block
 SLOTS = 256
 
 # what a kind of tile takes, and what it adds up
-OPERANDS = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
+# kinds of tiles: bytes of a word, type of sums (see `register_tile.py`, `amx_tile.py`)
+WORDS: dict[str, tuple[int, str]] = {kind: (row[1], row[2]) for kind, row in KINDS.items()} | {"amx_bf16": (64, "float"), "amx_i8": (64, "i32")}
+AMX_DEPTH = 16  # words of k in one block where a word has 64 bytes
+OPERANDS = {"amx_bf16": "bfloat16", "amx_i8": "int8", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
 _SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32, "i64": i64}
 _SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
 
@@ -82,12 +86,12 @@ class Form:
 
     __slots__ = ("narrow", "offset", "other", "raw", "result", "source", "tile", "widen")
 
-    def __init__(self, source: DType, result: DType, tile: RegisterTile, other: DType | None = None) -> None:
+    def __init__(self, source: DType, result: DType, tile: RegisterTile | AmxTile, other: DType | None = None) -> None:
         self.source, self.result, self.tile = source, result, tile
         self.other = other or source
-        taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[KINDS[tile.kind][2]])
-        unsigned = tile.instruction == "vpdpbusd"
-        self.offset = unsigned and source is taken
+        taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[WORDS[tile.kind][1]])
+        unsigned = tile.instruction in ("vpdpbusd", "tdpbusd")
+        self.offset = tile.instruction == "vpdpbusd" and source is taken
         held = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
         self.widen = [None if h else Cast(d, taken, tile.lanes, tile.fma) for h, d in zip(held, (self.source, self.other), strict=True)]
         self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
@@ -106,10 +110,21 @@ class Form:
         return " ".join([self.name, *(part.key for part in self.parts)])
 
     @property
-    def parts(self) -> list[RegisterTile | Panels | Cast]:
+    def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast]:
         """What defines the symbols that its kernels need (`text`, `symbols`)."""
-        found: list[RegisterTile | Panels | Cast | None] = [self.tile, *self.raw, *self.widen, self.narrow, self.ones]
+        found: list[RegisterTile | AmxTile | Panels | Cast | None] = [self.tile, *self.raw, *self.widen, self.narrow, self.ones]
         return [part for part in found if part is not None]
+
+    @property
+    def depth(self) -> int:
+        """The most words of k in one block."""
+        return DEPTH if isinstance(self.tile, RegisterTile) else AMX_DEPTH
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of a packed word, and of a sum."""
+        size, sums = WORDS[self.tile.kind]
+        return size, _SUMS[sums].itemsize
 
     @property
     def ones(self) -> RegisterTile | None:
@@ -130,11 +145,11 @@ def _up(n: int, step: int) -> int:
 def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
     """Bytes of a packed block of A, one of B, a rectangle of sums, and a panel before its conversion."""
     tile = form.tile
-    size = KINDS[tile.kind][1]
+    size, total = form.sizes
     rows, columns = _up(ROWS, tile.rows), _up(COLUMNS, tile.columns)
-    sums = 2 * rows * columns * size if form.narrow else 0
+    sums = 2 * rows * columns * total if form.narrow else 0
     raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if any(form.widen) else 0
-    return size * rows * DEPTH, size * columns * DEPTH, sums, _up(raw, 64)
+    return size * rows * form.depth, size * columns * form.depth, sums, _up(raw, 64)
 
 
 @native("i64(i64)")
@@ -178,71 +193,6 @@ def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
     return turned
 
 
-def _make_pack_a(kind: str, real: Type, mr: int, turned: NativeFunction) -> NativeFunction:
-    size = real.itemsize
-
-    @native("void(ptr, ptr, i64, i64, i64, i64, f64)", name=f"pack_a_{kind}_{mr}")
-    def pack_a(out, a, rows, depth, a_row, a_col, alpha):
-        """Panels [k][mr] of alpha * A."""
-        scale = real(alpha)
-        for i in range(0, rows, mr):
-            part = a + size * i * a_row
-            if rows - i >= mr:
-                if a_row == 1 and alpha == 1.0:
-                    for k in range(depth):
-                        memcpy(out + size * k * mr, part + size * k * a_col, size * mr)
-                elif a_col == 1 and alpha == 1.0:
-                    turned(out, part, mr, a_row, depth)
-                else:
-                    for k in range(depth):
-                        for r in range(mr):
-                            store(real, out, k * mr + r, load(real, part, r * a_row + k * a_col) * scale)
-            else:
-                for k in range(depth):
-                    for r in range(mr):
-                        x = real(0)
-                        if i + r < rows:
-                            x = load(real, part, r * a_row + k * a_col) * scale
-                        store(real, out, k * mr + r, x)
-            out = out + size * mr * depth
-
-    return pack_a
-
-
-def _make_pack_b(kind: str, real: Type, nr: int, turned: NativeFunction) -> NativeFunction:
-    size = real.itemsize
-    name = f"pack_b_{turned.symbol}"
-
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=name)
-    def pack_b(out, b, depth, columns, b_row, b_col):
-        """Panels [k][nr] of B."""
-        for j in range(0, columns, nr):
-            part = b + size * j * b_col
-            if columns - j >= nr:
-                if b_col == 1:
-                    for k in range(depth):
-                        memcpy(out + size * k * nr, part + size * k * b_row, size * nr)
-                elif b_row == 1:
-                    turned(out, part, nr, b_col, depth)
-                else:
-                    for k in range(depth):
-                        for c in range(nr):
-                            store(real, out, k * nr + c, load(real, part, c * b_col + k * b_row))
-            else:
-                for k in range(depth):
-                    for c in range(nr):
-                        x = real(0)
-                        if j + c < columns:
-                            x = load(real, part, c * b_col + k * b_row)
-                        store(real, out, k * nr + c, x)
-            out = out + size * nr * depth
-
-    return pack_b
-
-
-_make_turned = make_turned
-
-
 def _make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """What packs A and what packs B: `void(out, x, count, depth, step, k_step, aside)`."""
     made = []
@@ -250,7 +200,10 @@ def _make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
         if cast is not None:
             made.append(make_wide_pack(raw, cast, width))
             continue
-        plain = make_pack(raw, width)
+        if isinstance(form.tile, RegisterTile):
+            plain = make_pack(raw, width)
+        else:
+            plain = make_pack_a_amx(form.tile) if side == "a" else make_pack_b_amx(form.tile)
 
         def wrap(plain: NativeFunction, side: str) -> NativeFunction:
             @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{side}_{form.name}", inline=True)
@@ -263,16 +216,17 @@ def _make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
     return made[0], made[1]
 
 
-def _make_macro(tile: RegisterTile) -> NativeFunction:
+def _make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
     """`void(a, b, c, c_row, c_col, words, rows, columns, add)`: all tiles of packed blocks, into sums."""
-    size, mr, nr = KINDS[tile.kind][1], tile.rows, tile.columns
-    number = _SUMS[KINDS[tile.kind][2]]
+    (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
+    number = _SUMS[sums]
+    total = number.itemsize
     kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}")
     def edge(a, b, c, c_row, c_col, words, rows, columns, add):
         """A tile that is not whole, or of which the columns lie apart: computed aside."""
-        aside = stack(size * mr * nr)
+        aside = stack(total * mr * nr)
         kernel(a, b, aside, nr, words, 0)
         for i in range(rows):
             for j in range(columns):
@@ -285,7 +239,7 @@ def _make_macro(tile: RegisterTile) -> NativeFunction:
     def macro(a, b, c, c_row, c_col, words, rows, columns, add):
         for j in range(0, columns, nr):
             for i in range(0, rows, mr):
-                to = c + size * (i * c_row + j * c_col)
+                to = c + total * (i * c_row + j * c_col)
                 if c_col == 1 and rows - i >= mr and columns - j >= nr:
                     kernel(a + size * i * words, b + size * j * words, to, c_row, words, add)
                 else:
@@ -312,17 +266,17 @@ def _make_finish(form: Form) -> NativeFunction:
     return finish
 
 
-def block_of_depth(k: int, most: int) -> int:
+def block_of_depth(k: int, most: int, step: int) -> int:
     """`block_depth`, outside the native language."""
     count = max(1, -(-k // most))
-    return min(most, (-(-k // count) + 3) // 4 * 4)
+    return min(most, _up(-(-k // count), step))
 
 
-@native("i64(i64, i64)")
-def block_depth(k, most):
-    """The length of blocks of k: as even as possible, none longer than `most`, which has as many elements as whole words do."""
+@native("i64(i64, i64, i64)")
+def block_depth(k, most, step):
+    """The length of blocks of k: as even as multiples of `step` can be, none longer than `most`; whole words but for the last one."""
     count = (k + most - 1) // most
-    return min(most, ((k + count - 1) // count + 3) // 4 * 4)
+    return min(most, ((k + count - 1) // count + step - 1) // step * step)
 
 
 @native("i1(i64, i64, i64, i64, i64, i64, i64)")
@@ -361,7 +315,7 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
 
 def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """For alpha and beta: `void(p, n, x)`, n numbers beside each other times x, and the same for a matrix."""
-    real = _SUMS[KINDS[form.tile.kind][2]]
+    real = _SUMS[WORDS[form.tile.kind][1]]
 
     @native("void(ptr, i64, f64)", name=f"times_{form.name}")
     def times(p, n, x):
@@ -380,13 +334,13 @@ def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
 def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
     """The same around one tile."""
     tile, own = form.tile, other is not None
-    size, e, group, mr, nr = KINDS[tile.kind][1], form.source.itemsize, tile.group, tile.rows, tile.columns
+    (_, total), e, group, mr, nr = form.sizes, form.source.itemsize, tile.group, tile.rows, tile.columns
     pack_a, pack_b = _make_packs(form)
     macro = _make_macro(tile)
     plain = form.narrow is None
     finish = macro if plain else _make_finish(form)
     c_size = form.result.itemsize
-    rows_max, columns_max, depth_max = _up(ROWS, mr), _up(COLUMNS, tile.columns), DEPTH * group
+    rows_max, columns_max, depth_max = _up(ROWS, mr), _up(COLUMNS, tile.columns), form.depth * group
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
@@ -421,7 +375,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                 start = 1
                 if ints.f64[BETA] != 1.0:
                     scaled(c, m, n, c_row, c_col, ints.f64[BETA])
-        depth = block_depth(k, depth_max)
+        depth = block_depth(k, depth_max, max(4, group))
         for top in range(0, m, span):
             height = min(i64(span), m - top)
             for j in range(0, n, columns_max):
@@ -437,9 +391,9 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                         if plain:
                             if ints.f64[ALPHA] != 1.0:
                                 times(pa, (rows + mr - 1) // mr * mr * words, ints.f64[ALPHA])
-                            macro(pa, pb, c + size * ((top + i) * c_row + j * c_col), c_row, c_col, words, rows, columns, i64(p > 0 or start != 0))
+                            macro(pa, pb, c + total * ((top + i) * c_row + j * c_col), c_row, c_col, words, rows, columns, i64(p > 0 or start != 0))
                         else:
-                            macro(pa, pb, sums + size * i * columns_max, columns_max, 1, words, rows, columns, i64(p > 0))
+                            macro(pa, pb, sums + total * i * columns_max, columns_max, 1, words, rows, columns, i64(p > 0))
                     p += depth
                 if not plain:
                     finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, columns_max, height, columns)
@@ -489,7 +443,7 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another.
     """
     tile = form.tile
-    size, e, e_b, group, mr, nr = KINDS[tile.kind][1], form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
+    (size, _), e, e_b, group, mr, nr = form.sizes, form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
     pack_a, pack_b = _make_packs(form)
     macro = _make_macro(tile)
     plain = form.narrow is None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from rushlight._backends.native import Type, extern, i64, load, memcpy, memset, native, store, u8, u16, u32, u64
 from rushlight._backends.native.function import NativeFunction
+from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.panels import Cast, Panels
 
-__all__ = ["make_pack", "make_wide_pack"]
+__all__ = ["make_pack", "make_pack_a_amx", "make_pack_b_amx", "make_wide_pack"]
 
 _RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64}
 _MOVER = "void(ptr, ptr, i64, i64, i64)"
@@ -96,3 +97,53 @@ def make_wide_pack(panels: Panels, cast: Cast, width: int) -> NativeFunction:
             out = out + size * width * words
 
     return wide
+
+
+def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
+    """`void(out, x, count, depth, step, k_step)`: rows of A for an `AmxTile`, words of 64 bytes along k."""
+    width, group, n = tile.rows, tile.group, tile.turner.n
+    bytes_ = 64 // group
+    raw = _RAW[bytes_]
+    turn = extern(tile.turner.turn_symbol, _MOVER)
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"rows_{tile.symbol}")
+    def pack(out, x, count, depth, step, k_step):
+        for i in range(0, count, width):
+            rows = min(i64(width), count - i)
+            part = x + bytes_ * i * step
+            for k in range(0, depth, group):
+                steps = min(i64(group), depth - k)
+                at = part + bytes_ * k * k_step
+                if rows < width or steps < group:
+                    memset(out, 0, 64 * width)
+                if k_step == 1 and steps == group:
+                    for r in range(rows):
+                        memcpy(out + 64 * r, at + bytes_ * r * step, 64)
+                elif step == 1 and steps == group and rows == width:
+                    for s in range(0, group, n):
+                        turn(out + bytes_ * s, at + bytes_ * s * k_step, k_step, group, width)
+                else:
+                    for r in range(rows):
+                        for s in range(steps):
+                            store(raw, out, r * group + s, load(raw, at, r * step + s * k_step))
+                out = out + 64 * width
+
+    return pack
+
+
+def make_pack_b_amx(tile: AmxTile) -> NativeFunction:
+    """The same for columns of B: pairs or fours beside each other, filled up to whole words of 64 bytes."""
+    width, group = tile.columns, tile.group
+    bytes_ = 64 // group
+    pair = tile.panels.group
+    pairs = make_pack(tile.panels, width)
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"columns_{tile.symbol}")
+    def pack(out, x, count, depth, step, k_step):
+        words, held = (depth + group - 1) // group, (depth + pair - 1) // pair
+        for j in range(0, count, width):
+            pairs(out, x + bytes_ * j * step, min(i64(width), count - j), depth, step, k_step)
+            memset(out + 4 * width * held, 0, 64 * width * words - 4 * width * held)
+            out = out + 64 * width * words
+
+    return pack

@@ -1,7 +1,8 @@
 """Who computes a product of matrices, and how: our own kernels around register tiles, or the BLAS library.
 
     >>> from rushlight._backends.cpu.products import product_call
-    >>> from rushlight._types.dtype import BFLOAT16
+    >>> from rushlight._kernels.amx_tile import AmxTile
+from rushlight._types.dtype import BFLOAT16
     >>> call, ints = product_call(BFLOAT16, BFLOAT16, 64, 64, 64)       # call(address of ints, a, b) -> Storage of [64, 64]
 """
 
@@ -19,15 +20,15 @@ from rushlight._backends.cpu.blas import (
     prefers_own,
     shared_addresses,
 )
-from rushlight._backends.cpu.choice import entry, known, name_of
-from rushlight._backends.cpu.gemm_native import COLUMNS, DEPTH, Form, block_of_depth
+from rushlight._backends.cpu.choice import amx_works, entry, known, name_of
+from rushlight._backends.cpu.gemm_native import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
-from rushlight._kernels.register_tile import KINDS
-from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, DType
+from rushlight._kernels.amx_tile import AmxTile
+from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["integer_call", "product_call", "product_note"]
+__all__ = ["amx_maker", "integer_call", "product_call", "product_note"]
 
 Call = tuple[Callable[..., Any], list[int]]
 
@@ -86,7 +87,7 @@ def _forms(
         own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own()
     else:
         own = kind not in LIBRARY and not (source.is_integer and work * total < SMALL_INTEGERS)
-    return host_forms(source, result) if own else None
+    return _product_forms(source, result) if own else None
 
 
 def product_note(
@@ -118,9 +119,32 @@ def _is_large(m: int, n: int, k: int) -> bool:
     return min(m, n) >= SHARED_SIDE and m * n * k > SHARED_WORK
 
 
+def amx_forms(kind: str, source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...]:
+    """The form around matrix tiles; products of few rows fill the small register tile better."""
+    instruction = "tdpbf16ps" if kind == "amx_bf16" else "tdpbssd" if source.is_signed else "tdpbusd"
+    small = (host_forms(source, result, other) or ())[1:]
+    return (Form(source, result, AmxTile(kind, instruction), other), *small)
+
+
+def amx_maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
+    """A product by matrix tiles (`own`), or as it would be without them."""
+    source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
+    forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
+    assert forms is not None
+    return _shared(forms, *sizes, a_strides, b_strides, (sizes[1], 1))
+
+
+def _product_forms(source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...] | None:
+    """`host_forms`, with matrix tiles where they work."""
+    kind = {"bfloat16": "amx_bf16", "int8": "amx_i8", "uint8": "amx_i8"}.get(source.name)
+    if kind is not None and (kind == "amx_bf16" or result is INT32) and amx_works(kind):
+        return amx_forms(kind, source, result, other)
+    return host_forms(source, result, other)
+
+
 def integer_call(source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int]) -> Call:
     """The same for A of int8 or uint8 and B of int8, with sums in int32."""
-    forms = host_forms(source, INT32, other)
+    forms = _product_forms(source, INT32, other)
     assert forms is not None
     return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
 
@@ -156,14 +180,14 @@ def _shared(
     if turned:
         m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
     form = _fitting(forms, m)
-    tile, size = form.tile, KINDS[form.tile.kind][1]
+    tile, (size, _) = form.tile, form.sizes
     tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
     pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in ((m, tile.rows), (n, tile.columns)))
     pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0,
-             block_of_depth(k, DEPTH * tile.group), pack_m, pack_n, pieces_m]  # fmt: skip
+             block_of_depth(k, form.depth * tile.group, max(4, tile.group)), pack_m, pack_n, pieces_m]  # fmt: skip
     assert len(words) == G_WORDS + 4
     first = [pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words]
     second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words]
