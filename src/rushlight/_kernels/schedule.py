@@ -16,7 +16,7 @@ from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import COSTS, PIECE, Facts, Target, facts_of
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
 from rushlight._kernels.special import prepare
-from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel
+from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel, view_strides
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
@@ -27,9 +27,9 @@ _JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that l
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 # Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
-STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad", "resample"})
-DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4)}  # what those get row-major nevertheless
-PLACED = {"attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,)}  # results that are written with any strides
+STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad"})
+DENSE = {"attention_grad": (4, 5)}  # what those get row-major nevertheless
+PLACED = {"conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2)}  # results that are written with any strides
 MAX_STORES = 5  # outputs that one call can allocate
 
 
@@ -410,8 +410,9 @@ class Schedule:
         outputs = []
         number = len(self.groups)
         for k, value in enumerate(node.outputs):
-            home = self._home(value, wanted)
-            if home is not None and home.strides != contiguous_strides(value.shape) and not lapack and k not in PLACED.get(name, ()):
+            anywhere = lapack or k in PLACED.get(name, ())
+            home = self._home_of_moved(value, wanted, number) if k in PLACED.get(name, ()) else self._home(value, wanted)
+            if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         self.groups.append(Extern(node, inputs, outputs))
@@ -431,6 +432,26 @@ class Schedule:
                 if is_contiguous(v.shape, target.strides):
                     return Source(target.buffer, contiguous_strides(value.shape))
         return None
+
+    def _home_of_moved(self, value: Value, wanted: dict[int, list[int]], number: int) -> Source | None:
+        """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides."""
+        moves: list[Node] = []
+        v = value
+        while True:
+            for i in wanted.get(id(v), ()):
+                strides: Sequence[int] | None = self.targets[i].strides if i not in self.aliases else None
+                for move in reversed(moves):
+                    strides = _strides_before(move, strides)
+                if strides is not None:
+                    if moves:
+                        self.placed[id(v)] = (self.targets[i], number)
+                        return Source(self.targets[i].buffer, strides)
+                    return self.targets[i]
+            user = self.users.get(id(v))
+            if user is None or self.uses.get(id(v)) != 1 or user.prim.name not in ("reshape", "transpose"):
+                return None
+            moves.append(user)
+            v = user.outputs[0]
 
     def _reshaped(self, value: Value) -> list[Value]:
         """A value and its reshapes, as far as each is used once."""
@@ -596,6 +617,16 @@ def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:
         return sorted((c, getattr(a, "size", 0)) for a, c in i.terms if row not in a.vars)
 
     return bool(part(ix) == part(stored) and rest(ix) == rest(stored))
+
+
+def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] | None:
+    """The strides of what a node moves about, where its result has those; None where no strides do it."""
+    if strides is None:
+        return None
+    x, out = node.inputs[0], node.outputs[0]
+    if node.prim.name == "transpose":
+        return [strides[node.params["perm"].index(d)] for d in range(len(strides))]
+    return view_strides(out.shape, strides, x.shape)
 
 
 def is_reduction(node: Node) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from rushlight._ops.bodies import CPP_NAME, narrow, onto, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
+from rushlight._types.layout import channels_last_strides, suggests_channels_last
 
 __all__: list[str] = []
 
@@ -123,13 +124,21 @@ def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilatio
     return y if batched else build.squeeze(y, (0,))
 
 
+def _layout(shape: Any, specs: Any) -> Any:
+    """Channels last where the image or the weight is; of three dims of space only in float32 and bfloat16, as in PyTorch."""
+    if len(shape) not in (4, 5) or (len(shape) == 5 and specs[0].dtype.name not in ("float32", "bfloat16")):
+        return None
+    last = any(len(s.shape) == len(shape) and suggests_channels_last(s.shape, s.strides) for s in specs[:2])
+    return channels_last_strides(shape) if last else None
+
+
 def _declare(n: int) -> None:
     def body(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
         return _convolve(x, weight, bias, stride, padding, dilation, groups, n)
 
     operator(
         f"conv{n}d(Tensor input, Tensor weight, Tensor? bias=None, int[{n}] stride=1, any padding=0, int[{n}] dilation=1, int groups=1) -> Tensor",
-        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0",
+        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0", like=_layout,
         doc=f"Convolution of [N, C, *{n} dims] (or without N) with a weight [O, C / groups, *kernel]; padding may be 'same' or 'valid'.",
     )(body)  # fmt: skip
 
@@ -191,7 +200,7 @@ def _declare_transposed(n: int) -> None:
     operator(
         f"conv_transpose{n}d(Tensor input, Tensor weight, Tensor? bias=None, int[{n}] stride=1, int[{n}] padding=0, int[{n}] output_padding=0, "
         f"int groups=1, int[{n}] dilation=1) -> Tensor",
-        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0",
+        spaces=("torch", "nn.functional"), method=False, node="ConvolutionBackward0", like=_layout,
         doc=f"The transpose of `conv{n}d`: weight [C, O / groups, *kernel]; every element of x paints the kernel onto the result.",
     )(body)  # fmt: skip
 

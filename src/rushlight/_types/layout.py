@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = [
     "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "collapse", "contiguous_strides", "dense_strides",
-    "extent", "infer_size", "is_contiguous", "is_dense", "numel", "restride", "view_strides", "wrap_dim", "wrap_dims",
+    "extent", "infer_size", "is_contiguous", "is_dense", "numel", "restride", "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -118,6 +118,19 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     order = [0, *range(2, len(shape)), 1]
     return is_contiguous([shape[d] for d in order], [strides[d] for d in order])
+
+
+def suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether PyTorch's operators take a 4- or 5-dim layout for channels last: by the order of the strides alone, gaps allowed, row-major
+    where sizes of 1 leave it open (`suggest_memory_format`)."""
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for d in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[d] == 0 or strides[d] < least or (d == 0 and least == strides[1]):
+            return False
+        least = strides[d] * max(shape[d], 1)
+    return True
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
