@@ -169,6 +169,20 @@ def underivable(plan: Callable[..., Any], name: str, why: str, wrt: Sequence[int
     return run
 
 
+def underivable_inplace(plan: Callable[..., Any], name: str, why: str, wrt: Sequence[int]) -> Callable[..., Any]:
+    """A plan of an in-place form, whose target belongs to the graph afterwards, but whose backward raises."""
+
+    def run(*inputs: Any) -> Any:
+        check_writable(inputs[0], True)
+        edges = [edge_of(inputs[i]) for i in wrt]
+        made = plan(*inputs)
+        own = wrt.index(0) if 0 in wrt else None
+        rebase(made, NotImplementedNode(edges, f"derivative for aten::{name}_ is not implemented: {why}"), own)
+        return made
+
+    return run
+
+
 def operator_recipe(
     op: Operator,
     template: tuple[Any, ...],
@@ -498,14 +512,19 @@ class InplaceCaller:
                 f"{type_word(graph.outputs[0].dtype)}"
             )
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
-        recipe = None
+        recipe, refused = None, None
         if wrt and (target.dtype.is_floating_point or target.dtype.is_complex):
-            recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
+            try:
+                recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
+            except NotDifferentiableError as error:
+                refused = str(error)
         forward = recipe.forward if recipe else graph
         run = inplace_runner(forward, specs, target)
         plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
         exe = getattr(run, "keep", None)
-        if recipe is None and exe is not None:
+        if refused is not None:
+            plan = underivable_inplace(plan, op.name, refused, wrt)
+        elif recipe is None and exe is not None:
             plan = native_inplace(exe, plan, [*specs, *[None] * (len(graph.inputs) - len(specs))])
         return fitting(op, _unordered(op, template, plan), len(specs), target.dtype)
 

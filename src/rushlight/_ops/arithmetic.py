@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._base.errors import NotDifferentiableError
 from rushlight._ops.bodies import (
     CPP_NAME,
     HALF,
@@ -183,7 +184,9 @@ def floor_divide(x: Any, y: Any) -> Any:
     return _divide(x, y, "floor")
 
 
-floor_divide.gradient(lambda ct, out, x, y: (build.zeros_like(ct), build.zeros_like(ct)))
+@floor_divide.gradient
+def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    raise NotDifferentiableError("the derivative of a rounded quotient is 0 or undefined")
 
 
 @operator(
@@ -595,7 +598,9 @@ def heaviside(x: Any, values: Any) -> Any:
     return build.convert(build.select(build.eq(x, 0), values, step), dtype)
 
 
-heaviside.gradient(lambda ct, out, x, values: (build.zeros_like(ct), None))
+@heaviside.gradient
+def _(ct: Any, out: Any, x: Any, values: Any) -> Any:
+    raise NotDifferentiableError("the derivative of a step is 0 or undefined")
 
 
 @operator("gcd(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)

@@ -10,7 +10,7 @@ import math
 import warnings
 from typing import Any
 
-from rushlight._ops.bodies import along, as_float, dims_of, is_weak, isnan, pair, reduce_dims, refuse, spread, wrap
+from rushlight._ops.bodies import CPP_NAME, along, as_float, dims_of, is_weak, isnan, pair, reduce_dims, refuse, spread, wrap
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -89,12 +89,17 @@ def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, wei
 
 
 @operator(
-    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0", **LOSS
+    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0", **{**LOSS, "promote": "same"}
 )
 def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of |input - target|."""
     x, y = _alike(x, y)
-    return _weighted(prim.abs(x - y), weight, reduction_of(size_average, reduce, reduction))
+    reduction = reduction_of(size_average, reduce, reduction)
+    if x.dtype.kind in "ui" and reduction == "mean":
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {CPP_NAME[x.dtype.name]}"
+        )
+    return _weighted(prim.abs(x - y), weight, reduction)
 
 
 @operator(f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", **LOSS)

@@ -142,6 +142,11 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
         counts = input
         places = SPACES["torch"]["arange"](counts.numel())
         return repeat_interleave(places, counts)
+    if dim is not None and input._spec.ndim == 0:
+        raise IndexError(
+            "Dimension specified as 0 but tensor has no dimensions" if isinstance(repeats, Tensor)
+            else "Dimension out of range (expected to be in range of [-1, 0], but got 1)"
+        )  # fmt: skip
     if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats._spec.ndim == 0:  # type: ignore[attr-defined]
         repeats = int(repeats.item())  # type: ignore[attr-defined]
     if isinstance(repeats, int):
