@@ -189,9 +189,11 @@ def _measured(name: str, maker: Maker) -> Entry:
     want = [[k // PERIOD * sum(x[i][p] * y[p][j] for p in range(PERIOD)) for j in range(PERIOD)] for i in range(PERIOD)]
     held, strides = [], []
     for block, rows, columns, way in ((x, m, k, layout[0]), (y, k, n, layout[1])):
-        turned = way == "t"
-        held.append(_repeated([list(row) for row in zip(*block, strict=True)], columns, rows, code) if turned else _repeated(block, rows, columns, code))
-        strides.append((1, rows) if turned else (columns, 1))
+        if way == "t":
+            held.append(_repeated([list(row) for row in zip(*block, strict=True)], columns, rows, code))
+        else:
+            held.append(_repeated(block, rows, columns, code))
+        strides.append((1, rows) if way == "t" else (columns, 1))
     at, expected = [h.buffer_info()[0] for h in held], _repeated(want, m, n, result).tobytes()
     calls = []
     for own in (True, False):

@@ -66,7 +66,8 @@ SLOTS = 256
 
 # what a kind of tile takes, and what it adds up
 # kinds of tiles: bytes of a word, type of sums (see `register_tile.py`, `amx_tile.py`)
-WORDS: dict[str, tuple[int, str]] = {kind: (row[1], row[2]) for kind, row in KINDS.items()} | {"amx_bf16": (64, "float"), "amx_i8": (64, "i32")}
+WORDS: dict[str, tuple[int, str]] = {kind: (row[1], row[2]) for kind, row in KINDS.items()}
+WORDS |= {"amx_bf16": (64, "float"), "amx_i8": (64, "i32")}
 AMX_DEPTH = 16  # words of k in one block where a word has 64 bytes
 OPERANDS = {"amx_bf16": "bfloat16", "amx_i8": "int8", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
 _SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32, "i64": i64}
@@ -440,24 +441,27 @@ def _make_offset(form: Form) -> tuple[NativeFunction, NativeFunction]:
 def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """Two kernels of the usual form: one packs A and B (`bufs`: packed, A, B), one multiplies (`bufs`: C, packed).
 
-    Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another.
+    Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another; at the end what
+    is to be added to columns, where the form has an `offset`.
     """
-    tile = form.tile
-    (size, _), e, e_b, group, mr, nr = form.sizes, form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
-    pack_a, pack_b = _make_packs(form)
-    macro = _make_macro(tile)
-    plain = form.narrow is None
-    finish = macro if plain else _make_finish(form)
-    c_size = form.result.itemsize
-    sum_bytes, raw_bytes = scratch_bytes(form)[2:]
-    columns_max = _up(COLUMNS, nr)
-    offset = form.offset
-    lift, take_off = _make_offset(form)
+    (size, _), group = form.sizes, form.tile.group
 
     @native("i64(i64, i64)", inline=True)
     def a_packed(padded, k):
         """Bytes of all of A; what follows is read in whole vectors."""
         return (size * padded * ((k + group - 1) // group) + 63) // 64 * 64
+
+    return _make_shared_pack(form, a_packed), _make_shared_multiply(form, a_packed)
+
+
+def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
+    """The kernel that packs: first pieces of A, then pieces of B."""
+    tile = form.tile
+    (size, _), e, e_b, group, mr, nr = form.sizes, form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
+    pack_a, pack_b = _make_packs(form)
+    sum_bytes, raw_bytes = scratch_bytes(form)[2:]
+    offset = form.offset
+    lift, take_off = _make_offset(form)
 
     @native("i32(ptr, ptr, i64)", name="rl_pack")
     def pack(bufs, ints, piece):
@@ -497,6 +501,20 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
         if raw_bytes > 0:
             give_scratch(slot)
         return 0
+
+    return pack
+
+
+def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunction:
+    """The kernel that multiplies: a piece is a rectangle of C."""
+    tile = form.tile
+    (size, _), group, mr, nr = form.sizes, tile.group, tile.rows, tile.columns
+    macro = _make_macro(tile)
+    plain = form.narrow is None
+    finish = macro if plain else _make_finish(form)
+    c_size, offset = form.result.itemsize, form.offset
+    sum_bytes, raw_bytes = scratch_bytes(form)[2:]
+    columns_max = _up(COLUMNS, nr)
 
     @native("i32(ptr, ptr, i64)", name="rl_multiply")
     def multiply(bufs, ints, piece):
@@ -539,4 +557,4 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
             give_scratch(slot)
         return 0
 
-    return pack, multiply
+    return multiply
