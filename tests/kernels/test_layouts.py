@@ -137,3 +137,27 @@ def test_complex_sums_as_they_lie_in_memory(dtype, size):
 def test_a_few_columns_of_rows_that_lie_apart(width):
     a, b = torch.randn(300, width + 1), torch.randn(300, width)
     np.testing.assert_array_equal((a[:, :-1] + b).numpy(), a.numpy()[:, :-1] + b.numpy())
+
+
+@pytest.fixture
+def small_second_cache():
+    before = host().l2_bytes
+    host().l2_bytes = 1 << 13
+    yield
+    host().l2_bytes = before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
+@pytest.mark.parametrize("shape", [(130, 1000), (200, 1024), (1000, 515), (129, 999)])
+def test_columns_that_the_caches_do_not_hold(small_second_cache, shape, dtype):
+    a = RNG.integers(-5, 6, shape).astype(dtype)
+    x = torch.from_numpy(a.copy())
+    np.testing.assert_array_equal(x.sum(0).numpy(), a.sum(0, dtype=None if dtype[0] == "i" else np.float64).astype(dtype if dtype[0] == "f" else "int64"))
+    np.testing.assert_array_equal(x.amax(0).numpy(), a.max(0))
+    np.testing.assert_array_equal(x.amin(0).numpy(), a.min(0))
+    np.testing.assert_array_equal((x != 0).any(0).numpy(), (a != 0).any(0))
+    np.testing.assert_array_equal(((x > 1) | (x < -1)).sum(0).numpy(), (abs(a) > 1).sum(0))
+    if dtype.startswith("float") and dtype != "float16":
+        y = torch.from_numpy(RNG.normal(size=shape).astype(dtype))
+        np.testing.assert_allclose((x * y + 1).mean(0).numpy(), (a.astype("f8") * y.numpy() + 1).mean(0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(y.var(0).numpy(), y.numpy().var(0, ddof=1), rtol=1e-5)

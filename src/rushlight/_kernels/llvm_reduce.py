@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rushlight._kernels.indexing import Ix, Var
 from rushlight._kernels.llvm_scope import Scope, Value, align_of
 from rushlight._kernels.llvm_values import Values
-from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Store, Tile, X, blocked
+from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Store, Tile, X, blocked, identity
 from rushlight._kernels.scalar import Emitter, Val, mem_type, reg_type
-from rushlight._types.dtype import BOOL, DType
+from rushlight._types.dtype import DType
 
 __all__ = ["Reductions"]
 
@@ -455,25 +455,6 @@ def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dt
     nearer = q.gt(p) if op.startswith("last") else q.lt(p)
     take = better | (same & nearer)
     return em.select(take, y, x), em.select(take, q, p)
-
-
-def identity(op: str, dtype: DType) -> Any:
-    """The number that `op` leaves everything as it is with."""
-    if op == "add" or op == "bitwise_or" or op == "bitwise_xor":
-        return False if dtype is BOOL else 0
-    if op == "mul":
-        return True if dtype is BOOL else 1
-    if op == "bitwise_and":
-        return True if dtype is BOOL else -1
-    least = op.endswith("max") or op == "maximum"
-    if dtype is BOOL:
-        return not least
-    if dtype.kind == "f":
-        return float("-inf") if least else float("inf")
-    bits = 8 * dtype.itemsize
-    if dtype.kind == "u":
-        return 0 if least else (1 << bits) - 1
-    return -(1 << (bits - 1)) if least else (1 << (bits - 1)) - 1
 
 
 def deal(accs: Sequence[Accumulator], names: Sequence[str]) -> list[list[str]]:

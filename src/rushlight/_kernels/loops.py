@@ -16,7 +16,7 @@ from typing import Any
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
 from rushlight._types.dtype import BOOL, INT64, DType
 
-__all__ = ["Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "Tile", "X", "number_slot", "substitute"]
+__all__ = ["Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "Tile", "X", "identity", "number_slot", "substitute"]
 
 
 class Buffer:
@@ -433,6 +433,25 @@ def blocked(var: Var, reduce: Reduce) -> int:
     """1 where a float sum over `var` is long enough to be added up in blocks, so that rounding errors stay small; else 0."""
     limit = BLOCK * (64 if reduce.lanes and var is reduce.loops[-1] else 2)
     return int(var.size > limit and any(i.op in ("add", "mul") and i.dtype.kind in "fc" for i in reduce.items))
+
+
+def identity(op: str, dtype: DType) -> Any:
+    """The number that `op` leaves everything as it is with."""
+    if op == "add" or op == "bitwise_or" or op == "bitwise_xor":
+        return False if dtype is BOOL else 0
+    if op == "mul":
+        return True if dtype is BOOL else 1
+    if op == "bitwise_and":
+        return True if dtype is BOOL else -1
+    least = op.endswith("max") or op == "maximum"
+    if dtype is BOOL:
+        return not least
+    if dtype.kind == "f":
+        return float("-inf") if least else float("inf")
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "u":
+        return 0 if least else (1 << bits) - 1
+    return -(1 << (bits - 1)) if least else (1 << (bits - 1)) - 1
 
 
 # ***** substitution *****

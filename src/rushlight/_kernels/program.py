@@ -14,7 +14,20 @@ from rushlight._base.digest import digest
 from rushlight._base.lazy import LazyModule
 from rushlight._kernels.groups import Group, Stage
 from rushlight._kernels.indexing import ZERO, Var
-from rushlight._kernels.loops import Buffer, Item, Kernel, Loop, Reduce, Scan, Section, Split, Store, Tile, substitute
+from rushlight._kernels.loops import (
+    Buffer,
+    Item,
+    Kernel,
+    Loop,
+    Reduce,
+    Scan,
+    Section,
+    Split,
+    Store,
+    Tile,
+    identity,
+    substitute,
+)
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
 from rushlight._kernels.prepare import prepared
 from rushlight._kernels.pull import Source
@@ -273,9 +286,36 @@ class Assembler:
         rows = numel([v.size for v in nest.outer])
         if rows * stages[0].work <= 2 * PIECE:
             return False
+        if self.tall(nest, rows):
+            return True
         if rows >= 4096:
             return False
         return rows < MANY_ROWS or stages[0].work >= 1024 and self.lane_blocks(nest) < MANY_ROWS
+
+    def tall(self, nest: Nest, rows: int) -> bool:
+        """Whether long columns side by side are reduced that the caches do not hold: memory is then better read in blocks of whole rows.
+
+        A stripe of columns alone would take a kilobyte from each row of memory, and every row from another page.
+        """
+        stage = next(s for s in nest.stages if s.loops)
+        size = max((b.dtype.itemsize for b, _, _ in facts_of([stage]).accesses), default=0)
+        if stage.work < 128 or not 2048 <= rows * size <= self.target.l2_bytes // 2 or rows * stage.work * size < 4 * self.target.l2_bytes or any(i.position for i in stage.items):
+            return False
+        nest = nest.shadow()
+        nest.split_dims()
+        nest.order_dims()
+        nest.merge_dims()
+        loops = [v for s in nest.stages for v in s.loops]
+        return len(nest.outer) == 1 == len(loops) and nest.lanes_over_rows()
+
+    def rows_in_turn(self, nest: Nest, first: Stage, partial: Stage) -> Section:
+        """Reduce row after row of memory into a row of results, which stays in the cache."""
+        facts, lane = facts_of([first]), nest.outer[0]
+        width, unroll = nest.shape_of_lanes(facts)
+        starts = [Store(s.buffer, s.ix, nest.builder.const(identity(i.op, i.dtype), i.dtype)) for i, s in zip(first.items, partial.stores, strict=True)]
+        steps = [Store(s.buffer, s.ix, i.value, i.op) for i, s in zip(first.items, partial.stores, strict=True)]
+        body: list[Any] = [Loop(lane, starts, lanes=True), Loop(first.loops[0], [Loop(lane, steps, lanes=True)])]
+        return Section(body, None, width, unroll)
 
     def lane_blocks(self, nest: Nest) -> int:
         """How many pieces the rows alone would give; found on a shadow of the nest, which stays as it is."""
@@ -291,7 +331,7 @@ class Assembler:
 
     def two_stages(self, group: Group, nest: Nest) -> None:
         """Reduce pieces of the reduced dims into a temporary, then reduce that."""
-        b = group.builder
+        b, tall = group.builder, self.tall(nest, group.rows)
         first = next(s for s in group.stages if s.loops)
         kept = [s for s in group.stages if s is not first]
         row = group.row_ix
@@ -308,7 +348,7 @@ class Assembler:
         nest.split_dims()
         nest.order_dims()
         nest.merge_dims()
-        section = nest.rows()
+        section = self.rows_in_turn(nest, first, partial) if tall else nest.rows()
         work = facts_of([first]).cost * first.work * group.rows
         wanted = int(min(max(work // (2 * PIECE), 2), 512))
         var = next((v for v in first.loops if v.size >= wanted), None) or max(first.loops, key=lambda v: v.size)
