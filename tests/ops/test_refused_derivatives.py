@@ -10,7 +10,7 @@ import pytest
 import rushlight as torch
 
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "heaviside": lambda x: torch.heaviside(x, torch.ones(())), "floor_divide": lambda x: x // 2, "nextafter": lambda x: torch.nextafter(x, x + 1),
+    "heaviside": lambda x: torch.heaviside(x, torch.ones(())), "floor_divide": lambda x: x // 2,
 }  # fmt: skip
 
 

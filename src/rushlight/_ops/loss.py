@@ -10,7 +10,19 @@ import math
 import warnings
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, along, as_float, dims_of, is_weak, isnan, pair, reduce_dims, refuse, spread, wrap
+from rushlight._ops.bodies import (
+    CPP_NAME,
+    along,
+    as_float,
+    dims_of,
+    is_weak,
+    isnan,
+    pair,
+    reduce_dims,
+    refuse,
+    spread,
+    wrap,
+)
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
