@@ -350,13 +350,13 @@ class Nest:
             body = [Loop(v, body)]
         return Section(body, split, width, unroll)
 
-    def stream(self, stage: Stage, loops: Sequence[Var], step: int) -> None:
+    def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
         """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.
 
         Such stores must be aligned: outputs begin so, rows of them must be whole lines, and pieces begin at whole steps.  Memory that was
-        there before may begin anywhere; a single loop over it starts with what comes before the first line.
+        there before may begin anywhere; a single loop over it starts with what comes before the first line.  `others` must not read it either.
         """
-        lane, read = loops[-1], {x.value[0] for x in facts_of([stage]).loads}
+        lane, read = loops[-1], {x.value[0] for x in facts_of([stage, *others]).loads}
         for s in stage.stores:
             size, steps = s.buffer.dtype.itemsize, dict(s.ix.terms)
             if s.buffer.dtype.kind == "c" or s.combine or s.guard is not None or s.buffer in read or step * size % 64 or lane.size < step:
@@ -413,11 +413,20 @@ class Nest:
             unroll = self.wide_columns(facts, unroll, width, numel([v.size for v in outer]))
             unroll = fitting(unroll, width, lane.size)
         body = [self.stage_statement(s, not over_rows) for s in self.stages]
+        if not over_rows:
+            self.stream_rows(width * unroll)
         flat = [statement for part in body for statement in part]
         split = self.cut(outer, work, width * max(unroll, 1), lane)
         for v in reversed(outer):
             flat = [Loop(v, flat, lanes=v is lane)]
         return Section(flat, split, width, unroll)
+
+    def stream_rows(self, step: int) -> None:
+        """The same for results that are stored row by row."""
+        for stage in self.stages:
+            if stage.loops and not stage.items:
+                lane = self.best_lane(stage.loops, facts_of([stage]))
+                self.stream(stage, [*self.outer, *(v for v in stage.loops if v is not lane), lane], step, self.stages)
 
     def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
         """Long columns are read in wide stripes, so that each row of memory gives several lines at a time."""
