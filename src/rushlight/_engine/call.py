@@ -355,6 +355,12 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
             return call_out(caller, args, kwargs, out)
         finally:
             _STATE.word = word
+    key = None if kwargs else plain_key(args, out)
+    known = caller.plans.get(key) if key is not None else None
+    if known is not None:
+        known[0](*args, *known[1], out)
+        bump(out._storage)
+        return out
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
     outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags)
@@ -362,7 +368,7 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
         shape = broadcast_shapes(*[t._spec.shape for t in tensors])
         if shape != tuple(outs[0]._spec.shape):  # what is read may not be resized
             raise RuntimeError(f"output with shape {list(outs[0]._spec.shape)} doesn't match the broadcast shape {list(shape)}")
-    if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
+    if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0], key):
         return outs[0]
     made = caller.call(args, kwargs)
     results = list(made) if isinstance(made, (tuple, list)) else [made]
@@ -428,8 +434,26 @@ def type_word(dtype: DType) -> str:
     return CPP_NAME[dtype.name]
 
 
-def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
-    """Let the kernel write into `out` where shape, dtype and memory allow it."""
+def plain_key(args: Sequence[Any], out: Any) -> tuple[Any, ...] | None:
+    """What a call into `out` depends on where all that there is are dense tensors apart from it, without gradients; else None."""
+    if type(out) is not Tensor or out._rg or out._storage is None or _STATE.word & OBSERVED:
+        return None
+    spec = out._spec
+    low = out._ptr
+    high = low + spec.numel * spec.dtype.itemsize
+    key: list[Any] = ["plain out", _STATE.word, spec]
+    for t in args:
+        if type(t) is not Tensor or t._rg or t._storage is None:
+            return None
+        spec = t._spec
+        if not spec.contiguous or (t._ptr < high and low < t._ptr + spec.numel * spec.dtype.itemsize):
+            return None
+        key.append(spec)
+    return tuple(key) if out._spec.contiguous else None
+
+
+def direct_out(caller: Caller, values: Sequence[Any], out: Tensor, plain: tuple[Any, ...] | None = None) -> bool:
+    """Let the kernel write into `out` where shape, dtype and memory allow it; `plain` is the key under which that may be kept."""
     template, tensors, numbers = flatten(caller.op, values)
     if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
         return False
@@ -447,6 +471,8 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
             plan = caller.plans[key] = observed(plan, caller.op.name, caller.op, template)
     plan(*tensors, *numbers, out)
     bump(out._storage)
+    if plain is not None and len(plain) == len(tensors) + 3:
+        caller.plans[plain] = (plan, numbers)
     return True
 
 
