@@ -27,14 +27,16 @@ class Panels:
     `turn_symbol(out, x, row, step, k)` packs what lies along k: it reads n rows of x, `row` elements apart, of k words each (a multiple of n),
     and writes word w of row i to word w * step + i of out.  `zip_symbol(out, x, row, step, k)`, where a word has several elements, packs what lies
     across: it reads k words whose elements are `row` elements apart, of n places beside each other, and writes word w of place i to word
-    w * step + i.
+    w * step + i.  `wide_symbol` does that for `wide` places: what lies in one line of the cache is read at once.
     """
 
-    __slots__ = ("group", "n", "size", "turn_symbol", "zip_symbol")
+    __slots__ = ("group", "n", "size", "turn_symbol", "wide", "wide_symbol", "zip_symbol")
 
     def __init__(self, size: int, group: int, n: int) -> None:
         self.size, self.group, self.n = size, group, n
+        self.wide = 4 * n
         self.turn_symbol, self.zip_symbol = f"rl_turn_{size}_{group}_{n}", f"rl_zip_{size}_{group}_{n}"
+        self.wide_symbol = f"rl_zip_{size}_{group}_{self.wide}"
 
     @property
     def key(self) -> str:
@@ -43,12 +45,15 @@ class Panels:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (self.turn_symbol, self.zip_symbol) if self.group > 1 else (self.turn_symbol,)
+        return (self.turn_symbol, self.zip_symbol, self.wide_symbol) if self.group > 1 else (self.turn_symbol,)
 
     @property
     def text(self) -> str:
         turned = turn_text(self.turn_symbol, self.n, self.size, self.size // self.group)
-        return turned if self.group == 1 else turned + "\n" + zip_text(self.zip_symbol, self.n, self.group, self.size // self.group)
+        if self.group == 1:
+            return turned
+        zips = (zip_text(symbol, n, self.group, self.size // self.group) for symbol, n in ((self.zip_symbol, self.n), (self.wide_symbol, self.wide)))
+        return "\n".join([turned, *zips])
 
 
 class Cast:

@@ -22,10 +22,10 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
 
     Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other.
     """
-    size, group, n = panels.size, panels.group, panels.n
+    size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
     bytes_ = size // group
     raw = _RAW[bytes_]
-    turn, zipped = extern(panels.turn_symbol, _MOVER), extern(panels.zip_symbol, _MOVER)
+    turn, zipped, zipped_wide = (extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol))
     tag = f"{size}_{group}_{n}_{width}"
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"gather_{tag}")
@@ -63,7 +63,10 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
                 if rows >= n:
                     done = depth // group
                     if done > 0:
-                        for i in range(0, rows, n):
+                        whole = rows // wide * wide
+                        for i in range(0, whole, wide):
+                            zipped_wide(out + size * i, x + bytes_ * i, k_step, width, done)
+                        for i in range(whole, rows, n):
                             at = min(i, rows - n)
                             zipped(out + size * at, x + bytes_ * at, k_step, width, done)
         gather(out, x, rows, done, depth, step, k_step)
