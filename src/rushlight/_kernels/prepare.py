@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["prepared"]
 
 _MATRICES = (("lapack",), ("permutation",))
-FEW = 256  # the most elements that are looked for one by one rather than by sorting all
 
 
 def prepared(graph: Graph) -> Graph:
@@ -56,7 +55,7 @@ def _rule(node: Node) -> Any:
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
-        few = 0 < node.params["k"] <= FEW and node.inputs[0].shape[node.params["dim"]] >= 4 * node.params["k"]
+        few = 0 < node.params["k"] and node.inputs[0].shape[node.params["dim"]] >= 4 * node.params["k"]
         if not few:
             return _topk_by_sort
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows

@@ -732,7 +732,10 @@ def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
 def _kth(x: Any, k: int, dim: int, keepdim: bool) -> tuple[Any, Any]:
     """The value of rank k (from 0) along dim, and its place."""
     lines, place = _lines(x, dim)
-    values, indices = _sorted(lines, place, False, True)
+    if 4 * (k + 1) <= lines.shape[place]:
+        values, indices = prim.topk(lines, k=k + 1, dim=place, largest=False, sorted=True)
+    else:
+        values, indices = _sorted(lines, place, False, True)
     dims = dims_of(x, dim)
     shape = lines.shape if x.shape else ()
     found = [build.squeeze(take_slice(v, place, k, k + 1), (place,)) for v in (values, indices)]

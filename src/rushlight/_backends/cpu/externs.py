@@ -14,7 +14,7 @@ from rushlight._backends.cpu.products import integer_call, product_call, product
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.sort_native import SORTS, make_sort, make_topk
+from rushlight._backends.cpu.sort_native import FEW, SORTS, make_sort, make_topk, make_topk_many
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
@@ -78,7 +78,7 @@ def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more
     for size in x.shape[:-1]:
         rows *= size
     chunk = max(1, min(rows, _PIECE // max(n, 1)))
-    key = f"{step.name} {name}"
+    key = f"{maker.__name__[5:]} {name}"
     if key not in _ROWS:
         _ROWS[key] = make_kernel_callable(native_address(maker(name)), key.replace(" ", "_"))
     pieces = -(-rows // chunk)
@@ -91,7 +91,8 @@ def _sort(step: ExternStep) -> Call:
 
 
 def _topk(step: ExternStep) -> Call:
-    return _rows(step, make_topk, step.params["largest"], step.params["k"])
+    k = step.params["k"]
+    return _rows(step, make_topk if k <= FEW else make_topk_many, step.params["largest"], k)
 
 
 def _conv(step: ExternStep) -> Call:

@@ -14,6 +14,7 @@ from rushlight._backends.native import (
     i32,
     i64,
     load,
+    memcpy,
     memset,
     native,
     stack,
@@ -25,7 +26,9 @@ from rushlight._backends.native import (
 )
 from rushlight._backends.native.types import Type
 
-__all__ = ["SORTS", "make_sort", "make_topk"]
+__all__ = ["FEW", "SORTS", "make_sort", "make_topk", "make_topk_many"]
+
+FEW = 64  # results up to which each is put into its place at once
 
 ROWS, N, DESCENDING, CHUNK, K = 8, 9, 10, 11, 12
 SHORT = 48  # elements up to which insertion is faster
@@ -72,12 +75,11 @@ def _name(type: Type) -> str:
     return str(type.name)
 
 
-# long function: the native functions inside close over one dtype's types, and each is a page of its own
-def make_sort(dtype: str) -> NativeFunction:
-    """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
+# long function: the native functions inside close over one dtype's types
+def _make_sorters(dtype: str) -> tuple[NativeFunction, NativeFunction]:
+    """`insertion(keys, places, n)` for a few keys, and `radix(keys, places, other_keys, other_places, n)` for many; places are u32."""
     memory, key, how = SORTS[dtype]
-    key_of = make_key(dtype, memory, key, how)
-    size, width = memory.itemsize, key.itemsize
+    width = key.itemsize
     digits = width if how == "float" or width == 8 else memory.itemsize
 
     @native("void(ptr, ptr, i64)", name=f"insert_{dtype}")
@@ -126,6 +128,16 @@ def make_sort(dtype: str) -> NativeFunction:
             p, q = q, p
             swapped = i32(1) - swapped
         return swapped
+
+    return insertion, radix
+
+
+def make_sort(dtype: str) -> NativeFunction:
+    """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
+    memory, key, how = SORTS[dtype]
+    key_of = make_key(dtype, memory, key, how)
+    size, width = memory.itemsize, key.itemsize
+    insertion, radix = _make_sorters(dtype)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_sort_{dtype}")
     def sort(bufs, ints, piece):
@@ -228,6 +240,78 @@ def make_topk(dtype: str) -> NativeFunction:
                 index.i64[j] = places.i64[j]
                 store(memory, values, j, load(memory, x, places.i64[j]))
         free(keys)
+        return 0
+
+    return topk
+
+
+# long function: the native function inside closes over one dtype's types, and is one loop
+def make_topk_many(dtype: str) -> NativeFunction:
+    """The same for larger K: what is better than the K-th so far is gathered, and sorted when there are four times as many."""
+    memory, key, how = SORTS[dtype]
+    key_of = make_key(f"many_{dtype}", memory, key, how)
+    size, width = memory.itemsize, key.itemsize
+    insertion, radix = _make_sorters(dtype)
+
+    @native("i64(ptr, i64, i64)", name=f"best_{dtype}")
+    def keep_best(work, held, count):
+        """Sort what is held and keep the first `count`; how many those are.  `work`: keys, other keys, places, other places."""
+        room = 4 * count + BLOCK
+        keys, other = work, work + room * width
+        places, other_places = work + 2 * room * width, work + 2 * room * width + 4 * room
+        if held <= SHORT:
+            insertion(keys, places, held)
+        elif radix(keys, places, other, other_places, held) == 1:
+            memcpy(keys, other, min(held, count) * width)
+            memcpy(places, other_places, min(held, count) * 4)
+        return min(held, count)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_topk_many_{dtype}")
+    def topk(bufs, ints, piece):
+        n, count = ints.i64[N], ints.i64[K]
+        first = piece * ints.i64[CHUNK]
+        last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
+        room = 4 * count + BLOCK
+        work = malloc(room * 2 * (width + 4))
+        if work is None:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        places = work + 2 * room * width
+        block = stack(8 * BLOCK)
+        flip: key = key(0)
+        if ints.i64[DESCENDING] != 0:
+            flip = key(0) - key(1)
+        for r in range(first, last):
+            x = bufs.ptr[2] + r * n * size
+            held = 0
+            full = False
+            worst: key = key(0)
+            at = 0
+            while at < n:
+                m = min(n - at, BLOCK)
+                least: key = key(0) - key(1)
+                for i in range(m):
+                    k: key = key_of(load(memory, x, at + i)) ^ flip
+                    store(key, block, i, k)
+                    least = min(least, k)
+                if not full or least < worst:
+                    for i in range(m):
+                        k2: key = load(key, block, i)
+                        store(key, work, held, k2)
+                        places.u32[held] = u32(at + i)
+                        held += i64(not full or k2 < worst)
+                    if held >= 4 * count:
+                        held = keep_best(work, held, count)
+                        worst = load(key, work, count - 1)
+                        full = True
+                at += m
+            keep_best(work, held, count)
+            values = bufs.ptr[0] + r * count * size
+            index = bufs.ptr[1] + r * count * 8
+            for j in range(count):
+                p = i64(places.u32[j])
+                index.i64[j] = p
+                store(memory, values, j, load(memory, x, p))
+        free(work)
         return 0
 
     return topk
