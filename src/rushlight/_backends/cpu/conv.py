@@ -11,7 +11,7 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_sum_chunks
+from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_sum_chunks
 from rushlight._backends.cpu.conv_words import W
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
@@ -51,8 +51,13 @@ def conv_kernel(form: ConvForm) -> Callable[..., Any]:
             if text not in _LOADED:
                 _LOADED.setdefault(text, jit.load(_runtime.compile_text(text), names))
             imports.update({name: _LOADED[text][name] for name in names})
+        loops, name = make_loops(form), f"loops {key}"
+        if name not in _LOADED:
+            symbols = [loop.symbol for loop in loops]
+            _LOADED.setdefault(name, jit.load(_runtime.compile_native(loops), symbols, imports))
+        imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
         function = make_conv(form)
-        loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
+        loaded = jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], imports)
         _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _KERNELS[key]
 
@@ -293,11 +298,11 @@ def _pieces(words: dict[str, int]) -> int:
     return count
 
 
-def conv_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | None, Sequence[int]]:
-    """The callable of a `conv_windows`, its constants and the places of its operands."""
+def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[..., Any], list[int] | None, Sequence[int]]:
+    """The callable of a `conv_windows`, its constants and the places of its operands; `form` stands for this machine's."""
     x, w, *more = step.inputs
     y = step.outputs[0]
-    form = conv_form(_SHORT[x.dtype.name], _SHORT[y.dtype.name])
+    form = form or conv_form(_SHORT[x.dtype.name], _SHORT[y.dtype.name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     parts = whole.phases()
     for words in parts:

@@ -15,7 +15,16 @@ until it is written out, with the bias, in the layout and the dtype of the resul
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv_slab import fetch_of, from_brain, from_half, held_type, make_slab, make_weights
+from rushlight._backends.cpu.conv_slab import (
+    fetch_of,
+    from_brain,
+    from_half,
+    held_type,
+    make_run,
+    make_scattered,
+    make_slab,
+    make_weights,
+)
 from rushlight._backends.cpu.conv_words import (
     BIAS_G,
     BIAS_O,
@@ -92,7 +101,7 @@ from rushlight._kernels.panel_gather import Every, PanelGather
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_sum_chunks"]
+__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_sum_chunks"]
 
 SLOTS = 256
 SLACK = 512  # bytes that may be read or written behind a block
@@ -159,6 +168,11 @@ def give_room(slot):
 # ***** the result *****
 
 
+def make_loops(form: ConvForm) -> list[NativeFunction]:
+    """The innermost loops that are for a vectoriser, compiled apart from what calls them, which is large and needs none."""
+    return [make_run(form.kind, form.source), make_scattered(form.kind, form.source, form.tiles[0].group), *_make_put(form)]
+
+
 def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     """Functions that write sums, with what is added to them: one channel at neighbouring places, and the channels of one place."""
     real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
@@ -199,7 +213,8 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
 def _make_write(form: ConvForm) -> NativeFunction:
     real, kept = (f64 if form.kind == "f64" else f32), (u16 if form.target in ("f16", "bf16") else None)
     out_size, size = (kept or real).itemsize, real.itemsize
-    put_run, put_channels = _make_put(form)
+    put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
+    put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, ptr)")
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"places_{form.name}")

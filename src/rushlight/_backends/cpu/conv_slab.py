@@ -78,7 +78,7 @@ from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["fetch_of", "held_type", "make_slab", "make_weights"]
+__all__ = ["fetch_of", "held_type", "make_run", "make_scattered", "make_slab", "make_weights"]
 
 
 @native("f32(u16)", inline=True)
@@ -126,7 +126,12 @@ def fetch_of(source: str, kind: str) -> tuple[Type, NativeFunction]:
 # ***** the slab *****
 
 
-def _make_run(kind: str, source: str) -> NativeFunction:
+RUN = "void(ptr, ptr, i64, i64)"
+SCATTER = "void(ptr, ptr, i64, i64, i64, i64, i64, i64)"
+
+
+def make_run(kind: str, source: str) -> NativeFunction:
+    """`RUN`: a row of the image as neighbours.  A loop for the vectoriser, compiled apart from what calls it."""
     (given, fetch), real = fetch_of(source, kind), held_type(kind)
     plain, size = given is real, real.itemsize
     every_second = extern(f"rl_every_second_{size}", "void(ptr, ptr, i64)")
@@ -152,7 +157,7 @@ def _make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
     given, real = fetch_of(source, kind)[0], held_type(kind)
     size, given_size, n8 = real.itemsize, given.itemsize, panels.n
     turns = given is real
-    copy_run, turn = _make_run(kind, source), extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+    copy_run, turn = extern(f"run_{source}_{kind}", RUN), extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turned_{source}_{kind}")
     def copy_turned(out, x, rows, count, x_row, out_step):
@@ -224,7 +229,7 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
 
 def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
-    copy_run, copy_block = _make_run(kind, source), _make_block(kind, source, panels)
+    copy_run, copy_block = extern(f"run_{source}_{kind}", RUN), _make_block(kind, source, panels)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
     def fill_wide(at, box, valid, slab, x):
@@ -291,20 +296,27 @@ def make_slab(kind: str, source: str, panels: Panels) -> NativeFunction:
 # ***** panels of the weights *****
 
 
-def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
-    """`void(at, box, out, w)`: panels `width` wide of the output channels of the box, [words of steps][width][steps in a word]."""
-    (given, fetch), real = fetch_of(source, kind), held_type(kind)
-    plain, size, given_size, group = given is real, real.itemsize, given.itemsize, tile.group
-    pack = make_pack(tile.panels, width)
-    cell = size * group
+def make_scattered(kind: str, source: str, group: int) -> NativeFunction:
+    """`SCATTER`: steps of a panel element by element, compiled apart."""
+    fetch, real = fetch_of(source, kind)[1], held_type(kind)
 
-    @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"scattered_{source}_{kind}_{width}")
-    def scattered(out, w, rows, first, count, w_o, step):
-        """The steps from `first` on of a panel, element by element; `out` holds zeros."""
+    @native(SCATTER, name=f"scattered_{source}_{kind}")
+    def scattered(out, w, width, rows, first, count, w_o, step):
+        """The steps from `first` on of a panel; `out` holds zeros."""
         for k in range(count):
             to = (first + k) // group * group * width + (first + k) % group
             for i in range(rows):
                 store(real, out, to + i * group, fetch(w, i * w_o + k * step))
+
+    return scattered
+
+
+def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
+    """`void(at, box, out, w)`: panels `width` wide of the output channels of the box, [words of steps][width][steps in a word]."""
+    given, real = fetch_of(source, kind)[0], held_type(kind)
+    plain, size, given_size, group = given is real, real.itemsize, given.itemsize, tile.group
+    pack, scattered = make_pack(tile.panels, width), extern(f"scattered_{source}_{kind}", SCATTER)
+    cell = size * group
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{source}_{kind}_{width}")
     def pack_weights(at, box, out, w):
@@ -338,7 +350,7 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
                         if packs:
                             pack(out + cell * width * first, part, rows, run, at.i64[W_O], step)
                         else:
-                            scattered(out, part, rows, first, run, at.i64[W_O], step)
+                            scattered(out, part, i64(width), rows, first, run, at.i64[W_O], step)
                         first += run
             out = out + cell * width * words
             i += width

@@ -1,0 +1,178 @@
+"""The routine of convolutions against the definition, over sizes, layouts, dtypes and vector widths."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.kernels.kernel_harness import Ran, trace_arrays
+
+from rushlight._backends.cpu import conv, threads
+from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.reference import run as run_reference
+from rushlight._kernels.register_tile import register_tile
+from rushlight._prims import PRIMITIVES
+from rushlight._transforms.vjp import vjp
+from rushlight._types.dtype import BY_NAME
+
+WINDOWS, CONV = PRIMITIVES["conv_windows"], PRIMITIVES["conv"]
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 1e-2}
+
+
+def numbers(rng, shape, dtype, order=None):
+    """Random numbers of a dtype in an order of dims in memory, every second element of which is left out at times."""
+    x = rng.standard_normal(shape)
+    if dtype == "bfloat16":
+        x = np.asarray((x.astype(np.float32).view(np.uint32) >> 16) << 16, np.uint32).view(np.float32)
+    else:
+        x = x.astype(dtype)
+    if order is not None:
+        x = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+    return x
+
+
+def case(seed, most=40):
+    """Parameters and shapes of a `conv_windows`, drawn from a seed."""
+    r = random.Random(seed)
+    n = r.choice((1, 2, 2, 2, 3))
+    groups, depth, outs, batch = r.choice((1, 1, 2)), r.choice((1, 2, 3, 7, most)), r.choice((1, 3, 8, 9, most)), r.choice((1, 2, 5, 33))
+    if n == 3:
+        depth, outs = min(depth, 7), min(outs, 9)
+    space = [r.choice((1, 3, 6, 9, 17) if n > 1 else (1, 9, 40, 1100)) for _ in range(n)]
+    kernel = [r.choice((1, 2, 3, 5)) for _ in range(n)]
+    spread = [1] * n if r.random() < 0.7 else [r.choice((1, 2, 3)) for _ in range(n)]
+    stride = [1] * n if max(spread) > 1 else [r.choice((1, 1, 2, 3)) for _ in range(n)]
+    dilation, lo = [r.choice((1, 1, 2)) for _ in range(n)], [r.choice((0, 1, 2, -1)) for _ in range(n)]
+    size = [r.randint(1, max(1, (s * a + 4) // t)) for s, a, t in zip(space, spread, stride, strict=True)]
+    params = {"stride": stride, "spread": spread, "dilation": dilation, "lo": lo, "size": size}
+    params = {key: tuple(value) for key, value in params.items()} | {"flip": r.random() < 0.5}
+    return r, (batch, groups, depth, *space), (groups, outs, depth, *kernel), params
+
+
+def checked(seed, dtype, wide=False, **options):
+    r, x, w, params = case(seed)
+    rng = np.random.default_rng(seed)
+    orders = [r.sample(range(len(s)), len(s)) if r.random() < 0.6 else None for s in (x, w)]
+    arrays = [numbers(rng, s, dtype, o) for s, o in zip((x, w), orders, strict=True)]
+    result = "float32" if wide else dtype
+    if r.random() < 0.4:
+        arrays.append(numbers(rng, w[:2], result))
+    dtypes = [BY_NAME[dtype], BY_NAME[dtype], BY_NAME[result]][: len(arrays)]
+    graph = trace_arrays(lambda *xs: WINDOWS(*xs, **params, dtype=BY_NAME[result]), arrays, dtypes)
+    want = WINDOWS.reference(*(a.astype(np.float64) for a in arrays), **params, dtype=BY_NAME["float64"])
+    order = r.sample(range(want.ndim), want.ndim)
+    steps, strides = 1, [0] * want.ndim
+    for d in reversed(order):
+        strides[d], steps = steps, steps * want.shape[d]
+    got = Ran(graph, arrays, out_strides=[tuple(strides)], **options).results[0]
+    scale = max(1.0, float(np.abs(want).max(initial=0)))
+    np.testing.assert_allclose(got.astype(np.float64) / scale, want / scale, rtol=0, atol=TOLERANCE[result], err_msg=f"{seed} {x} {w} {params}")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_any_sizes_and_layouts(dtype):
+    for seed in range(16):
+        checked(seed, dtype)
+
+
+def test_narrow_operands_with_a_wide_result():
+    for seed in range(6):
+        checked(100 + seed, ("bfloat16", "float16")[seed % 2], wide=True)
+
+
+def gradient_case(x, w, **params):
+    """The graph of both gradients of a convolution, and arrays for it."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in (x, w)]
+    forward = trace_arrays(lambda *xs: CONV(*xs, **params), arrays)
+    backward = vjp(forward, [0, 1]).backward
+    return backward, [arrays[0], arrays[1], rng.standard_normal(forward.outputs[0].shape).astype(np.float32)]
+
+
+GRADIENTS = [
+    ((3, 40, 20, 19), (36, 40, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}),
+    ((2, 3, 33, 34), (24, 3, 7, 7), {"stride": (2, 2), "padding": (3, 3), "dilation": (1, 1), "groups": 1}),
+    ((4, 32, 15, 15), (32, 16, 3, 3), {"stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 2}),
+    ((2, 33, 300), (34, 33, 5), {"stride": (1,), "padding": (4,), "dilation": (2,), "groups": 1}),
+    ((40, 17, 5, 4, 6), (18, 17, 2, 1, 3), {"stride": (1, 1, 2), "padding": (0, 1, 1), "dilation": (1, 1, 1), "groups": 1}),
+]
+
+
+@pytest.mark.parametrize("x, w, params", GRADIENTS, ids=lambda v: "x".join(map(str, v)) if isinstance(v, tuple) else "")
+def test_gradients(x, w, params):
+    graph, arrays = gradient_case(x, w, **params)
+    by_shape = {a.shape: a for a in arrays}
+    given = [by_shape[v.shape] for v in graph.inputs]
+    ran = Ran(graph, given)
+    names = {step.name for step in ran.program.steps if hasattr(step, "name")}
+    assert "conv_windows" in names
+    for got, want in zip(ran.results, run_reference(graph, given), strict=True):
+        np.testing.assert_allclose(got / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=3e-5)
+
+
+def test_nothing_is_written_out_between():
+    """Padding, spreading, turning, widening, the bias and rounding are inside the one call."""
+    from rushlight._prims import build
+
+    def transposed(x, w, b):
+        x, w, b = (build.convert(v, BY_NAME["float32"]) for v in (x, w, b))
+        x = build.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), (0, 0, 1, 1))
+        w = PRIMITIVES["flip"](build.transpose(w, (1, 0, 2, 3)), dims=(2, 3))
+        y = CONV(x, w, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)
+        y = y + build.broadcast_to(build.reshape(b, (1, 4, 1, 1)), y.shape)
+        return build.convert(y, BY_NAME["bfloat16"])
+
+    rng = np.random.default_rng(0)
+    arrays = [numbers(rng, s, "bfloat16") for s in ((2, 3, 5, 6), (3, 4, 3, 3), (4,))]
+    graph = trace_arrays(transposed, arrays, [BY_NAME["bfloat16"]] * 3)
+    ran = Ran(graph, arrays)
+    assert [getattr(step, "name", "kernel") for step in ran.program.steps] == ["conv_windows"]
+    want = run_reference(trace_arrays(transposed, arrays, [BY_NAME["bfloat16"]] * 3), arrays)[0]
+    np.testing.assert_allclose(ran.results[0], np.asarray(want, np.float32), rtol=1e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_other_vectors(monkeypatch, kind, vector_bytes):
+    """The generators for narrower vectors and fewer registers (the wide ones only where this machine has them)."""
+    host = host_tiles(kind)[0]
+    size = 8 if kind == "f64" else 4
+    if vector_bytes > host.lanes * size:
+        pytest.skip("this machine has no vectors of that width")
+    tile = register_tile(kind, vector_bytes, 16, host.fma and vector_bytes > 16)
+    form = conv.ConvForm((tile,), kind, kind)
+    monkeypatch.setattr(conv, "conv_form", lambda source, target: form)
+    for seed in range(200, 206):
+        checked(seed, {"f32": "float32", "f64": "float64"}[kind])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_outside_does_not_matter(dtype):
+    """NaN reaches exactly the results whose windows hold it: none comes from the fillings of panels and words."""
+    rng = np.random.default_rng(3)
+    for channels, outs, size in ((3, 5, 7), (7, 9, 13), (40, 40, 6)):
+        x, w = numbers(rng, (3, channels, size, size), dtype), numbers(rng, (outs, channels, 3, 3), dtype)
+        x[1, channels // 2, 2, 3] = np.nan
+        graph = trace_arrays(
+            lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1), [x, w], [BY_NAME[dtype]] * 2
+        )
+        found = np.isnan(Ran(graph, [x, w]).results[0])
+        want = np.zeros_like(found)
+        want[1, :, 1:4, 2:5] = True
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("x, w, params", [GRADIENTS[0], GRADIENTS[2]], ids=["plain", "strided"])
+def test_bits_do_not_depend_on_threads(x, w, params):
+    graph, arrays = gradient_case(x, w, **params)
+    by_shape = {a.shape: a for a in arrays}
+    given = [by_shape[v.shape] for v in graph.inputs]
+    before, seen = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            seen.append([r.tobytes() for r in Ran(graph, given).results])
+    finally:
+        threads.set_num_threads(before)
+    assert all(bits == seen[0] for bits in seen[1:])
