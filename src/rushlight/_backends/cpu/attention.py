@@ -28,10 +28,10 @@ __all__ = ["attention_call", "attention_grad_call", "routine_address"]
 
 Call = tuple[Callable[..., Any], list[int], Sequence[int]]
 
-_PIECES = 32  # so many pieces are wanted, as long as they are worth it
+_PIECES = 16  # so many pieces are wanted, as long as they are worth it
 _GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
 _FEWEST = 128  # keys of a head that are worth a piece of their own
-_QUERIES = 256  # the most queries in one piece: then packing the keys for each piece does not show
+_QUERIES = 512  # the most queries in one piece: then packing the keys for each piece does not show
 _KERNELS: dict[tuple[str, str], Callable[..., Any]] = {}
 _LOADED: dict[str, Any] = {}
 

@@ -11,7 +11,7 @@ queries.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.attention_native import Parts, places, rl_fail, up
+from rushlight._backends.cpu.attention_native import Parts, announce, places, rl_fail, up
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import i64, load, memcpy, memset, native, stack, store
 from rushlight._backends.native.function import NativeFunction
@@ -90,6 +90,8 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
         width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
         wide = up(width, mr)
         aside = room + size * at.i64[A_ASIDE]
+        announce(k, min(n, i64(steps)), item * ints.i64[K_ROW], item * width)
+        announce(v, min(n, i64(steps)), item * ints.i64[V_ROW], item * depth)
         pack(room + size * at.i64[A_KEYS], k, n, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
         pack(room + size * at.i64[A_VALUES], v, n, depth, ints.i64[V_ROW], ints.i64[V_COL], aside)
         for b in range(0, n, steps):
@@ -101,7 +103,7 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
 
 
 def _make_pack_queries(parts: Parts) -> NativeFunction:
-    real, size, nr = parts.real, parts.real.itemsize, parts.tile.columns
+    real, size, item, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.columns
     pack, lanes = parts.pack_rows, parts.pack_lanes
     rows = block_queries(nr)
     high = float("inf")
@@ -111,6 +113,7 @@ def _make_pack_queries(parts: Parts) -> NativeFunction:
         """n queries and cotangents in all the ways in which they are needed; places without a query have weights of 0."""
         width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
         aside = room + size * at.i64[A_ASIDE]
+        announce(ct, n, item * ints.i64[CT_ROW], item * depth)
         lanes(room + size * at.i64[A_Q_LANES], q, n, width, ints.i64[Q_ROW], ints.i64[Q_COL], aside)
         lanes(room + size * at.i64[A_CT_LANES], ct, n, depth, ints.i64[CT_ROW], ints.i64[CT_COL], aside)
         pack(room + size * at.i64[A_Q_ROWS], q, width, n, ints.i64[Q_COL], ints.i64[Q_ROW], aside)
@@ -130,9 +133,10 @@ def _make_panel(parts: Parts) -> NativeFunction:
     kernel, again, slope, bias = parts.kernel, parts.masked["again"], parts.slope, parts.bias
     lanes_of, turned_lanes = parts.lanes_of, parts.turned_lanes
 
-    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
-    def panel(ints, room, at, mask, p, b, n, valid, shift):
-        """The weights and slopes of a panel of queries, from place p of the block on, for n keys from b on; what they add for the queries."""
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
+        """The weights and slopes of a panel of queries, from place p of the block on, for n of the `packed` keys from b on; what they add for the
+        queries."""
         width, depth, masking = (ints.i64[WIDTH] + group - 1) // group, (ints.i64[DEPTH] + group - 1) // group, ints.i64[MASKING]
         wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
         weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
@@ -149,7 +153,7 @@ def _make_panel(parts: Parts) -> NativeFunction:
         out = room + size * (at.i64[A_TO_QUERIES] + p * wide)
         turns = lanes_of(biases, slopes, n, aside)
         for r in range(0, wide, mr):
-            kernel(features + size * r * words, turns, out + size * r * nr, nr, words, i64(b > 0))
+            kernel(features + size * r * ((packed + group - 1) // group), turns, out + size * r * nr, nr, words, i64(b > 0))
         turned_lanes(room + size * (at.i64[A_WT] + p // group * nr), weights, n, rows // group * nr, aside)
         turned_lanes(room + size * (at.i64[A_ST] + p // group * nr), slopes, n, rows // group * nr, aside)
 
@@ -160,19 +164,25 @@ def _make_sums(parts: Parts) -> NativeFunction:
     size, mr, nr = parts.real.itemsize, parts.tile.rows, parts.tile.columns
     rows, kernel, group = block_queries(parts.tile.columns), parts.kernel, parts.group
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"sums_{parts.name}")
-    def sums(ints, room, at, b, n, queries, held):
-        """What a block of queries adds for n keys from b on."""
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"sums_{parts.name}")
+    def sums(ints, room, at, b, n, queries, held, lead):
+        """What a block of queries adds for n keys from b on; `lead`: by how much the first of these is ahead of the first query."""
         words = (queries + group - 1) // group
         for c in range(0, n, nr):
-            weights = room + size * (at.i64[A_WT] + c * (rows // group))
-            slopes = room + size * (at.i64[A_ST] + c * (rows // group))
+            skipped: i64 = 0
+            if ints.i64[MASKING] == 1:
+                skipped = max(i64(0), (lead + c) // nr * nr)
+            if skipped >= queries:
+                break
+            first = skipped // group
+            weights = room + size * (at.i64[A_WT] + c * (rows // group) + first * nr)
+            slopes = room + size * (at.i64[A_ST] + c * (rows // group) + first * nr)
             for r in range(0, ints.i64[DEPTH], mr):
                 out = room + size * (at.i64[A_TO_VALUES] + r * held + b + c)
-                kernel(room + size * (at.i64[A_CT_ROWS] + r * words), weights, out, held, words, 1)
+                kernel(room + size * (at.i64[A_CT_ROWS] + r * words + first * mr), weights, out, held, words - first, 1)
             for r in range(0, ints.i64[WIDTH], mr):
                 out = room + size * (at.i64[A_TO_KEYS] + r * held + b + c)
-                kernel(room + size * (at.i64[A_Q_ROWS] + r * words), slopes, out, held, words, 1)
+                kernel(room + size * (at.i64[A_Q_ROWS] + r * words + first * mr), slopes, out, held, words - first, 1)
 
     return sums
 
@@ -215,7 +225,7 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
 
 def make_attention_grad(parts: Parts) -> NativeFunction:
     """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, sums of the pieces' own if any, then ct, q, k, v, norm, delta, mask."""
-    size, item, nr, steps = parts.real.itemsize, parts.item, parts.tile.columns, parts.blocks.steps
+    size, item, mr, nr, steps = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.blocks.steps
     rows = block_queries(nr)
     stretch = -(-STRETCH // steps) * steps
     areas, pack_keys, pack_queries, panel, sums = (
@@ -226,19 +236,26 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"block_grad_{parts.name}")
     def block_grad(bufs, ints, room, at, from_, i, start, n, held):
         """A block of queries, from i on, against the n keys from `start` on."""
-        queries = min(i64(rows), ints.i64[QUERIES] - i)
+        queries, wide = min(i64(rows), ints.i64[QUERIES] - i), up(ints.i64[WIDTH], mr)
         each = size if ints.i64[MASKING] == 2 else 1
         for b in range(0, n, steps):
             if ints.i64[MASKING] == 1 and start + b > i + queries - 1:
                 break
             part = min(i64(steps), n - b)
             for p in range(0, queries, nr):
+                seen = part
+                if ints.i64[MASKING] == 1:
+                    seen = min(part, i + p + nr - start - b)
+                if seen <= 0:
+                    if b == 0:
+                        memset(room + size * (at.i64[A_TO_QUERIES] + p * wide), 0, size * wide * nr)
+                    continue
                 mask = bufs
                 if ints.i64[MASKING] >= 2:
                     mask_at = from_.i64[4] + (i + p) * ints.i64[MASK_ROW] + (start + b) * ints.i64[MASK_COL]
                     mask = bufs.ptr[ints.i64[FIRST] + 6] + each * mask_at
-                panel(ints, room, at, mask, p, b, part, min(i64(nr), queries - p), i + p - start - b)
-            sums(ints, room, at, b, part, queries, held)
+                panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
+            sums(ints, room, at, b, part, queries, held, start + b - i)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention_grad")
     def attention_grad(bufs, ints, piece):

@@ -13,7 +13,7 @@ from typing import Any
 from rushlight._backends.cpu.gemm_native import make_turned
 from rushlight._backends.cpu.pack_native import make_pack, make_wide_pack
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, native, stack, store
+from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, native, prefetch, stack, store
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.attention_panel import AttentionPanel
 from rushlight._kernels.panels import Cast, Panels
@@ -204,6 +204,14 @@ def places(out, table, dims, head, count):
         d -= 1
 
 
+@native("void(ptr, i64, i64, i64)")
+def announce(x, rows, row, nbytes):
+    """Asks for rows that are read soon, `row` bytes apart: the machine does not guess so many at once."""
+    for i in range(rows):
+        for j in range(0, nbytes, 64):
+            prefetch(x + i * row + j)
+
+
 @native("i64(i64, i64)", inline=True)
 def up(n, step):
     """n rounded up to a multiple."""
@@ -270,7 +278,12 @@ def make_attention(parts: Parts) -> NativeFunction:
             n = min(i64(stretch), keys - start)
             for b in range(0, n, steps):
                 part = min(i64(steps), n - b)
+                if b == 0:
+                    announce(k + item * start * ints.i64[K_ROW], part, item * ints.i64[K_ROW], item * width)
+                announce(v + item * (start + b) * ints.i64[V_ROW], part, item * ints.i64[V_ROW], item * ints.i64[DEPTH])
                 pack_rows(packed + size * b * words, k + item * (start + b) * ints.i64[K_ROW], part, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
+                if b + steps < n:
+                    announce(k + item * (start + b + steps) * ints.i64[K_ROW], min(i64(steps), n - b - steps), item * ints.i64[K_ROW], item * width)
                 pack_rows(values + size * (b // group) * depth, v + item * (start + b) * ints.i64[V_ROW], ints.i64[DEPTH], part, ints.i64[V_COL], ints.i64[V_ROW], aside)
             for i in range(first, last, nr):
                 p = (i - first) // nr
