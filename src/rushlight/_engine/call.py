@@ -12,10 +12,10 @@ from rushlight._engine.autocast import casting_plan
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.determinism import alerting
-from rushlight._engine.fast import make_dispatch
+from rushlight._engine.fast import RUNS, make_dispatch, ran
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
-from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher
+from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher, out_plan
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import check_number
 from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
@@ -30,7 +30,7 @@ from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import BOOL, DType
 from rushlight._types.layout import broadcast_shapes, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
@@ -120,7 +120,7 @@ class Caller:
 
 def fitting(op: Operator, plan: Callable[..., Any], n: int, dtype: DType) -> Callable[..., Any]:
     """The plan, of an operator that puts numbers into tensors as they are, behind a check that they lie in the dtype's range."""
-    if "fits" not in op.tags:
+    if "fits" not in op.tags or dtype is BOOL or dtype.is_floating_point or dtype.is_complex:
         return plan
 
     def run(*args: Any) -> Any:
@@ -355,12 +355,6 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
             return call_out(caller, args, kwargs, out)
         finally:
             _STATE.word = word
-    key = None if kwargs else plain_key(args, out)
-    known = caller.plans.get(key) if key is not None else None
-    if known is not None:
-        known[0](*args, *known[1], out)
-        bump(out._storage)
-        return out
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
     outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags)
@@ -368,7 +362,7 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
         shape = broadcast_shapes(*[t._spec.shape for t in tensors])
         if shape != tuple(outs[0]._spec.shape):  # what is read may not be resized
             raise RuntimeError(f"output with shape {list(outs[0]._spec.shape)} doesn't match the broadcast shape {list(shape)}")
-    if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0], key):
+    if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
         return outs[0]
     made = caller.call(args, kwargs)
     results = list(made) if isinstance(made, (tuple, list)) else [made]
@@ -434,26 +428,8 @@ def type_word(dtype: DType) -> str:
     return CPP_NAME[dtype.name]
 
 
-def plain_key(args: Sequence[Any], out: Any) -> tuple[Any, ...] | None:
-    """What a call into `out` depends on where all that there is are dense tensors apart from it, without gradients; else None."""
-    if type(out) is not Tensor or out._rg or out._storage is None or _STATE.word & OBSERVED:
-        return None
-    spec = out._spec
-    low = out._ptr
-    high = low + spec.numel * spec.dtype.itemsize
-    key: list[Any] = ["plain out", _STATE.word, spec]
-    for t in args:
-        if type(t) is not Tensor or t._rg or t._storage is None:
-            return None
-        spec = t._spec
-        if not spec.contiguous or (t._ptr < high and low < t._ptr + spec.numel * spec.dtype.itemsize):
-            return None
-        key.append(spec)
-    return tuple(key) if out._spec.contiguous else None
-
-
-def direct_out(caller: Caller, values: Sequence[Any], out: Tensor, plain: tuple[Any, ...] | None = None) -> bool:
-    """Let the kernel write into `out` where shape, dtype and memory allow it; `plain` is the key under which that may be kept."""
+def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
+    """Let the kernel write into `out` where shape, dtype and memory allow it."""
     template, tensors, numbers = flatten(caller.op, values)
     if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
         return False
@@ -471,9 +447,22 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor, plain: tuple[
             plan = caller.plans[key] = observed(plan, caller.op.name, caller.op, template)
     plan(*tensors, *numbers, out)
     bump(out._storage)
-    if plain is not None and len(plain) == len(tensors) + 3:
-        caller.plans[plain] = (plan, numbers)
+    if RUNS[0] is not None:
+        ran(native_out(plan, caller, template, len(tensors), numbers), (*tensors, *numbers, out), out)
     return True
+
+
+def native_out(plan: Any, caller: Caller, template: tuple[Any, ...], n: int, numbers: Sequence[Any]) -> Any:
+    """The plan of a call with `out=`, which takes (n tensors, numbers, out) and returns `out`."""
+
+    def closure(*args: Any) -> Any:
+        made = caller.plan(template, list(args[:n]))(*args[:-1])
+        write_out(caller.name, args[-1], made)
+        return args[-1]
+
+    if not hasattr(plan, "exe") or any(type(v) is complex for v in numbers):
+        return closure
+    return out_plan(plan.exe, closure, n, len(numbers))
 
 
 def writer(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., None]:
@@ -491,6 +480,7 @@ def writer(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., N
     def run(*args: Any) -> None:
         exe(*[t._ptr for t in args[:n]], args[-1]._ptr, *number_words(list(args[n:-1])))
 
+    run.exe = exe  # type: ignore[attr-defined]
     return run
 
 

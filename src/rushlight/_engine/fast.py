@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.native_plans import DYNAMIC, LIST, STATIC, identity_plan, learn, make_dispatcher, readable
+from rushlight._engine.native_plans import (
+    DYNAMIC,
+    EITHER,
+    LIST,
+    STATIC,
+    identity_plan,
+    learn,
+    make_dispatcher,
+    readable,
+)
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import Operator
@@ -45,8 +54,10 @@ def make_dispatch(
     def missed(*args: Any, **kwargs: Any) -> Any:
         if check is not None:
             check(args)
-        if STATE.word & FUNCTION_MODE or "out" in kwargs or (len(args) > count and not last_static) or not readable(call, args, kwargs):
+        if STATE.word & FUNCTION_MODE or (len(args) > count and not last_static) or not readable(call, args, kwargs):
             return slow(args, kwargs)
+        if "out" in kwargs:
+            return into(args, kwargs)
         plan, inputs = prepare(args, kwargs)
         picks = _picks(op, kinds, args, kwargs)
         same = _gather(picks, args, kwargs)
@@ -55,7 +66,23 @@ def make_dispatch(
         made = plan(*inputs)
         return tuple.__new__(wrap, made) if wrap is not None else made
 
-    call = make_dispatcher(missed, kinds, [... if a.required else a.default for a in arguments], [a.name for a in arguments])
+    def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        runs: list[tuple[Any, Sequence[Any], Any]] = []
+        before, RUNS[0] = RUNS[0], runs
+        try:
+            made = slow(args, dict(kwargs))
+        finally:
+            RUNS[0] = before
+        if len(runs) == 1 and runs[0][2] is made:
+            plan, inputs, _ = runs[0]
+            picks = [*_picks(op, kinds, args, kwargs), "out"]
+            same = _gather(picks, args, kwargs)
+            if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
+                learn(call, args, kwargs, plan, picks)
+        return made
+
+    defaults = [... if a.required else a.default for a in arguments]
+    call = make_dispatcher(missed, [*kinds, DYNAMIC], [*defaults, ...], [*[a.name for a in arguments], "out"], count)
     return call
 
 
@@ -79,8 +106,9 @@ def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[
 def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: int = 1) -> Any:
     """`function`, which is plain Python, with the plans of its calls kept.
 
-    It must be of those that only choose: what it runs depends on the specs of its tensors (the first `tensors` arguments) and on the values
-    of the others (`names` are all of them), and what it returns is the result of the one plan that it runs (see `ran`) or its argument.
+    It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
+    arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, one in `*` a tensor or a
+    number), and what it returns is the result of the one plan that it runs (see `ran`) or its argument.
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
@@ -93,29 +121,30 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
         finally:
             RUNS[0] = before
         if len(runs) == 1 and runs[0][2] is made:
-            _learn_run(call, args, kwargs, runs[0])
+            _learn_run(call, kinds, args, kwargs, runs[0])
             ran(*runs[0])  # for a call around this one
         elif not runs and args and made is args[0]:
             learn(call, args, kwargs, identity_plan(), (0,))
         return made
 
-    kinds = [DYNAMIC] * tensors + [STATIC] * (len(names) - tensors)
-    call = make_dispatcher(missed, kinds, [...] * len(names), names)
+    endings = {"?": EITHER, "*": DYNAMIC}
+    kinds = [DYNAMIC if i < tensors else endings.get(name[-1], STATIC) for i, name in enumerate(names)]
+    call = make_dispatcher(missed, kinds, [...] * len(names), [name.rstrip("?*") for name in names])
     call.__name__ = call.__qualname__ = function.__name__
     call.__doc__, call.__module__ = function.__doc__, function.__module__
     call.__wrapped__ = function
     return call
 
 
-def _learn_run(call: Any, args: Sequence[Any], kwargs: dict[str, Any], run: tuple[Any, Sequence[Any], Any]) -> None:
+def _learn_run(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], run: tuple[Any, Sequence[Any], Any]) -> None:
     """Keep the plan of a run whose inputs are all arguments of the call."""
     plan, inputs, _ = run
+    varying: dict[Any, Any] = {i: a for i, a in enumerate(args) if i < len(kinds) and (kinds[i] == DYNAMIC or isinstance(a, Tensor))}
+    varying |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor)}
     picks: list[Any] = []
     for item in inputs:
-        place = next((i for i, a in enumerate(args) if a is item), None)
+        place = next((p for p, a in varying.items() if a is item), None)
         if place is None:
-            place = next((n for n, a in kwargs.items() if a is item), None)
-        if place is None or not isinstance(item, Tensor):
             return
         picks.append(place)
     learn(call, args, kwargs, plan, picks)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
-from rushlight._engine.fast import ran
-from rushlight._engine.state import STATE, new_plan_table
+from rushlight._engine.fast import RUNS, ran
+from rushlight._engine.native_plans import part_plan
+from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL, INT64, UINT8
 
@@ -242,7 +243,10 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     if not tensors:
         if isinstance(value, Tensor):
             value = _fit(value, target)
-        convert.copy_(target, value)
+        _write(x, target, lambda: convert.copy_(target, value), lambda x, value: set_item(x, index, value))
+        return
+    if _masks(x, index, value):
+        _write(x, x, lambda: convert.call_inplace("masked_fill", x, index, value), set_item)
         return
     if not isinstance(value, Tensor):
         value = make_tensor(value, dtype=x._spec.dtype)
@@ -256,6 +260,36 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
             )
     dims, parts = _indices(target, tensors)
     convert.call_inplace("index_put_core", target, dims, parts, value, False)
+
+
+def _masks(x: Tensor, index: Any, value: Any) -> bool:
+    """Whether `x[index] = value` writes one number where a mask of the same shape says so, outside of any graph."""
+    dtype = x._spec.dtype
+    fits = type(value) is float and dtype.is_floating_point or type(value) is int and (dtype.is_floating_point or dtype is INT64)
+    whole = isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == x._spec.shape
+    return bool(fits and whole and x._spec.ndim and not (x._rg and STATE.word & GRAD))
+
+
+def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[..., Any]) -> None:
+    """Run `write()`, which changes `target`, a part of `x`; while a call is learnt, its plan is noted as one of `x` (see `part_plan`).
+
+    `again` does the same for what the plan is called with, where the plan is not made for that.
+    """
+    outer = RUNS[0]
+    if outer is None:
+        write()
+        return
+    inner: list[tuple[Any, Sequence[Any], Any]] = []
+    RUNS[0] = inner
+    try:
+        write()
+    finally:
+        RUNS[0] = outer
+    if len(inner) == 1 and inner[0][2] is target and inner[0][1][0] is target:
+        plan, inputs, _ = inner[0]
+        silent = part_plan(plan, again, target._ptr - x._ptr)
+        if silent is not None:
+            ran(silent, (x, *inputs[1:]), None)
 
 
 def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rushlight._base import errors
 from rushlight._base.lazy import require
-from rushlight._engine.state import STATE, count_plan, forget, forgetful
+from rushlight._engine.state import GRAD, STATE, count_plan, forget, forgetful
 from rushlight._engine.tensor import AutogradMeta, Tensor, add_view, edge_of, new_meta, plain_classes, plain_hook
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -23,12 +23,12 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "LIST", "STATIC", "constant_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "learn", "make_dispatcher", "next_sequence", "numbers_at", "part_plan", "readable", "view_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "choose_plan", "constant_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "kernel_plan", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "show_plan", "view_plan",
 ]  # fmt: skip
 
-STATIC, DYNAMIC, LIST = 0, 1, 2
-KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM = range(8)
+STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3
+KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW = range(10)
 NUMBER_CODES = {"float32": 0, "float64": 1, "int64": 2, "int32": 3, "int16": 4, "int8": 5, "uint8": 6, "bool": 7}
 
 _numbers = count()
@@ -63,6 +63,7 @@ def ready() -> Any:
     if _READY:
         return _READY[0]
     from rushlight._engine.autograd.node import OpNode
+    from rushlight._engine.plan import Recipe
 
     runtime = require("rushlight._backends.cpu.runtime").runtime()
     d, p = require("rushlight._backends.cpu.dispatch_native"), require("rushlight._backends.cpu.plan_native")
@@ -77,6 +78,7 @@ def ready() -> Any:
     _slots(table, p.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
     _objects(table, p.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, ""])
     _slots(table, p.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
+    _slots(table, p.R_SPEC, Recipe, ("last_spec", "last_word", "last_plan", "last_map"))
     sample = AutogradMeta()
     table[p.META_SLOTS] = len(AutogradMeta.__slots__)
     for k, name in enumerate(AutogradMeta.__slots__):
@@ -112,14 +114,16 @@ def is_function(value: Any) -> bool:
     return isinstance(value, FunctionType) or bool(_READY) and isinstance(value, _READY[0].Dispatcher)
 
 
-def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults: Sequence[Any], names: Sequence[str]) -> Any:
+def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults: Sequence[Any], names: Sequence[str],
+    count: int | None = None) -> Any:  # fmt: skip
     """A callable that finds plans by what it is called with; what it does not know goes to `fallback`.
 
     `kinds`, `defaults` (`...` for none) and `names` belong to the declared arguments: STATIC ones are part of a signature by value, of
-    DYNAMIC ones (tensors, numbers) the kind is, LISTs are lists of tensors.
+    DYNAMIC ones (tensors, numbers) the kind is, LISTs are lists of tensors, EITHER is a tensor or a value.  Those after the first `count`
+    are given by name alone.
     """
     values = tuple(_NOTHING if v is ... else v for v in defaults)
-    made = ready().dispatcher(fallback, bytes(kinds), values, tuple(map(sys.intern, names)))
+    made = ready().dispatcher(fallback, bytes(kinds), values, tuple(map(sys.intern, names)), len(names) if count is None else count)
     forgetful.append(made)
     return made
 
@@ -213,7 +217,7 @@ def _describe(parts: dict[int, Any], size: int) -> array[int]:
 
 
 def _plan(kind: int, fallback: Callable[..., Any], parts: dict[int, Any], keep: Sequence[Any]) -> Any:
-    held = _describe(parts, 24)
+    held = _describe(parts, 26)
     return _READY[0].plan(kind, fallback, (*keep, held), held.buffer_info()[0])
 
 
@@ -277,7 +281,19 @@ def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec
     parts = _of_program(exe, in_specs)
     if parts is None or parts[p.N_RESULTS]:
         return fallback
-    parts[p.RESULTS] = _EMPTY
+    parts[p.RESULTS], parts[p.QUIET] = _EMPTY, int(not STATE.word & GRAD)
+    return _plan(INPLACE, fallback, parts, (exe,))
+
+
+def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int) -> Any:
+    """A native plan that runs `exe` on (tensors, numbers, out) and writes into `out`; `fallback` where that cannot be."""
+    p = require("rushlight._backends.cpu.plan_native")
+    parts = _of_program(exe, [*[Spec] * (tensors + 1), *[None] * numbers])
+    if parts is None or parts[p.N_RESULTS]:
+        return fallback
+    last = tensors + numbers
+    parts[p.ORDER] = [*range(tensors), last, *range(tensors, last)]
+    parts[p.RESULTS], parts[p.QUIET], parts[p.TARGET] = _EMPTY, int(not STATE.word & GRAD), last
     return _plan(INPLACE, fallback, parts, (exe,))
 
 
@@ -305,6 +321,21 @@ def detach_plan(fallback: Callable[..., Any]) -> Any:
     """A native plan that gives its argument's memory outside of the graph."""
     ready()
     return _plan(DETACH, fallback, {}, ())
+
+
+def choose_plan(fallback: Callable[..., Any], picks: Sequence[int]) -> Any:
+    """A native plan that gives a tuple of the arguments at these places."""
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    return _plan(CHOOSE, fallback, {p.N_RESULTS: len(picks), p.RESULTS: list(picks)}, ())
+
+
+def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int]]) -> Any:
+    """A native plan that shows arguments (by number) under these specs, so many bytes on, outside of any graph; it gives a tuple."""
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    words = [w for i, spec, step in parts for w in (i, step, id(spec))]
+    return _plan(SHOW, fallback, {p.N_RESULTS: len(parts), p.RESULTS: words}, [spec for _, spec, _ in parts])
 
 
 def identity_plan() -> Any:

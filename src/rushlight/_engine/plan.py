@@ -14,6 +14,7 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.edges import argument_places, saved_names
 from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
 from rushlight._engine.lower import Backward, differentiate_graph
+from rushlight._engine.native_plans import choose_plan
 from rushlight._engine.native_plans import kernel_plan as native_plan
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, new_meta
@@ -98,7 +99,8 @@ class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
     __slots__ = (
-        "_fast", "_in_order", "_mask", "_places", "_plans", "_residual", "cls", "forward", "graph", "n_results", "origin", "out_specs", "outputs",
+        "_fast", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "_mask", "_places", "_plans", "_residual", "cls",
+        "forward", "graph", "n_results", "origin", "out_specs", "outputs",
         "sources", "wrt",
     )  # fmt: skip
 
@@ -114,6 +116,10 @@ class Recipe:
         self.origin: Any = None  # (operator, template, specs) of the call, where there is one
         self._fast: dict[Any, Any] = {}
         self._in_order = self.outputs == list(range(len(self.outputs)))
+        self.last_spec: Any = None  # the gradient and the state for which `last_plan` was made
+        self.last_word = 0
+        self.last_plan: Any = None
+        self.last_map = None if self._in_order else tuple(self.outputs)
 
     def places(self) -> Any:
         """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
@@ -137,6 +143,7 @@ class Recipe:
                     made = self._plans(*saved, grad)
                     return [None if o is None else made[o] for o in self.outputs]
                 plan = self._fast[key] = self._plans.prepare(*saved, grad)
+            self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
             made = plan(*saved, grad)
             return made if self._in_order else [None if o is None else made[o] for o in self.outputs]  # type: ignore[return-value]
         results = grads[: self.n_results]
@@ -186,7 +193,7 @@ def graph_caller(graph: Graph, name: str) -> Any:
         def choose(*inputs: Any) -> tuple[Any, ...]:
             return tuple([inputs[i] for i in picks])
 
-        choose.prepare = lambda *inputs: choose  # type: ignore[attr-defined]
+        choose.prepare = lambda *inputs: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
         return choose
 
     def call(*inputs: Any) -> Any:
@@ -231,10 +238,10 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
         wrt = [k for k, i in enumerate(inputs) if isinstance(i, Tensor) and i._rg]
         mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in rest.outputs]
         recipe = Recipe(name, differentiate_graph(rest, len(mask), wrt, mask), wrt, mask, device)
-    plan = make_plan(recipe.forward if recipe else rest, specs, out_specs, recipe, device)
     single = len(computed) == 1 and not passed
+    plan = make_plan(recipe.forward if recipe else rest, specs, out_specs, recipe, device, as_tuple=single)
     if single:
-        return lambda *args: (plan(*args),)
+        return plan
 
     def run(*args: Any) -> Any:
         made = plan(*args) if computed else ()
@@ -245,28 +252,29 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
 
 
 def make_plan(
-    graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device
+    graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device, as_tuple: bool = False
 ) -> Callable[..., Any]:
     """The plan for one signature; `graph` has the residuals of `recipe` after the results that `out_specs` describes.
 
-    The plan takes tensors and Python numbers in the order of the graph's inputs, and returns a tensor, or a tuple for several.
+    The plan takes tensors and Python numbers in the order of the graph's inputs, and returns a tensor, or a tuple for several (always with
+    `as_tuple`).
     """
     n_results = len(out_specs)
     specs = list(out_specs) + [Spec.of(v.dtype, device, v.shape) for v in graph.outputs[n_results:]]
+    in_complex = any(v.weak and v.dtype.is_complex for v in graph.inputs)
+    exe = None
     if device is META:
         run = _meta_runner(specs)
-        return _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
-    exe = executable(graph, in_specs, specs)
-    in_complex = any(v.weak and v.dtype.is_complex for v in graph.inputs)
-    run = _runner(exe, in_specs, specs, in_complex)
-    if in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
-        return _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
-    if recipe is None:
-        return native_plan(exe, run, in_specs, specs, several=n_results > 1)  # type: ignore[no-any-return]
+    else:
+        exe = executable(graph, in_specs, specs)
+        run = _runner(exe, in_specs, specs, in_complex)
+    plan = _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
+    closure = (lambda *args: (plan(*args),)) if as_tuple and n_results == 1 else plan
+    if exe is None or in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
+        return closure
     mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in out_specs]
-    return native_plan(  # type: ignore[no-any-return]
-        exe, _recording(run, n_results, recipe), in_specs, specs, n_results, recipe, recipe.wrt, mask, n_results > 1
-    )
+    several = as_tuple or n_results > 1
+    return native_plan(exe, closure, in_specs, specs, n_results, recipe, () if recipe is None else recipe.wrt, mask, several)  # type: ignore[no-any-return]
 
 
 def _meta_runner(specs: Sequence[Spec]) -> Callable[..., Any]:

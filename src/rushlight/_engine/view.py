@@ -8,6 +8,7 @@ from typing import Any
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
+from rushlight._engine.native_plans import show_plan
 from rushlight._engine.native_plans import view_plan as native_view
 from rushlight._engine.plan import Recipe
 from rushlight._engine.state import GRAD, INFERENCE, STATE
@@ -68,7 +69,7 @@ def layout_plan(graph: Graph, specs: Sequence[Spec | None]) -> Callable[..., Any
     def run(*inputs: Any) -> tuple[Tensor, ...]:
         return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
 
-    return run
+    return show_plan(run, parts)  # type: ignore[no-any-return]
 
 
 def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable[..., Any]:

@@ -56,7 +56,7 @@ E_HASH, E_COUNT, E_WORDS, E_PLAN, E_WRAP, E_KEEP, E_PICKS, E_PICK_COUNT = range(
 ENTRY_BYTES = 8 * 10
 
 # kinds of arguments
-STATIC, DYNAMIC, LIST = 0, 1, 2
+STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3  # EITHER: a tensor by its spec, anything else by its value
 # what begins a value in a signature; objects begin with their address
 INT, FLOAT, TUPLE, ITEMS, SLICE, NUMBER_INT, NUMBER_FLOAT, NUMBER_BOOL, DEFAULT, TENSORS, TENSOR_LIST = range(1, 12)
 ROOM = 480  # words that a signature on the stack may have
@@ -275,6 +275,8 @@ def argument_words(self, place, obj, out, n, room):
         return dynamic_words(obj, sequence_items(self.ptr[D_DEFAULTS]).ptr[place], out, n, room)
     if kind == LIST:
         return list_words(obj, out, n, room)
+    if kind == EITHER and is_plain(obj) != 0:
+        return tensor_word(obj, out, n) if n + 4 <= room else -1
     return static_words(obj, out, n, room, 0)
 
 
@@ -299,14 +301,14 @@ def call_words(self, args, given, names, out, room):
                 n = static_words(args.ptr[k], out, n, room, 0)
             else:
                 n = -1
-    declared = sequence_items(self.ptr[D_NAMES])
+    declared, known = sequence_items(self.ptr[D_NAMES]), self.ptr[D_NAMES].i64[2]
     for j in range(named):
         if n >= 0:
             name = sequence_items(names).ptr[j]
             place: i64 = 0
-            while place < count and declared.ptr[place] != name:
+            while place < known and declared.ptr[place] != name:
                 place += 1
-            if place == count or n + 2 > room:
+            if place == known or n + 2 > room:
                 n = -1
             else:
                 out.i64[n] = place
@@ -487,7 +489,7 @@ def dispatcher_get(self, obj, owner):
 
 @native("ptr(ptr, ptr, i64)")
 def py_dispatcher(unused, args, count):
-    """dispatcher(fallback, kinds: bytes, defaults: tuple, names: tuple) -> dispatcher"""
+    """dispatcher(fallback, kinds: bytes, defaults: tuple, names: tuple, count) -> dispatcher; names after `count` are only names"""
     self = PyObject_New(FAST.ptr[DISPATCHER_TYPE])
     if self is None:
         return None
@@ -497,7 +499,7 @@ def py_dispatcher(unused, args, count):
     self.ptr[D_CALL] = dispatcher_call
     self.ptr[D_DICT] = None
     self.ptr[D_WEAK] = None
-    self.i64[D_COUNT] = args.ptr[3].i64[2]
+    self.i64[D_COUNT] = PyLong_AsLongLong(args.ptr[4])
     self.ptr[D_KIND_BYTES] = PyBytes_AsString(args.ptr[1])
     self.ptr[D_SLOTS] = None
     self.i64[D_MASK] = 0

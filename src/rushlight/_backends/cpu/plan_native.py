@@ -22,10 +22,16 @@ from rushlight._backends.cpu.dispatch_native import (
     PyLong_FromLongLong,
     PyObject_GetAttr,
     PyObject_Vectorcall,
+    PyTuple_Type,
+    is_plain,
+    sequence_items,
+    small_int,
+    state_word,
 )
 from rushlight._backends.cpu.pool_native import (
     HANDLE_TYPE,
     S_CHANGED,
+    S_NBYTES,
     S_PTR,
     S_VERSION,
     STATE,
@@ -47,6 +53,8 @@ from rushlight._backends.cpu.stub_native import (
     H_METHOD,
     HEADER,
     PyErr_Clear,
+    PyFloat_Type,
+    PyLong_Type,
     PyTuple_New,
     PyTuple_SetItem,
     kernel_stub,
@@ -55,14 +63,15 @@ from rushlight._backends.cpu.stub_native import (
     run,
     word,
 )
-from rushlight._backends.native import extern, f64, i32, i64, native, ptr, stack, static, u64, unlikely
+from rushlight._backends.native import extern, extern_data, f64, i32, i64, native, ptr, stack, static, u64, unlikely
 
-__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_new_meta", "py_numbers", "py_plan", "py_user_place"]
+__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_new_meta", "py_numbers", "py_plan", "py_quick_backward", "py_user_place"]
 
 # words of FAST that plans need besides those of `dispatch_native`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
 META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT = range(48, 55)
 O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
+R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)  # of a recipe: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
 
 CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own
@@ -74,7 +83,7 @@ PLAN_BYTES = 8 * 6
 # words of a plan's description (see `_backends.cpu.dispatch`)
 N_INPUTS, N_TENSORS, N_STEPS, STEPS, N_WORDS, LARGEST, N_RESULTS, RESULTS, N_SHOWN, ORDER = range(10)
 RECIPE, NODE_TYPE, N_EDGES, EDGES, N_SAVED, SAVED, DIFFERENTIABLE = range(10, 17)
-CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT = range(17, 24)
+CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT, QUIET, TARGET = range(17, 26)
 FROM_TENSOR, FROM_NUMBER, FROM_RESULT = 0, 1, 2  # what a saved value is: an argument, or a result or residual
 ROOM = 128  # words on the stack
 
@@ -88,6 +97,7 @@ PyFrame_GetLasti = extern("PyFrame_GetLasti", "i32(ptr)")
 PyUnicode_Tailmatch = extern("PyUnicode_Tailmatch", "i64(ptr, ptr, i64, i64, i32)")
 PyWeakref_NewRef = extern("PyWeakref_NewRef", "ptr(ptr, ptr)")
 PyList_New = extern("PyList_New", "ptr(i64)")
+Py_NotImplemented = extern_data("_Py_NotImplementedStruct")
 PyList_SetItem = extern("PyList_SetItem", "i32(ptr, i64, ptr)")
 PyFloat_FromDouble = extern("PyFloat_FromDouble", "ptr(f64)")
 PyList_Append = extern("PyList_Append", "i32(ptr, ptr)")
@@ -508,19 +518,32 @@ def kernel_plan(self, args, flagged, names):
     return as_tuple(made, shown)
 
 
+@native("i64(ptr, ptr)", inline=True)
+def may_overlap(a, b):
+    """Whether two storages share memory."""
+    if a == Py_None:
+        return 1
+    return i64(a.i64[S_PTR] < b.i64[S_PTR] + b.i64[S_NBYTES] and b.i64[S_PTR] < a.i64[S_PTR] + a.i64[S_NBYTES])
+
+
 @native("ptr(ptr, ptr, u64, ptr)")
 def inplace_plan(self, args, flagged, names):
-    """Run a program that changes its first argument; for tensors outside of any graph."""
+    """Run a program that changes one of its arguments; for tensors outside of any graph."""
     data = self.ptr[P_DATA]
     given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
     if given != data.i64[N_GIVEN] or names is not None:
         return elsewhere(self, args, flagged, names)
-    x = args.ptr[0]
+    x = args.ptr[data.i64[TARGET]]
     storage = slot(x, O_STORAGE)
-    if slot(x, O_META) != Py_None or slot(x, O_RG) != Py_False or storage == Py_None:
+    if storage == Py_None or (slot(x, O_RG) != Py_False and data.i64[QUIET] == 0):
         return elsewhere(self, args, flagged, names)
-    for k in range(1, data.i64[N_TENSORS]):
-        if slot(args.ptr[k], O_STORAGE) == storage:
+    meta = slot(x, O_META)
+    if meta != Py_None:
+        if slot(meta, O_INFERENCE) == Py_True or slot(meta, O_CREATION) != FAST.ptr[EMPTY_TEXT]:
+            return elsewhere(self, args, flagged, names)
+    order = data + 8 * data.i64[ORDER]
+    for k in range(data.i64[N_TENSORS]):
+        if order.i64[k] != data.i64[TARGET] and may_overlap(slot(args.ptr[order.i64[k]], O_STORAGE), storage) != 0:
             return elsewhere(self, args, flagged, names)
     made = stack(64)
     if run_program(data, args, made) != 0:
@@ -649,6 +672,66 @@ def detach_plan(self, args, flagged, names):
     return alias(x)
 
 
+# ***** backward *****
+
+
+@native("i64(ptr, ptr, ptr)")
+def unpack(saved, versions, out):
+    """Write what a node saved; how much it is, -1 where something is not as it was left."""
+    if saved.ptr[1] != PyTuple_Type or versions.ptr[1] != PyTuple_Type or saved.i64[2] > 60:
+        return -1
+    items, numbers = sequence_items(saved), sequence_items(versions)
+    for k in range(saved.i64[2]):
+        item = items.ptr[k]
+        if numbers.ptr[k] == Py_None:
+            if item.ptr[1] != PyFloat_Type and item.ptr[1] != PyLong_Type:
+                return -1
+        else:
+            storage = slot(item, O_STORAGE)
+            if storage == Py_None or small_int(numbers.ptr[k]) != storage.i64[S_VERSION]:
+                return -1
+        out.ptr[k] = item
+    return saved.i64[2]
+
+
+@native("ptr(ptr, ptr)")
+def mapped(made, order):
+    """The items of a tuple (whose reference is taken over) in another order; None where the order says None."""
+    count = order.i64[2]
+    items, places = sequence_items(made), sequence_items(order)
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            place = places.ptr[k]
+            PyTuple_SetItem(out, k, kept(Py_None if place == Py_None else items.ptr[small_int(place)]))
+    Py_DecRef(made)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_quick_backward(unused, args, count):
+    """quick_backward(node, grad) -> the gradients of the node's edges by its recipe's last plan; NotImplemented for what it is not made for
+
+    The node is an `OpNode` with one result.
+    """
+    node, grad = args.ptr[0], args.ptr[1]
+    recipe = slot(node, O_INFO)
+    plan = slot(recipe, R_PLAN)
+    if plan != Py_None and is_plain(grad) != 0:
+        if slot(recipe, R_SPEC) == slot(grad, O_SPEC) and small_int(slot(recipe, R_WORD)) == state_word():
+            inputs = stack(8 * 64)
+            n = unpack(slot(node, O_SAVED), slot(node, O_VERSIONS), inputs)
+            if n >= 0:
+                inputs.ptr[n] = grad
+                Py_IncRef(plan)
+                out = PyObject_Vectorcall(plan, inputs, u64(n + 1), None)
+                Py_DecRef(plan)
+                if out is None or slot(recipe, R_MAP) == Py_None:
+                    return out
+                return mapped(out, slot(recipe, R_MAP))
+    return kept(Py_NotImplemented)
+
+
 # ***** plans that need no kernel *****
 
 
@@ -674,6 +757,43 @@ def fresh_plan(self, args, flagged, names):
     if storage is None:
         return None
     return new_tensor(storage, spec, PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def choose_plan(self, args, flagged, names):
+    """A tuple of some of the arguments."""
+    data = self.ptr[P_DATA]
+    count = data.i64[N_RESULTS]
+    places = data + 8 * data.i64[RESULTS]
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            PyTuple_SetItem(out, k, kept(args.ptr[places.i64[k]]))
+    return out
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def show_plan(self, args, flagged, names):
+    """A tuple of the arguments under other strides, outside of any graph."""
+    data = self.ptr[P_DATA]
+    count = data.i64[N_RESULTS]
+    results = data + 8 * data.i64[RESULTS]
+    address = stack(8)
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            x = args.ptr[results.i64[3 * k]]
+            if slot(x, O_STORAGE) == Py_None or word(slot(x, O_PTR), address) != 0:
+                Py_DecRef(out)
+                PyErr_Clear()
+                return elsewhere(self, args, flagged, names)
+            at = PyLong_FromUnsignedLongLong(address.u64[0] + results.u64[3 * k + 1])
+            tensor = new_tensor(kept(slot(x, O_STORAGE)), results.ptr[3 * k + 2], at)
+            if tensor is None:
+                Py_DecRef(out)
+                return None
+            PyTuple_SetItem(out, k, tensor)
+    return out
 
 
 @native("ptr(ptr, i64)")
@@ -752,6 +872,10 @@ def py_plan(unused, args, count):
         self.ptr[P_CALL] = fresh_plan
     if kind == 7:
         self.ptr[P_CALL] = item_plan
+    if kind == 8:
+        self.ptr[P_CALL] = choose_plan
+    if kind == 9:
+        self.ptr[P_CALL] = show_plan
     self.ptr[P_FALLBACK] = kept(args.ptr[1])
     self.ptr[P_KEEP] = kept(args.ptr[2])
     self.i64[P_DATA] = data

@@ -12,8 +12,9 @@ from threading import RLock
 from typing import Any
 
 from rushlight._base.forking import free_after_fork
-from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
+from rushlight._engine.autograd.node import ACCUMULATE, AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.kinds import Kind
+from rushlight._engine.native_plans import ready
 from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
 from rushlight._engine.watch import observed_node
@@ -60,6 +61,9 @@ def accumulate_into(variable: Tensor, grad: Tensor) -> None:
     if meta.post_hooks:
         for hook in list(meta.post_hooks.values()):
             hook(variable)
+
+
+ACCUMULATE.append(accumulate_into)
 
 
 def _joined(held: Tensor, grad: Tensor) -> Tensor:
@@ -252,8 +256,10 @@ def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate
 def _loop(task: _Task, heap: list[Any]) -> None:
     dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
     release, run = not task.keep, task.run
-    while heap:
-        node = heappop(heap)[2]
+    quick = ready().quick_backward if run is _run and not STATE.word & (ANOMALY | GRAD) else None
+    leaves: list[Any] = []  # those that are ready: they go first, and need no order
+    while heap or leaves:
+        node = leaves.pop() if leaves else heappop(heap)[2]
         grads: list[Any] | None = buffers.pop(node, None)
         if grads is None:
             grads = [None] * node._n_outputs
@@ -266,6 +272,10 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             _store(task, captures[node], grads)
         if needed is not None and (node not in needed or (node in captures and type(node) is AccumulateGrad)):
             found: Sequence[Tensor | None] = ()
+        elif quick is not None and extra is None and node._quick and len(grads) == 1 and grads[0] is not None:
+            found = quick(node, grads[0])
+            if found is NotImplemented:
+                found = run(node, grads)
         else:
             found = run(node, grads)
         del grads
@@ -286,7 +296,10 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             left = dependencies[after] - 1
             dependencies[after] = left
             if left == 0:
-                heappush(heap, (-after._seq, id(after), after))
+                if type(after) is AccumulateGrad:
+                    leaves.append(after)
+                else:
+                    heappush(heap, (-after._seq, id(after), after))
         found = ()
         if release and edges:
             node._release()
@@ -327,7 +340,7 @@ def _hooked(hooks: Any, grad: Tensor) -> Tensor:
 
 
 def _run_leaf_hooks(node: AccumulateGrad, grads: list[Tensor | None]) -> None:
-    variable = node.variable
+    variable = node._variable()
     hooks = variable._meta.hooks if variable is not None and variable._meta is not None else None
     if hooks:
         grad = grads.pop()

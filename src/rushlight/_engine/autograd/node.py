@@ -18,7 +18,7 @@ from rushlight._engine.native_plans import next_sequence
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make, make_accumulator, meta_of
 
-__all__ = ["AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "next_sequence", "node_class", "packed", "split_edge"]
+__all__ = ["ACCUMULATE", "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "next_sequence", "node_class", "packed", "split_edge"]
 
 RELEASED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate "
@@ -64,6 +64,7 @@ class Node:
     _extra: Extra | None
     _seq: int
     _n_outputs = 1
+    _quick = False  # whether `quick_backward` may be asked
     _namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
 
     def _start(self, edges: Sequence[Any]) -> None:
@@ -160,6 +161,7 @@ class OpNode(Node):
 
     __slots__ = ("info", "saved", "versions", "where")
 
+    _quick = True
     info: Any
     saved: Any
     versions: Any
@@ -343,16 +345,15 @@ class AccumulateGrad(Node):
         return self._variable()
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        from rushlight._engine.autograd.engine import accumulate_into
-
         grad = grads.pop()
         variable = self._variable()
         if grad is not None and variable is not None:
             wanted = variable._meta.grad_dtype if variable._meta is not None else ...
             if wanted is not ... and wanted is not None and grad._spec.dtype is not wanted:
                 grad = grad.to(wanted)
-            accumulate_into(variable, grad)
+            ACCUMULATE[0](variable, grad)
         return ()
 
 
+ACCUMULATE: list[Any] = []  # `accumulate_into` of the engine
 make_accumulator[0] = AccumulateGrad
