@@ -488,8 +488,10 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     _as_index("index_fill_", index, "int64")
     places = _vector("index_fill_", index)
     lines, dim = _lines(x, dim)
-    moved, perm = _front(lines, (dim,))
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
+    if dim and 8 * numel(places.shape) >= lines.shape[dim]:  # many places across rows: one pass that asks which they are
+        return build.select(_hit(places, lines, dim), build.broadcast_to(filled, lines.shape), lines)
+    moved, perm = _front(lines, (dim,))
     filled = build.broadcast_to(filled, (*places.shape, *moved.shape[1:]))
     return build.reshape(
         build.transpose(prim.index_put(moved, filled, places, accumulate=False), _inverse(perm)), x.shape
@@ -500,12 +502,17 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
 def _(ct: Any, out: Any, x: Any, dim: int, index: Any, value: Any) -> Any:
     places = _vector("index_fill_", index)
     lines, dim = _lines(ct, dim)
-    size = (lines.shape[dim],)
-    hit = prim.index_put(build.full(size, False, BOOL), build.full(places.shape, True, BOOL), places, accumulate=False)
-    hit = prim.broadcast(hit, shape=lines.shape, dims=(dim,))
+    hit = _hit(places, lines, dim)
     written = build.select(hit, wide(lines), 0)
     to_value = None if is_weak(value) else narrow(reduce_dims("sum", written, dims_of(written, None)), value.dtype)
     return build.reshape(build.select(hit, 0, lines), x.shape), None, to_value
+
+
+def _hit(places: Any, lines: Any, dim: int) -> Any:
+    """Which elements lie at one of the places along dim."""
+    size = (lines.shape[dim],)
+    hit = prim.index_put(build.full(size, False, BOOL), build.full(places.shape, True, BOOL), places, accumulate=False)
+    return prim.broadcast(hit, shape=lines.shape, dims=(dim,))
 
 
 # ***** in the flattened input *****

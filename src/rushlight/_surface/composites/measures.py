@@ -354,11 +354,12 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
         raise RuntimeError("weights should be 1-d and have the same length as input")
     if not input._spec.numel:
         return T["zeros"](minlength, dtype=INT64)  # type: ignore[no-any-return]
-    if convert.item(function_of("min_all")(input)) < 0:
+    least, greatest = function_of("aminmax")(input)
+    if convert.item(least) < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    size = max(int(convert.item(function_of("max_all")(input))) + 1, minlength)
+    size = max(int(convert.item(greatest)) + 1, minlength)
     if weights is None:
-        dtype, values = INT64, T["ones"](input._spec.shape, dtype=INT64)
+        dtype, values = INT64, T["ones"]((1,), dtype=INT64).expand(input._spec.shape)  # type: ignore[attr-defined]
     else:
         values = weights if weights.dtype.name == "float32" else weights.to(FLOAT64)
         dtype = values.dtype
