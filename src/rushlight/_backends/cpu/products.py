@@ -40,7 +40,7 @@ CHOSEN = ("f32", "f64")  # kinds that the library and our own kernels compute
 LIBRARY = ("f32", "f64", "c64", "c128")  # kinds that the library has, beside our own
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
-SHARED_WORK = 1 << 24  # multiplications above which operands are packed once for all pieces
+SHARED_WORK = 1 << 26  # multiplications above which operands are packed once for all pieces
 SHARED_SIDE = 32  # the same of rows, and of columns
 PIECE_ROWS, PIECE_COLUMNS = 112, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
@@ -166,9 +166,14 @@ def _even(n: int, about: int, step: int) -> int:
 
 def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
     """Rows and columns of C in one piece of a large product."""
-    tile, rows, columns = form.tile, PIECE_ROWS, PIECE_COLUMNS
-    while rows > 28 and -(-m // rows) * -(-n // columns) < PIECES and min(m, rows) * min(n, columns) * k >= 2 * PIECE_WORK:
-        rows, columns = (rows, columns // 2) if min(n, columns) > 2 * min(m, rows) else (rows // 2, columns)
+    tile, rows, columns = form.tile, min(m, PIECE_ROWS), min(n, PIECE_COLUMNS)
+    while -(-m // rows) * -(-n // columns) < PIECES and rows * columns * k >= 2 * PIECE_WORK:
+        if columns >= 2 * max(rows, tile.columns):
+            columns = -(-columns // 2)
+        elif rows >= 2 * tile.rows:
+            rows = -(-rows // 2)
+        else:
+            break
     return _even(m, rows, tile.rows), min(_even(n, columns, tile.columns), -(-COLUMNS // tile.columns) * tile.columns)
 
 
