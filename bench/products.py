@@ -1,25 +1,28 @@
-"""Matrix products by our own kernels beside the BLAS library, on one thread: `python bench/products.py [--kinds f32,f64]`.
+"""Matrix products by our own kernels beside the BLAS library, on one thread: `python bench/products.py [--kinds float32,bfloat16,int8]`.
 
-Both are the kernels that `a @ b` runs, called through the same stub, in turn; the figures are the best of many calls.
+Both are the kernels that `a @ b` runs (`torch._int_mm` for int8), called through the same stub, in turn; the figures are the best of many
+calls.  The library has no products of narrow dtypes.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import time
+from array import array
 from collections.abc import Callable
 from typing import Any
 
 import rushlight as rl
-from rushlight._backends.cpu.blas import blas, gemm_ints, gemm_kernel, host_tiles
+from rushlight._backends.cpu.blas import GEMM, blas, host_forms
+from rushlight._backends.cpu.products import integer_call, product_call
 from rushlight._backends.cpu.target import host_target
+from rushlight._types import dtype as dtypes
 
 SIZES = (
     (64, 64, 64), (128, 128, 128), (256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (64, 1024, 256), (1024, 64, 256),
     (32, 768, 768), (512, 512, 64),
 )  # fmt: skip
-DTYPES = {"f32": rl.float32, "f64": rl.float64}
+KINDS = ("float32", "float64", "bfloat16", "float16", "int8")
 
 
 def best(call: Callable[[], Any], work: int) -> float:
@@ -33,34 +36,41 @@ def best(call: Callable[[], Any], work: int) -> float:
 
 
 def measure(kind: str, m: int, n: int, k: int, a_turned: bool, b_turned: bool) -> tuple[float, float]:
-    """GFLOP/s of the library and of our own kernel."""
-    a, b, c = (rl.ones(size, dtype=DTYPES[kind]) for size in (m * k, k * n, m * n))
-    ints = gemm_ints(
-        kind, m, n, k, a_strides=(1, m) if a_turned else (k, 1), b_strides=(1, k) if b_turned else (n, 1), allocate=False
-    )
-    words = (ctypes.c_int64 * len(ints))(*ints)
-    at = ctypes.addressof(words)
-    rates = []
-    for generated in (False, True):
-        kernel = gemm_kernel(kind, generated)
-        kernel(at, c.data_ptr(), a.data_ptr(), b.data_ptr())
-        rates.append(2e-9 * m * n * k / best(lambda: kernel(at, c.data_ptr(), a.data_ptr(), b.data_ptr()), 2 * m * n * k))  # noqa: B023
+    """GFLOP/s of the library (0: it has no such product) and of our own kernel."""
+    dtype = getattr(dtypes, kind.upper())
+    a, b = (rl.ones(size, dtype=getattr(rl, kind)) for size in (m * k, k * n))
+    a_strides, b_strides = (1, m) if a_turned else (k, 1), (1, k) if b_turned else (n, 1)
+    rates = [0.0, 0.0]
+    for way in (0, 1) if kind in ("float32", "float64") else (1,):
+        with GEMM.scoped(("blas", "generated")[way]):
+            if kind == "int8":
+                call, ints = integer_call(dtype, dtype, m, n, k, a_strides, b_strides)
+            else:
+                call, ints = product_call(dtype, dtype, m, n, k, a_strides=a_strides, b_strides=b_strides)
+        words = array("q", ints)
+        at, x, y = words.buffer_info()[0], a.data_ptr(), b.data_ptr()
+        call(at, x, y)
+        rates[way] = 2e-9 * m * n * k / best(lambda: call(at, x, y), 2 * m * n * k)  # noqa: B023
     return rates[0], rates[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kinds", default="f32,f64")
+    parser.add_argument("--kinds", default="float32,float64", help=f"some of {','.join(KINDS)}")
     kinds = parser.parse_args().kinds.split(",")
     rl.set_num_threads(1)
     print(f"{host_target()}\nlibrary: {blas().path}")
     for kind in kinds:
-        print(f"{kind}: tiles of {', '.join(f'{t.rows} x {t.columns}' for t in host_tiles(kind))}; GFLOP/s on one thread")
+        dtype = getattr(dtypes, kind.upper())
+        forms = host_forms(dtype, dtypes.INT32 if kind == "int8" else dtype, dtype) or ()
+        tiles = ", ".join(f"{f.tile.rows} x {f.tile.columns}{f' ({f.tile.instruction})' if f.tile.instruction else ''}" for f in forms)
+        print(f"{kind}: tiles of {tiles}; GFLOP/s on one thread")
         print(f"{'m':>6}{'n':>6}{'k':>6}  {'':12}{'library':>9}{'own':>9}{'ratio':>8}")
         for size in SIZES:
             for label, turned in (("", (False, False)), ("B transposed", (False, True)), ("A transposed", (True, False))):
                 theirs, ours = measure(kind, *size, *turned)
-                print(f"{size[0]:6}{size[1]:6}{size[2]:6}  {label:12}{theirs:9.1f}{ours:9.1f}{ours / theirs:8.2f}")
+                beside = f"{theirs:9.1f}{ours:9.1f}{ours / theirs:8.2f}" if theirs else f"{'':9}{ours:9.1f}"
+                print(f"{size[0]:6}{size[1]:6}{size[2]:6}  {label:12}{beside}")
 
 
 if __name__ == "__main__":
