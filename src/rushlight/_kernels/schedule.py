@@ -16,7 +16,14 @@ from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import COSTS, PIECE, Facts, Target, facts_of
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
 from rushlight._kernels.special import prepare
-from rushlight._types.layout import contiguous_strides, extent, is_contiguous, numel, view_strides
+from rushlight._types.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    extent,
+    is_contiguous,
+    numel,
+    view_strides,
+)
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
@@ -27,9 +34,10 @@ _JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that l
 MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 # Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
-STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad"})
-DENSE = {"attention_grad": (4, 5)}  # what those get row-major nevertheless
-PLACED = {"conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2)}  # results that are written with any strides
+STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad", "resample", "resample_back"})
+DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4), "resample_back": (1, 2)}  # what those get row-major nevertheless
+# Results that are written with any strides.
+PLACED = {"conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,), "resample_back": (0,)}
 MAX_STORES = 5  # outputs that one call can allocate
 
 
@@ -414,7 +422,10 @@ class Schedule:
             home = self._home_of_moved(value, wanted, number) if k in PLACED.get(name, ()) else self._home(value, wanted)
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
-            outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+            last = name in ("resample", "resample_back") and value.shape[1] > 1 and inputs[0].strides[1] == 1  # as the operand lies
+            strides = channels_last_strides(value.shape) if last else None
+            home = None if last and home is not None and home.strides[1] != 1 else home
+            outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
         self.groups.append(Extern(node, inputs, outputs))
         for value, target in zip(node.outputs, outputs, strict=True):
             self._place_all(value, target, number, wanted)

@@ -91,10 +91,10 @@ def _along(weights: Any, x: Any, dim: int) -> Any:
     return build.broadcast_to(build.reshape(weights, (1,) * dim + tuple(weights.shape) + (1,) * (ndim - dim - k)), x.shape)
 
 
-def _nearest(x: Any, dim: int, out: int, step: Any, mode: str) -> Any:
-    """One element for each of the result."""
-    at = _iota(out, FLOAT64 if x.dtype is FLOAT64 else FLOAT32)
-    return _read(x, dim, _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), x.shape[dim]))
+def _nearest(size: int, out: int, step: Any, mode: str, dtype: Any) -> Any:
+    """The only element for each of the result."""
+    at = _iota(out, FLOAT64 if dtype is FLOAT64 else FLOAT32)
+    return _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), size)
 
 
 def _few(size: int, out: int, step: Any, mode: str, align: bool, dtype: Any) -> list[tuple[Any, Any]]:
@@ -220,7 +220,11 @@ def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, secon
     for k in reversed(range(len(size))):
         dim, out, step = k + 2, size[k], (first, second, third)[k]
         if mode.startswith("nearest"):
-            x = _nearest(x, dim, out, step, mode)
+            index = _nearest(x.shape[dim], out, step, mode, x.dtype)
+            if x.dtype is UINT8:
+                x = _read(x, dim, index)
+            else:
+                tables[dim] = build.expand_dims(index, (0,)), build.full((1, out), 1, x.dtype)
             continue
         if taps[k] == 0:
             rows = _few(x.shape[dim], out, step, mode, align_corners, x.dtype)

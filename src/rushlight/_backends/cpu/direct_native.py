@@ -72,6 +72,10 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
                     to.f32[k] = widen(x.u16[k * step])
         elif step == 1:
             copy(to, x, n)
+        elif step == 0:  # one number for all, as the gradient of a sum is
+            value = load(real, x, 0)
+            for k in range(n):
+                store(real, to, k, value)
         else:
             for k in range(n):
                 store(real, to, k, load(real, x, k * step))

@@ -53,33 +53,22 @@ def resample_call(step: ExternStep) -> Call:
 
 
 def resample_back_call(step: ExternStep) -> Call:
-    """The same of a `resample_back`."""
+    """The same of a `resample_back`: loops over the other dims, but for one whose elements lie together."""
     g, index, _ = step.inputs
     x, dim = step.outputs[0], step.params["dim"]
     others = [d for d in range(4) if d != dim]
-    together = [d for d in others if g.strides[d] == x.strides[d] == 1 and g.shape[d] > 1]
-    inner = 1
-    if together:
-        inner = g.shape[together[0]]
-        others.remove(together[0])
-    return _back(step, dim, inner, others, index.shape)
-
-
-def _back(step: ExternStep, dim: int, inner: int, others: list[int], table: Sequence[int]) -> Call:
-    g, x = step.inputs[0], step.outputs[0]
-    sizes = [g.shape[d] for d in others]
-    steps = [[o.strides[d] for d in others] for o in (g, x)]
-    if len(others) == 3:  # a run of memory of two dims counts as one
-        at = next((k for k in (0, 1) if all(s[k] == s[k + 1] * sizes[k + 1] for s in steps)), None)
-        if at is None:
-            raise NotImplementedError("primitive 'resample_back' has no routine for these layouts")
-        sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
-        for s in steps:
-            del s[at]
-    work = (table[0] * table[1] + x.shape[dim]) * inner
-    total = sizes[0] * sizes[1]
+    together = next((d for d in others if g.strides[d] == x.strides[d] == 1 and g.shape[d] > 1), None)
+    outside, inner = [d for d in others if d != together], 1 if together is None else g.shape[together]
+    for d in reversed(outside):  # what follows in memory belongs to the run
+        if together is not None and g.strides[d] == x.strides[d] == inner:
+            outside.remove(d)
+            inner *= g.shape[d]
+    sizes, g_steps, x_steps = ([values[d] for d in outside] + [fill] * 3 for values, fill in ((g.shape, 1), (g.strides, 0), (x.strides, 0)))
+    taps, out = index.shape
+    work = (taps * out + x.shape[dim]) * inner
+    total = sizes[0] * sizes[1] * sizes[2]
     chunk = max(1, _PIECE // max(work, 1))
-    words = [*sizes, x.shape[dim], table[1], table[0], inner, *steps[0], g.strides[dim], *steps[1], x.strides[dim], chunk]
+    words = [*sizes[:3], x.shape[dim], out, taps, inner, *g_steps[:3], g.strides[dim], *x_steps[:3], x.strides[dim], chunk]
     assert len(words) == len(BACK)
-    places = [o.place for o in step.inputs]
-    return _kernel("resample_back", g.dtype.name, make_resample_back), _ints(-(-total // chunk), total * work, step, words), places
+    pieces = -(-total // chunk)
+    return _kernel("resample_back", g.dtype.name, make_resample_back), _ints(pieces, total * work, step, words), [o.place for o in step.inputs]

@@ -19,9 +19,10 @@ RESAMPLE = {name: 8 + n for n, name in enumerate((
 ))}  # fmt: skip
 (UNITS, CHANNELS, IN_H, IN_W, OUT_H, OUT_W, TAPS_H, TAPS_W, X_N, X_C, X_H, X_W, Y_N, Y_C, Y_H, Y_W, INNER, BANDS, BAND, FIRST_H) = range(8, 28)
 BACK = {name: 8 + n for n, name in enumerate((
-    "first", "second", "size", "out", "taps", "inner", "g_first", "g_second", "g_along", "x_first", "x_second", "x_along", "chunk",
+    "first", "second", "third", "size", "out", "taps", "inner", "g_first", "g_second", "g_third", "g_along", "x_first", "x_second", "x_third",
+    "x_along", "chunk",
 ))}  # fmt: skip
-FIRST, SECOND, SIZE, OUT, TAPS, WIDTH, G_FIRST, G_SECOND, G_ALONG, X_FIRST, X_SECOND, X_ALONG, CHUNK = range(8, 21)
+(FIRST, SECOND, THIRD, SIZE, OUT, TAPS, WIDTH, G_FIRST, G_SECOND, G_THIRD, G_ALONG, X_FIRST, X_SECOND, X_THIRD, X_ALONG, CHUNK) = range(8, 24)
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -149,7 +150,7 @@ def make_resample(dtype: str) -> NativeFunction:
 
 
 def make_resample_back(dtype: str) -> NativeFunction:
-    """The kernel of `resample_back`: bufs are the result, the cotangent, index, weights.  Two loops outside, `inner` elements that lie together."""
+    """The kernel of `resample_back`: bufs are the result, the cotangent, index, weights.  Three loops outside, `inner` elements that lie together."""
     real = REAL[dtype]
     size = real.itemsize
 
@@ -179,11 +180,12 @@ def make_resample_back(dtype: str) -> NativeFunction:
 
     @native("i32(ptr, ptr, i64)", name=f"rl_resample_back_{dtype}")
     def back(bufs, ints, piece):
-        total = ints.i64[FIRST] * ints.i64[SECOND]
+        total = ints.i64[FIRST] * ints.i64[SECOND] * ints.i64[THIRD]
         for number in range(piece * ints.i64[CHUNK], min((piece + 1) * ints.i64[CHUNK], total)):
-            a, b = number // ints.i64[SECOND], number % ints.i64[SECOND]
-            x = bufs.ptr[0] + size * (a * ints.i64[X_FIRST] + b * ints.i64[X_SECOND])
-            g = bufs.ptr[1] + size * (a * ints.i64[G_FIRST] + b * ints.i64[G_SECOND])
+            c, rest = number % ints.i64[THIRD], number // ints.i64[THIRD]
+            a, b = rest // ints.i64[SECOND], rest % ints.i64[SECOND]
+            x = bufs.ptr[0] + size * (a * ints.i64[X_FIRST] + b * ints.i64[X_SECOND] + c * ints.i64[X_THIRD])
+            g = bufs.ptr[1] + size * (a * ints.i64[G_FIRST] + b * ints.i64[G_SECOND] + c * ints.i64[G_THIRD])
             if ints.i64[WIDTH] == 1 and ints.i64[X_ALONG] == 1 and ints.i64[G_ALONG] == 1:
                 pour_row(ints, x, g, bufs.ptr[2], bufs.ptr[3])
             else:
