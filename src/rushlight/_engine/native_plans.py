@@ -24,7 +24,7 @@ from rushlight._types.spec import Spec
 
 __all__ = [
     "DYNAMIC", "EITHER", "LIST", "STATIC", "choose_plan", "constant_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "show_plan", "view_plan",
+    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "show_plan", "view_plan",
 ]  # fmt: skip
 
 STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3
@@ -141,6 +141,11 @@ def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: An
     if found:
         count_plan()
     return found  # type: ignore[no-any-return]
+
+
+def known(dispatcher: Any) -> int:
+    """How many signatures a dispatcher has learnt."""
+    return ready().known(dispatcher)  # type: ignore[no-any-return]
 
 
 def readable(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

@@ -1,0 +1,235 @@
+"""Native dispatchers and plans: the second call of a kind must do what the first did, and leave nothing behind."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight._engine import native_plans
+from rushlight._engine.state import clear_plans, plan_counts
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: x + y,
+    "add alpha": lambda x, y: torch.add(x, y, alpha=3),
+    "add default alpha": lambda x, y: torch.add(x, y, alpha=1),
+    "numbers": lambda x, y: (x * 2, x * 2.5, x * True, 1 - x, x**2, x**2.0, x**0.5),
+    "compare": lambda x, y: (x > 0.5, x == y, x != 0),
+    "view": lambda x, y: (x.view(6, 4), x.view(-1), x.view((3, 8)), x.view([12, 2]), x.view(y.shape)),
+    "reshape": lambda x, y: (x.t().reshape(24), x.reshape(2, -1), x.flatten(), x.T, x.mT),
+    "index": lambda x, y: (x[1], x[1, 2], x[1:3, None], x[..., 0], x[-1], x[:, ::2]),
+    "index by tensors": lambda x, y: (x[torch.tensor([0, 2])], x[x > 0.5], x[torch.tensor(1)], x[[0, 1]]),
+    "split": lambda x, y: (*x.split(2), *x.chunk(2), *x.unbind(1), *x.split([1, 3])),
+    "lists": lambda x, y: (torch.cat((x, y)), torch.cat([x, y], dim=1), torch.stack([x, y, x], -1)),
+    "reduce": lambda x, y: (x.sum(), x.sum(1), x.sum((0, 1)), x.sum(dim=0, keepdim=True), *x.max(1), x.argmax(-1)),
+    "cast": lambda x, y: (x.double(), x.to(torch.int64), x.long(), x.float(), x.to(y.dtype), x.clone(), x.detach()),
+    "out": lambda x, y: (torch.add(x, y, out=torch.empty(4, 6)), torch.sum(x, 1, out=torch.empty(4))),
+    "in place": lambda x, y: x.clone().add_(y, alpha=2).mul_(0.5).clamp_(0, 1),
+    "copy": lambda x, y: (torch.empty(4, 6).copy_(y), torch.zeros(4, 6).copy_(x[0]), torch.empty(4, 6, dtype=torch.float64).copy_(x)),
+    "product": lambda x, y: (x @ y.t(), torch.nn.functional.linear(x, y), torch.softmax(x, -1), torch.where(x > y, x, y)),
+}
+
+
+def flat(made: Any) -> list[np.ndarray[Any, Any]]:
+    return [v.numpy() for v in (made if isinstance(made, tuple) else (made,))]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_are_known_do_what_they_did_first(name: str) -> None:
+    x, y = torch.rand(4, 6), torch.rand(4, 6)
+    clear_plans()
+    first = flat(CALLS[name](x, y))
+    for _ in range(2):
+        again = flat(CALLS[name](x, y))
+        for a, b in zip(first, again, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and np.array_equal(a, b)
+
+
+def test_a_number_is_never_taken_for_another() -> None:
+    x = torch.ones(3)
+    for _ in range(2):
+        for number in (1, 2, 1.0, 2.0, -1, 1 << 40, True):
+            assert (x * number).tolist() == [float(number)] * 3
+            assert torch.add(x, x, alpha=number).tolist() == [float(np.float32(1.0 + number))] * 3
+            assert torch.full((2,), float(number)).tolist() == [float(number)] * 2
+    assert (torch.ones(3, dtype=torch.int64) * (1 << 61)).tolist() == [1 << 61] * 3
+    assert x.softmax(0).tolist() == x.softmax(-1).tolist()
+    with pytest.raises(IndexError):
+        x.softmax(1)
+
+
+def test_assignment_to_parts() -> None:
+    x, held = torch.zeros(4, 6), np.zeros((4, 6), np.float32)
+    for k in range(3):
+        for index, value in (((1, 2), 0.5 + k), (1, 1), (slice(2, 4), 3.5), ((slice(None), 3), k), ((Ellipsis, 0), -1.0)):
+            x[index] = value
+            held[index] = value
+        x[1], held[1] = x[2], held[2]
+        x[2:4, 1:3], held[2:4, 1:3] = torch.full((2, 2), 9.0), 9.0
+        x[x > 8], held[held > 8] = 4.0, 4.0
+        assert np.array_equal(x.numpy(), held)
+    before = x._version
+    x[0, 0] = 1.0
+    assert x._version == before + 1
+    whole = torch.arange(4)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="overflow"):
+            whole[0] = float("inf")
+
+
+def test_histories_follow_assignment() -> None:
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        y = x * 2
+        y[0] = 5.0
+        y[1:].mul_(3.0)
+        (grad,) = torch.autograd.grad(y.sum(), x)
+        assert grad.tolist() == [0.0, 6.0, 6.0]
+        with pytest.raises(RuntimeError, match="leaf"):
+            x[0] = 1.0
+
+
+def test_the_state_is_part_of_a_signature() -> None:
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        assert (x * 2).requires_grad
+        with torch.no_grad():
+            assert not (x * 2).requires_grad and not x[0].view(1)._node
+        with torch.inference_mode():
+            assert (x * 2).is_inference()
+    found = []
+    other = threading.Thread(target=lambda: found.append((x * 2).requires_grad))
+    with torch.no_grad():
+        other.start()
+        other.join()
+    assert found == [True]
+
+
+def test_operands_in_one_memory() -> None:
+    for _ in range(3):
+        x = torch.arange(6.0)
+        x[1:].add_(x[:-1].clone())
+        assert x.tolist() == [0.0, 1.0, 3.0, 5.0, 7.0, 9.0]
+        with pytest.raises(RuntimeError, match="single memory location"):
+            x[1:].add_(x[:-1])
+        y = torch.ones(4)
+        assert torch.cumsum(y.data, 0, out=y).tolist() == [1.0, 2.0, 3.0, 4.0]
+        z = torch.rand(3, 3)
+        assert torch.equal(torch.mm(z, z, out=torch.empty(3, 3)), z @ z)
+
+
+def test_views_know_their_base() -> None:
+    x = torch.rand(4, 6)
+    for _ in range(3):
+        v = x.view(6, 4).t()[1:3].unsqueeze(0)
+        assert v._base is x and v.shape == (1, 2, 6) and v._is_view()
+    leaf = torch.rand(4, requires_grad=True)
+    for _ in range(3):
+        y = leaf * 1
+        a, b = y.split(2)
+        with pytest.raises(RuntimeError, match="multiple views"):
+            a.mul_(2)
+        assert type(b.grad_fn).__name__ == "SplitBackward0" and b.output_nr == 1
+
+
+def test_saved_values_are_watched() -> None:
+    for _ in range(3):
+        x = torch.rand(3, requires_grad=True)
+        y = x.exp()
+        z = y * y
+        y.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
+
+
+def test_errors_of_known_calls() -> None:
+    table, good, bad = torch.rand(3, 2), torch.tensor([0, 2]), torch.tensor([0, 3])
+    for _ in range(3):
+        assert torch.nn.functional.embedding(good, table).shape == (2, 2)
+        with pytest.raises(IndexError):
+            torch.nn.functional.embedding(bad, table)
+        with pytest.raises(TypeError):
+            torch.add(table)
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            torch.exp(table, colour=1)
+
+
+def test_nothing_is_left_behind() -> None:
+    x = torch.rand(4, 6)
+
+    def calls() -> None:
+        for name in CALLS:
+            CALLS[name](x, x)
+        leaf = torch.rand(3, requires_grad=True)
+        (leaf * 2 + leaf.exp()).sum().backward()
+
+    calls()
+    calls()
+    gc.collect()
+    shared = [None, True, False, x._spec, torch.float32]
+    counts, objects = [sys.getrefcount(s) for s in shared], len(gc.get_objects())
+    for _ in range(20):
+        calls()
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 20
+    assert all(abs(sys.getrefcount(s) - c) < 20 for s, c in zip(shared, counts, strict=True))
+
+
+def test_tensors_die_at_once() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        clear_plans()
+        for _ in range(3):
+            x = torch.rand(4, 6)
+            seen = [weakref.ref(x), weakref.ref(x + 1), weakref.ref(x.view(-1)), weakref.ref(x[0])]
+            torch.stack([x, x]).sum(0).mul_(x)
+            del x
+            assert [r() for r in seen] == [None] * 4
+    finally:
+        gc.enable()
+
+
+def test_plans_are_forgotten() -> None:
+    x = torch.rand(2, 3)
+    x + x
+    assert native_plans.known(torch.Tensor.__add__) > 0
+    clear_plans()
+    assert native_plans.known(torch.Tensor.__add__) == 0 and plan_counts() == 0
+    assert torch.equal(x + x, x * 2)
+
+
+def test_a_dispatcher_looks_like_a_function() -> None:
+    function = torch.add
+    assert function.__name__ == "add" and function.__doc__ and callable(function) and inspect.isroutine(function)
+    assert pickle.loads(pickle.dumps(function)) is function and copy.deepcopy(function) is function
+    assert repr(function).startswith("<function") and native_plans.is_function(function) and not native_plans.is_function(torch.Tensor)
+    x = torch.rand(3)
+    bound = x.add
+    assert torch.equal(bound(1), x + 1)
+    assert torch.equal(torch.Tensor.add(x, 1), x + 1)
+    with pytest.raises(TypeError, match="descriptor"):
+        torch.Tensor.exp(3)
+
+
+def test_a_deep_graph_is_freed() -> None:
+    x = torch.rand(3, requires_grad=True)
+    y = x
+    for _ in range(100_000):
+        y = y + 0.5
+    del y
+    y = x
+    for _ in range(50_000):
+        y = y.mul(1.0)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0] * 3
