@@ -50,13 +50,33 @@ def _alpha(alpha: Any, x: Any, other: Any) -> Any:
     return other & alpha if x.dtype is BOOL else other * alpha
 
 
+def _added(x: Any, y: Any, alpha: Any, subtracts: bool = False) -> Any:
+    """x + alpha * y, or x - alpha * y; of real floats the sum is rounded once, as in PyTorch's vector code."""
+    if (is_number(alpha) and alpha == 1) or not _single(x):
+        return x + _alpha(alpha, x, y)
+    _alpha(alpha, x, y)
+    low = given_dtype(x)
+    if low.wide is x.dtype and low is not x.dtype and given_dtype(y) is low:  # a number in PyTorch's kernel has the tensors' dtype
+        alpha = build.convert(build.convert(build.full((), alpha, x.dtype) if is_number(alpha) else alpha, low), x.dtype)
+    return fused(-y if subtracts else y, alpha, x)
+
+
+def _single(*values: Any) -> bool:
+    """Whether these are real floats that are computed with as they are."""
+    return all(v.dtype.kind == "f" and v.dtype.wide is v.dtype for v in values)
+
+
+def fused(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, broadcast, in one rounding."""
+    return prim.fma(*build.match(a, b, c))
+
+
 @operator("add(Tensor input, Tensor other, *, Scalar alpha=1) -> Tensor", promote="same", promote_over=BOTH, numbers=BOTH, inplace=True,
           inplace_spaces=(), out=True, tags=("numbers",))  # fmt: skip
 def add(x: Any, y: Any, *, alpha: Any) -> Any:
     """input + alpha * other (`or` for bool)."""
     x, y = pair(x, y)
-    y = _alpha(alpha, x, y)
-    return x | y if x.dtype is BOOL else x + y
+    return x | _alpha(alpha, x, y) if x.dtype is BOOL else _added(x, y, alpha)
 
 
 def _no_bool(x: Any, y: Any) -> None:
@@ -85,7 +105,9 @@ def sub(x: Any, y: Any, *, alpha: Any) -> Any:
     """input - alpha * other."""
     _no_bool(x, y)
     x, y = pair(x, y)
-    return x - _alpha(alpha, x, y)
+    if is_number(alpha) and alpha == 1:
+        return x - y
+    return _added(x, y, alpha, subtracts=True) if _single(x) else x - _alpha(alpha, x, y)
 
 
 @operator(
@@ -542,7 +564,9 @@ def lerp(x: Any, end: Any, weight: Any) -> Any:
     shape = build.match(x, end, weight)[0].shape
     x, end, weight = (build.broadcast_to(v, shape) for v in build.match(x, end, weight))
     gap = end - x
-    near = (prim.abs(weight) if weight.dtype.is_complex else weight) < 0.5
+    near = prim.abs(weight) < 0.5
+    if _single(x):
+        return fused(build.select(near, weight, weight - 1.0), gap, build.select(near, x, end))
     return build.select(near, x + weight * gap, end - gap * (1.0 - weight))
 
 
@@ -566,7 +590,8 @@ def _scaled(value: Any, term: Any) -> Any:
 def addcmul(x: Any, a: Any, b: Any, *, value: Any) -> Any:
     """input + value * tensor1 * tensor2."""
     refuse(x, "addcmul_cpu_out", "b", joined=True)
-    return x + _scaled(value, a) * b
+    scaled = _scaled(value, a)
+    return fused(scaled, b, x) if _single(x, scaled, b) else x + scaled * b
 
 
 @operator("addcdiv(Tensor input, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", promote="same",

@@ -36,6 +36,31 @@ pointwise(
 )  # fmt: skip
 
 
+def _fma_reference(a: Any, b: Any, c: Any) -> Any:
+    if a.dtype == np.float32:
+        return (a.astype(np.float64) * b + c).astype(np.float32)
+    # Dekker's product and Knuth's sum keep what is lost: the result is off by less than the last bit.
+    with np.errstate(all="ignore"):
+        product = a * b
+        parts = []
+        for x in (a, b):
+            upper = x * 134217729.0
+            upper = upper - (upper - x)
+            parts.append((upper, x - upper))
+        (p, q), (r, s) = parts
+        lost = ((p * r - product) + p * s + q * r) + q * s
+        total = product + c
+        back = total - product
+        exact = total + ((product - (total - back)) + (c - back) + lost)
+        return np.where(np.isfinite(exact), exact, total)
+
+
+pointwise(
+    "fma", "a * b + c, rounded once where the machine can.", kinds="f", reference=_fma_reference, samples=pointwise_samples(REALS, 3),
+    rules=[lambda t, c_, out, a, b, c: t * b, lambda t, c_, out, a, b, c: t * a, lambda t, c_, out, a, b, c: t],
+)  # fmt: skip
+
+
 # ***** integer division: by zero is an error at run time *****
 
 

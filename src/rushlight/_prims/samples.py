@@ -47,7 +47,7 @@ def pointwise_samples(
     def samples() -> Samples:
         for dtype in dtypes:
             for shape in SHAPES:
-                ranges = [(low, high), second or (low, high)]
+                ranges = [(low, high), second or (low, high), *[(low, high)] * (arity - 2)]
                 yield [any_dtype(shape, dtype, seed=i + 1, low=ranges[i][0], high=ranges[i][1]) for i in range(arity)], {}
 
     return samples

@@ -124,6 +124,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Any], Sequence[DType], DType], Value]] = 
     "convert": lambda args, in_dtypes, out: convert(args[0], in_dtypes[0], out),
     "bitcast": lambda args, in_dtypes, out: bitcast(args[0], in_dtypes[0], out),
     "select": _select,
+    "fma": lambda args, in_dtypes, out: args[0].em.fma(*args),
     "complex": lambda args, in_dtypes, out: (args[0], args[1]),
     "real": lambda args, in_dtypes, out: args[0][0] if isinstance(args[0], tuple) else args[0],
     "imag": lambda args, in_dtypes, out: (

@@ -1,0 +1,77 @@
+"""Sums with a factor are rounded once, as in PyTorch's vector code: steps written by hand give its numbers to the last bit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as torch
+from rushlight._prims import PRIMITIVES
+
+CALLS = {
+    "add": lambda a, b, c: a.add(b, alpha=-0.03),
+    "sub": lambda a, b, c: a.sub(b, alpha=0.7),
+    "addcmul": lambda a, b, c: a.addcmul(b, c, value=0.3),
+    "lerp": lambda a, b, c: a.lerp(b, 0.95),
+    "lerp_near": lambda a, b, c: a.lerp(b, 0.05),
+    "lerp_tensor": lambda a, b, c: a.lerp(b, c),
+}
+
+
+def numbers(dtype: str) -> list[Any]:
+    rng = np.random.default_rng(3)
+    return [rng.normal(size=200).astype(dtype) for _ in range(3)]
+
+
+def exact(name: str, dtype: str) -> Any:
+    """The call in rational numbers, rounded where PyTorch's kernels round."""
+    kind = np.dtype(dtype).type
+    to = lambda v: Fraction(float(v))
+    out = []
+    for a, b, c in zip(*numbers(dtype), strict=True):
+        if name == "add":
+            value = to(a) + to(kind(-0.03)) * to(b)
+        elif name == "sub":
+            value = to(a) - to(kind(0.7)) * to(b)
+        elif name == "addcmul":
+            value = to(a) + to(kind(0.3) * b) * to(c)
+        else:
+            w = {"lerp": kind(0.95), "lerp_near": kind(0.05)}.get(name, c)
+            value = to(a) + to(w) * to(b - a) if abs(w) < 0.5 else to(b) + to(w - kind(1)) * to(b - a)
+        out.append(np.float32(float(value)) if dtype == "float32" else float(value))
+    return np.array(out, dtype)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exactly(name: str, dtype: str) -> None:
+    a, b, c = (torch.from_numpy(x.copy()) for x in numbers(dtype))
+    machine_has_fma = torch.add(torch.tensor(-1.0), torch.tensor(1.0 + 2**-12), alpha=1.0 - 2**-12).item() != 0.0
+    found = CALLS[name](a, b, c).numpy()
+    if machine_has_fma:  # else products are rounded by themselves
+        np.testing.assert_array_equal(found, exact(name, dtype))
+    np.testing.assert_allclose(found, exact(name, dtype), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_as_pytorch(name: str, dtype: str) -> None:
+    real = pytest.importorskip("torch")
+    values = [x[:192] for x in numbers("float64")]  # whole vectors: the rest of a row of bfloat16 is rounded in another way
+    theirs = CALLS[name](*[real.from_numpy(x).to(getattr(real, dtype)) for x in values])
+    ours = CALLS[name](*[torch.from_numpy(x).to(getattr(torch, dtype)) for x in values])
+    np.testing.assert_array_equal(ours.double().numpy(), theirs.double().numpy())
+
+
+def test_the_reference_rounds_once() -> None:
+    reference = PRIMITIVES["fma"].reference
+    a, b = np.array([1.0 + 2.0**-30, 1e300, np.inf, 3.0]), np.array([1.0 - 2.0**-30, 1e300, 0.0, np.nan])
+    c = np.array([-1.0, -np.inf, 1.0, 0.0])
+    found = reference(a, b, c)
+    assert found[0] == -(2.0**-60) and np.isnan(found[2:]).all()
+    x = np.array([1.0 + 2.0**-12], np.float32)
+    assert reference(x, np.array([1.0 - 2.0**-12], np.float32), np.array([-1.0], np.float32))[0] == np.float32(-(2.0**-24))
