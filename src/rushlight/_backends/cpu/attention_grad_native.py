@@ -41,11 +41,12 @@ def block_queries(columns: int) -> int:
 # offsets in `room`, in numbers: what a piece holds of keys and values, then of a block of queries
 AREAS = (
     "keys", "values", "features", "to_keys", "to_values",
-    "q_lanes", "ct_lanes", "q_rows", "ct_rows", "norm", "delta", "weights", "slopes", "weights_turned", "slopes_turned", "to_queries", "bias", "aside", "end",
+    "q_lanes", "ct_lanes", "q_rows", "ct_rows", "norm", "delta",
+    "weights", "slopes", "weights_turned", "slopes_turned", "to_queries", "bias", "aside", "end",
 )  # fmt: skip
 (
-    A_KEYS, A_VALUES, A_FEATURES, A_TO_KEYS, A_TO_VALUES, A_Q_LANES, A_CT_LANES, A_Q_ROWS, A_CT_ROWS, A_NORM, A_DELTA, A_WEIGHTS, A_SLOPES, A_WT, A_ST,
-    A_TO_QUERIES, A_BIAS, A_ASIDE, A_END,
+    A_KEYS, A_VALUES, A_FEATURES, A_TO_KEYS, A_TO_VALUES, A_Q_LANES, A_CT_LANES, A_Q_ROWS, A_CT_ROWS, A_NORM, A_DELTA, A_WEIGHTS, A_SLOPES,
+    A_WT, A_ST, A_TO_QUERIES, A_BIAS, A_ASIDE, A_END,
 ) = range(len(AREAS))  # fmt: skip
 
 
@@ -141,9 +142,11 @@ def _make_panel(parts: Parts) -> NativeFunction:
         wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
         weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
         slopes = room + size * (at.i64[A_SLOPES] + p * steps)
+        keys, queries = room + size * (at.i64[A_KEYS] + b * width), room + size * (at.i64[A_Q_LANES] + p * width)
+        values, ct = room + size * (at.i64[A_VALUES] + b * depth), room + size * (at.i64[A_CT_LANES] + p * depth)
         for r in range(0, n, mr):
-            kernel(room + size * (at.i64[A_KEYS] + (b + r) * width), room + size * (at.i64[A_Q_LANES] + p * width), weights + size * r * nr, nr, width, 0)
-            kernel(room + size * (at.i64[A_VALUES] + (b + r) * depth), room + size * (at.i64[A_CT_LANES] + p * depth), slopes + size * r * nr, nr, depth, 0)
+            kernel(keys + size * r * width, queries, weights + size * r * nr, nr, width, 0)
+            kernel(values + size * r * depth, ct, slopes + size * r * nr, nr, depth, 0)
         biases, aside = room + size * at.i64[A_BIAS], room + size * at.i64[A_ASIDE]
         if masking >= 2:
             bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
@@ -207,10 +210,11 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
         wide = up(ints.i64[WIDTH], mr)
         x = room + size * at.i64[A_TO_QUERIES]
         aside = room + size * at.i64[A_ASIDE]
+        row = ints.i64[DQ_ROW]
         if ints.i64[OWN] == 0:
             for p in range(0, n, nr):
                 turned(aside, x + size * p * wide, wide, nr, nr)
-                scatter(dq + item * (i + p) * ints.i64[DQ_ROW], aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, ints.i64[DQ_ROW], ints.i64[DQ_COL])
+                scatter(dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL])
             return
         held = own + size * (piece * up(ints.i64[QUERIES], nr) + i) * wide
         count = up(n, nr) * wide
@@ -287,12 +291,15 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
             while i < ints.i64[QUERIES]:
                 queries = min(i64(rows), ints.i64[QUERIES] - i)
                 if ints.i64[MASKING] != 1 or start < i + queries:
-                    pack_queries(ints, room, at, q + item * i * ints.i64[Q_ROW], ct + item * i * ints.i64[CT_ROW], norm + size * i, delta + size * i, queries)
+                    q_at, ct_at = q + item * i * ints.i64[Q_ROW], ct + item * i * ints.i64[CT_ROW]
+                    pack_queries(ints, room, at, q_at, ct_at, norm + size * i, delta + size * i, queries)
                     block_grad(bufs, ints, room, at, from_, i, start, n, held)
                     write_queries(ints, room, at, dq, bufs.ptr[3], i, queries, i64(start > begin), piece)
                 i += rows
-            write_keys(dk + item * start * ints.i64[DK_ROW], room + size * at.i64[A_TO_KEYS], n, width, held, ints.i64[DK_ROW], ints.i64[DK_COL], aside)
-            write_keys(dv + item * start * ints.i64[DV_ROW], room + size * at.i64[A_TO_VALUES], n, depth, held, ints.i64[DV_ROW], ints.i64[DV_COL], aside)
+            row, col = ints.i64[DK_ROW], ints.i64[DK_COL]
+            write_keys(dk + item * start * row, room + size * at.i64[A_TO_KEYS], n, width, held, row, col, aside)
+            row, col = ints.i64[DV_ROW], ints.i64[DV_COL]
+            write_keys(dv + item * start * row, room + size * at.i64[A_TO_VALUES], n, depth, held, row, col, aside)
         give_back(slot)
         return 0
 
@@ -326,10 +333,10 @@ def make_collect(parts: Parts) -> NativeFunction:
                     store(real, total, j, load(real, total, j) + load(real, held, j))
         from_ = stack(8 * 8)
         places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
-        dq = bufs.ptr[0] + item * from_.i64[5]
+        dq, row = bufs.ptr[0] + item * from_.i64[5], ints.i64[DQ_ROW]
         for p in range(0, n, nr):
             turned(aside, total + size * p * wide, wide, nr, nr)
-            scatter(dq + item * (i + p) * ints.i64[DQ_ROW], aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, ints.i64[DQ_ROW], ints.i64[DQ_COL])
+            scatter(dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL])
         give_back(slot)
         return 0
 

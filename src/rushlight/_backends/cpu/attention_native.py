@@ -218,29 +218,52 @@ def up(n, step):
     return (n + step - 1) // step * step
 
 
-def make_attention(parts: Parts) -> NativeFunction:
-    """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask where there is one."""
-    real, size, item, name = parts.real, parts.real.itemsize, parts.item, parts.name
-    mr, nr, steps, stretch, group = parts.tile.rows, parts.tile.columns, parts.blocks.steps, parts.blocks.stretch, parts.group
-    block = _make_block(parts)
-    pack_rows, pack_lanes = parts.pack_rows, parts.pack_lanes
-    finish, turned, scatter = parts.finish, parts.turned, parts.scatter
+def _make_queries(parts: Parts) -> NativeFunction:
+    real, size, item, nr, lanes = parts.real, parts.real.itemsize, parts.item, parts.tile.columns, parts.pack_lanes
     low = float("-inf")
 
-    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"queries_{name}")
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"queries_{parts.name}")
     def pack_queries(ints, room, q, aside, first, last, words, state):
         """The panels of some queries, and nothing seen yet."""
-        width = ints.i64[WIDTH]
+        row, col = ints.i64[Q_ROW], ints.i64[Q_COL]
         for at in range(first, last, nr):
             p = (at - first) // nr
-            pack_lanes(room + size * p * words * nr, q + item * at * ints.i64[Q_ROW], min(i64(nr), last - at), width, ints.i64[Q_ROW], ints.i64[Q_COL], aside)
+            lanes(room + size * p * words * nr, q + item * at * row, min(i64(nr), last - at), ints.i64[WIDTH], row, col, aside)
             numbers = room + size * (ints.i64[BLOCK] * words + p * state)
             for j in range(nr):
                 store(real, numbers, j, real(low))
                 store(real, numbers, nr + j, real(low))
                 store(real, numbers, 2 * nr + j, real(0))
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"results_{name}")
+    return pack_queries
+
+
+def _make_keys(parts: Parts) -> NativeFunction:
+    size, item, mr, steps, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.blocks.steps, parts.group
+    pack = parts.pack_rows
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"keys_{parts.name}")
+    def pack_keys(ints, packed, values, k, v, aside, n):
+        """n keys and their values, block by block."""
+        width, words, depth = ints.i64[WIDTH], (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
+        k_row, v_row = ints.i64[K_ROW], ints.i64[V_ROW]
+        announce(k, min(i64(steps), n), item * k_row, item * width)
+        for b in range(0, n, steps):
+            part = min(i64(steps), n - b)
+            announce(v + item * b * v_row, part, item * v_row, item * ints.i64[DEPTH])
+            pack(packed + size * b * words, k + item * b * k_row, part, width, k_row, ints.i64[K_COL], aside)
+            if b + steps < n:
+                announce(k + item * (b + steps) * k_row, min(i64(steps), n - b - steps), item * k_row, item * width)
+            pack(values + size * (b // group) * depth, v + item * b * v_row, ints.i64[DEPTH], part, ints.i64[V_COL], v_row, aside)
+
+    return pack_keys
+
+
+def _make_results(parts: Parts) -> NativeFunction:
+    size, nr = parts.real.itemsize, parts.tile.columns
+    finish, turned, scatter = parts.finish, parts.turned, parts.scatter
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"results_{parts.name}")
     def write_results(ints, numbers, out, norm, aside, n, depth):
         """One panel's results, divided by its sums, as rows."""
         sums = numbers + size * 3 * nr
@@ -248,6 +271,27 @@ def make_attention(parts: Parts) -> NativeFunction:
         memcpy(norm, sums, size * n)
         turned(aside, sums + size * nr, depth, nr, nr)
         scatter(out, aside, n, ints.i64[DEPTH], depth, ints.i64[OUT_ROW], ints.i64[OUT_COL])
+
+    return write_results
+
+
+def make_attention(parts: Parts) -> NativeFunction:
+    """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask where there is one."""
+    size, item, mr, nr, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.group
+    steps, stretch = parts.blocks.steps, parts.blocks.stretch
+    pack_queries, pack_keys, block, write_results = (make(parts) for make in (_make_queries, _make_keys, _make_block, _make_results))
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    def panel(bufs, ints, queries, numbers, packed, values, scores, aside, mask_at, i, start, n):
+        """The queries from i on against the n packed keys from `start` on."""
+        words, depth = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
+        end = n
+        if ints.i64[MASKING] == 1:
+            end = min(n, i + nr - start)
+        for b in range(0, end, steps):
+            keys, held = packed + size * b * words, values + size * (b // group) * depth
+            used, whole = min(i64(steps), end - b), min(i64(steps), n - b)
+            block(bufs, ints, queries, numbers, keys, held, scores, aside, mask_at, i, start + b, used, whole)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention")
     def attention(bufs, ints, piece):
@@ -276,28 +320,14 @@ def make_attention(parts: Parts) -> NativeFunction:
         pack_queries(ints, room, q, aside, first, last, words, state)
         for start in range(0, keys, stretch):
             n = min(i64(stretch), keys - start)
-            for b in range(0, n, steps):
-                part = min(i64(steps), n - b)
-                if b == 0:
-                    announce(k + item * start * ints.i64[K_ROW], part, item * ints.i64[K_ROW], item * width)
-                announce(v + item * (start + b) * ints.i64[V_ROW], part, item * ints.i64[V_ROW], item * ints.i64[DEPTH])
-                pack_rows(packed + size * b * words, k + item * (start + b) * ints.i64[K_ROW], part, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
-                if b + steps < n:
-                    announce(k + item * (start + b + steps) * ints.i64[K_ROW], min(i64(steps), n - b - steps), item * ints.i64[K_ROW], item * width)
-                pack_rows(values + size * (b // group) * depth, v + item * (start + b) * ints.i64[V_ROW], ints.i64[DEPTH], part, ints.i64[V_COL], ints.i64[V_ROW], aside)
+            pack_keys(ints, packed, values, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], aside, n)
             for i in range(first, last, nr):
                 p = (i - first) // nr
-                end = n
-                if ints.i64[MASKING] == 1:
-                    end = min(n, i + nr - start)
-                for b in range(0, end, steps):
-                    block(bufs, ints, room + size * p * words * nr, numbers + size * p * state, packed + size * b * words, values + size * (b // group) * depth, scores, aside,
-                          at.i64[3], i, start + b, min(i64(steps), end - b), min(i64(steps), n - b))
+                panel(bufs, ints, room + size * p * words * nr, numbers + size * p * state, packed, values, scores, aside, at.i64[3], i, start, n)
         for i in range(first, last, nr):
-            p = (i - first) // nr
             out = bufs.ptr[0] + item * (at.i64[4] + i * ints.i64[OUT_ROW])
             norm = bufs.ptr[1] + size * (head * ints.i64[QUERIES] + i)
-            write_results(ints, numbers + size * p * state, out, norm, aside, min(i64(nr), last - i), depth)
+            write_results(ints, numbers + size * ((i - first) // nr) * state, out, norm, aside, min(i64(nr), last - i), depth)
         give_back(slot)
         return 0
 
