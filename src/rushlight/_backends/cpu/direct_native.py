@@ -102,7 +102,7 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
     """`ready(ints, to, x, valid)`: brings a row to where blocks read it."""
     real = REAL[source]
     size, item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize
-    part = extern(mover.part, "void(ptr, ptr, ptr, i64)")
+    part, places = extern(mover.part, "void(ptr, ptr, ptr, i64)"), extern(mover.places, "void(ptr, i64, ptr, i64, i64)")
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
@@ -113,6 +113,15 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             first = max(i64(0), -pad)
             if width > first:
                 take(to + size * (first + pad) * lanes, x + item * first * stride, (width - first) * lanes, 1)
+            return
+        if item == size and valid == lanes and apart == 1:
+            for f in range(step):
+                u = f - pad
+                j: i64 = 0
+                if u < 0:
+                    j = (step - 1 - u) // step
+                    u += j * step
+                places(to + size * (f * phase + j * lanes), size * lanes, x + size * u * stride, size * step * stride, (width - u + step - 1) // step)
             return
         for u in range(width):
             at = u * apart + pad

@@ -199,16 +199,17 @@ class DirectTile:
 
 
 class RowMover:
-    """Brings rows to where blocks read them: `text` holds two kernels, `copy` and `part`.
+    """Brings rows to where blocks read them: `text` holds three kernels, `copy`, `part` and `places`.
 
-    `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to `other`.
+    `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to `other`;
+    `places(to, step, x, gap, n)` copies n vectors, that lie `gap` bytes apart, to where they lie `step` bytes apart.
     """
 
-    __slots__ = ("copy", "kind", "lanes", "part")
+    __slots__ = ("copy", "kind", "lanes", "part", "places")
 
     def __init__(self, kind: str, lanes: int) -> None:
         self.kind, self.lanes = kind, _Lanes(kind, lanes, False)
-        self.copy, self.part = f"rl_row_copy_{kind}_{lanes}", f"rl_row_part_{kind}_{lanes}"
+        self.copy, self.part, self.places = (f"rl_row_{what}_{kind}_{lanes}" for what in ("copy", "part", "places"))
 
     @property
     def text(self) -> str:
@@ -217,7 +218,7 @@ class RowMover:
         word = f"v{n.lanes}f{8 * n.size}.p0"
         lines = [f"declare void @llvm.masked.store.{word}({masked})",
                  f"declare {n.vector} @llvm.masked.load.{word}(ptr, i32, <{n.lanes} x i1>, {n.vector})"]  # fmt: skip
-        return "\n".join([*lines, *self._copy(n, word), *self._part(n, word)])
+        return "\n".join([*lines, *self._copy(n, word), *self._part(n, word), *self._places(n)])
 
     def _loop(self, n: _Lanes) -> list[str]:
         return [
@@ -232,6 +233,16 @@ class RowMover:
             f"  %got = mul i64 %whole, {n.lanes}", "  %left = sub i64 %n, %got", "  %some = icmp sgt i64 %left, 0",
             "  br i1 %some, label %tail, label %done", "tail:", *n.mask("%mask", "%left"),
             f"  %off = mul i64 %got, {n.size}", "  %tp = getelementptr i8, ptr %to, i64 %off",
+        ]  # fmt: skip
+
+    def _places(self, n: _Lanes) -> list[str]:
+        return [
+            f"define void @{self.places}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n) {{", "entry:",
+            "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %loop, label %done", "loop:", "  %k = phi i64 [0, %entry], [%k1, %loop]",
+            "  %p = phi ptr [%to, %entry], [%p1, %loop]", "  %q = phi ptr [%x, %entry], [%q1, %loop]", *n.load("%v", "%q", 0),
+            f"  store {n.vector} %v, ptr %p, align {n.size}", "  %p1 = getelementptr i8, ptr %p, i64 %step",
+            "  %q1 = getelementptr i8, ptr %q, i64 %gap", "  %k1 = add nuw nsw i64 %k, 1", "  %more = icmp slt i64 %k1, %n",
+            "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
         ]  # fmt: skip
 
     def _copy(self, n: _Lanes, word: str) -> list[str]:

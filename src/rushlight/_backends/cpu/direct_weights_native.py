@@ -63,7 +63,7 @@ from rushlight._backends.cpu.direct_native import (
 )  # fmt: skip
 from rushlight._backends.cpu.direct_tile import RowMover
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import NativeFunction, call_ptr, i64, load, memset, native, store
+from rushlight._backends.native import NativeFunction, call_ptr, extern, i64, load, memset, native, store
 
 __all__ = ["make_weights"]
 
@@ -78,7 +78,7 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
     take, put = make_movers(source, mover)
     if source != target:
         _, put = make_movers(target, mover)
-    ready = make_ready(source, mover, take)
+    ready, places = make_ready(source, mover, take), extern(mover.places, "void(ptr, i64, ptr, i64, i64)")
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"rows_{source}")
     def rows_of(ints, sums, rows, aside, x, ct, begin, end, valid):
@@ -107,7 +107,9 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
             for o in range(ints.i64[OUTS]):
                 for r in range(have):
                     from_ = ct + item * (o * ints.i64[WO] + (at + r) * ints.i64[WH])
-                    if together:
+                    if together and item == size and valid == lanes:
+                        places(aside + line * r, size * lanes, from_, size * ints.i64[WW], ints.i64[OW])
+                    elif together:
                         for v in range(ints.i64[OW]):
                             take(aside + line * r + size * v * lanes, from_ + item * v * ints.i64[WW], valid, 1)
                     else:
