@@ -230,7 +230,8 @@ class Reductions(Values):
         """Store a tile of results row by row."""
         here, t = self.here(), mem_type(store.buffer.dtype)
         pointer, step = self.pointer(store.buffer, store.ix), self.slot(dict(store.ix.terms)[lane])
-        for k, row in enumerate(self.write(here, lambda: transpose(values[0].em, values))):
+        em = self.emitter(len(values))
+        for k, row in enumerate(self.write(here, lambda: transpose(em, values))):
             if k:
                 pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
             self.scopes[here].lines.append(f"  store {row.vt} {row}, ptr {pointer}, align {align_of(store.buffer.dtype)}")

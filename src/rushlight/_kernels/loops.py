@@ -16,7 +16,10 @@ from typing import Any
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
 from rushlight._types.dtype import BOOL, INT64, DType
 
-__all__ = ["Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "Tile", "X", "identity", "number_slot", "substitute"]
+__all__ = [
+    "Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "Tile", "X", "identity", "number_slot",
+    "substitute",
+]  # fmt: skip
 
 
 class Buffer:

@@ -461,11 +461,15 @@ class Nest:
 
 def side_by_side(sections: list[Section]) -> list[Section]:
     """Sections over equally many rows are cut alike, so that one thread writes what lies side by side."""
-    splits = [s.split for s in sections if s.split is not None and isinstance(s.body[0], Loop) and s.split.var is s.body[0].var and not s.body[0].lanes]
+    splits = []
+    for s in sections:
+        outermost = s.body[0]
+        if s.split is not None and isinstance(outermost, Loop) and not outermost.lanes and s.split.var is outermost.var:
+            splits.append(s.split)
     if 1 < len(sections) == len(splits) and len({s.var.size for s in splits}) == 1:
         chunk = min(s.chunk for s in splits)
-        for s in splits:
-            s.chunk = chunk
+        for split in splits:
+            split.chunk = chunk
     return sections
 
 

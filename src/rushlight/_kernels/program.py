@@ -299,7 +299,10 @@ class Assembler:
         """
         stage = next(s for s in nest.stages if s.loops)
         size = max((b.dtype.itemsize for b, _, _ in facts_of([stage]).accesses), default=0)
-        if stage.work < 128 or not 2048 <= rows * size <= self.target.l2_bytes // 2 or rows * stage.work * size < 4 * self.target.l2_bytes or any(i.position for i in stage.items):
+        cache = self.target.l2_bytes
+        if stage.work < 128 or not 2048 <= rows * size <= cache // 2 or rows * stage.work * size < 4 * cache:
+            return False
+        if any(i.position for i in stage.items):
             return False
         nest = nest.shadow()
         nest.split_dims()
@@ -312,8 +315,10 @@ class Assembler:
         """Reduce row after row of memory into a row of results, which stays in the cache."""
         facts, lane = facts_of([first]), nest.outer[0]
         width, unroll = nest.shape_of_lanes(facts)
-        starts = [Store(s.buffer, s.ix, nest.builder.const(identity(i.op, i.dtype), i.dtype)) for i, s in zip(first.items, partial.stores, strict=True)]
-        steps = [Store(s.buffer, s.ix, i.value, i.op) for i, s in zip(first.items, partial.stores, strict=True)]
+        starts, steps = [], []
+        for item, store in zip(first.items, partial.stores, strict=True):
+            starts.append(Store(store.buffer, store.ix, nest.builder.const(identity(item.op, item.dtype), item.dtype)))
+            steps.append(Store(store.buffer, store.ix, item.value, item.op))
         body: list[Any] = [Loop(lane, starts, lanes=True), Loop(first.loops[0], [Loop(lane, steps, lanes=True)])]
         return Section(body, None, width, unroll)
 

@@ -28,7 +28,8 @@ None`). `stack(64)` is local memory; `static("name", nbytes)` declares zeroed me
 
 **Calls**: other native functions, `extern("log", "f64(f64)")` (a C function declared at module level, `...` for
 varargs), `call_ptr("i32(ptr)", f, p)` through a pointer, and the intrinsics of `intrinsics.py`: atomic_load/store/add/
-xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, mulhi, funnel_left, popcount, clz, ctz, bswap, sdiv, srem,
+xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, mulhi, funnel_left,
+popcount, clz, ctz, bswap, sdiv, srem,
 sqrt, floor, ceil, trunc, rint, fma, copysign, isnan, bits, bitcast, select, unlikely, trap, float_control,
 set_float_control.  A native function's name, a string and `extern_data("PyExc_ValueError")` are pointers where a ptr
 is expected.
