@@ -36,7 +36,12 @@ def case(seed, most=40):
     """Parameters and shapes of a `conv_windows`, drawn from a seed."""
     r = random.Random(seed)
     n = r.choice((1, 2, 2, 2, 3))
-    groups, depth, outs, batch = r.choice((1, 1, 2)), r.choice((1, 2, 3, 7, most)), r.choice((1, 3, 8, 9, most)), r.choice((1, 2, 5, 33))
+    groups, depth, outs, batch = (
+        r.choice((1, 1, 2)),
+        r.choice((1, 2, 3, 7, most)),
+        r.choice((1, 3, 8, 9, most)),
+        r.choice((1, 2, 5, 33)),
+    )
     if n == 3:
         depth, outs = min(depth, 7), min(outs, 9)
     space = [r.choice((1, 3, 6, 9, 17) if n > 1 else (1, 9, 40, 1100)) for _ in range(n)]
@@ -67,7 +72,9 @@ def checked(seed, dtype, wide=False, **options):
         strides[d], steps = steps, steps * want.shape[d]
     got = Ran(graph, arrays, out_strides=[tuple(strides)], **options).results[0]
     scale = max(1.0, float(np.abs(want).max(initial=0)))
-    np.testing.assert_allclose(got.astype(np.float64) / scale, want / scale, rtol=0, atol=TOLERANCE[result], err_msg=f"{seed} {x} {w} {params}")
+    np.testing.assert_allclose(
+        got.astype(np.float64) / scale, want / scale, rtol=0, atol=TOLERANCE[result], err_msg=f"{seed} {x} {w} {params}"
+    )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -95,7 +102,11 @@ GRADIENTS = [
     ((2, 3, 33, 34), (24, 3, 7, 7), {"stride": (2, 2), "padding": (3, 3), "dilation": (1, 1), "groups": 1}),
     ((4, 32, 15, 15), (32, 16, 3, 3), {"stride": (2, 2), "padding": (1, 1), "dilation": (1, 1), "groups": 2}),
     ((2, 33, 300), (34, 33, 5), {"stride": (1,), "padding": (4,), "dilation": (2,), "groups": 1}),
-    ((40, 17, 5, 4, 6), (18, 17, 2, 1, 3), {"stride": (1, 1, 2), "padding": (0, 1, 1), "dilation": (1, 1, 1), "groups": 1}),
+    (
+        (40, 17, 5, 4, 6),
+        (18, 17, 2, 1, 3),
+        {"stride": (1, 1, 2), "padding": (0, 1, 1), "dilation": (1, 1, 1), "groups": 1},
+    ),
 ]
 
 
@@ -155,7 +166,9 @@ def test_what_is_outside_does_not_matter(dtype):
         x, w = numbers(rng, (3, channels, size, size), dtype), numbers(rng, (outs, channels, 3, 3), dtype)
         x[1, channels // 2, 2, 3] = np.nan
         graph = trace_arrays(
-            lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1), [x, w], [BY_NAME[dtype]] * 2
+            lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1),
+            [x, w],
+            [BY_NAME[dtype]] * 2,
         )
         found = np.isnan(Ran(graph, [x, w]).results[0])
         want = np.zeros_like(found)

@@ -143,31 +143,49 @@ def _fill(total: int, width: int) -> float:
 
 
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
-    """Choose the form, the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
+    """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
     wide, places = tiles[0].columns, words["d"] * words["h"] * words["w"]
-    words["images_inside"] = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
-    _choose_form(words, tiles, places)
-    if words["images_inside"] and words["form"] < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8:
-        words["images_inside"] = wide
+    inside = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
     _choose_parts(words)
-    low = tiles[words["form"] % 2 if len(tiles) > 1 else 0].rows
-    width, unit = (wide, low) if words["form"] < 2 else (low, wide)
     best: tuple[float, dict[str, int]] | None = None
-    for most in (_PLACES, _PLACES // 2, _PLACES // 4):
-        _choose_places(words, places, width, most)
-        count = 1
-        while True:
-            words["block_o"] = min(-(-_even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
-            found = _cost(words, width, unit, tiles[0].lanes)
-            if best is None or found < best[0]:
-                best = found, {key: words[key] for key in ("block_n", "block_d", "block_h", "block_w", "block_o")}
-            if words["block_o"] <= unit or count >= 64:
-                break
-            count *= 2
+    for form in _forms(words, tiles, places):
+        listed = inside and form < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8
+        words["form"], words["images_inside"] = form, wide if listed else inside
+        low = tiles[form % 2 if len(tiles) > 1 else 0].rows
+        width, unit = (wide, low) if form < 2 else (low, wide)
+        for most in (_PLACES, _PLACES // 2, _PLACES // 4):
+            _choose_places(words, places, width, most)
+            count = 1
+            while True:
+                words["block_o"] = min(-(-_even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
+                found = _cost(words, width, unit, tiles[0].lanes)
+                if best is None or found < best[0]:
+                    best = found, {key: words[key] for key in _CHOSEN}
+                if words["block_o"] <= unit or count >= 16:
+                    break
+                count *= 2
     assert best is not None
     words.update(best[1])
     for letter in "ndhwo":
         words[f"blocks_{letter}"] = -(-words[letter] // words[f"block_{letter}"])
+
+
+_CHOSEN = ("form", "images_inside", "block_n", "block_d", "block_h", "block_w", "block_o")
+
+
+def _forms(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) -> list[int]:
+    """The forms worth a thought: channels as rows of the tile, or places where that fills it better or suits the result."""
+    wide, total = tiles[0].columns, min(places * words["n"], _PLACES)
+
+    def best(count: int) -> tuple[int, float]:  # the tile with few rows only where it is clearly fuller
+        fills = [_fill(count, tile.rows) for tile in tiles]
+        low = int(len(tiles) > 1 and fills[-1] > 1.04 * fills[0])
+        return low, fills[low]
+
+    (channels, first), (rows, second) = best(words["o"]), best(total)
+    if words["y_o"] == 1 and words["o"] > 1 or second * _fill(words["o"], wide) > 1.03 * first * _fill(total, wide):
+        return [channels, 2 + rows]
+    return [channels]
 
 
 def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
@@ -177,17 +195,19 @@ def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
     outs, blocks = words["block_o"], -(-words["o"] // words["block_o"])
     rows = (blocks - 1) * -(-outs // unit) * unit + -(-(words["o"] - (blocks - 1) * outs) // unit) * unit
     inside = words["images_inside"]
-    moves = 0 if inside > 1 else padded / min(words["n"] if inside else words["w"], lanes)
+    moves = 0 if inside > 1 else padded / min(words["n"] if inside else words["w"], lanes, width)
     slab = words["c"] * words["block_n"] * prod(
         words[f"block_{d}"] * words[f"step_{d}"] + (words[f"k_{d}"] - 1) * words[f"gap_{d}"] for d in "dhw"
     )  # fmt: skip
     time = steps * (padded * rows / lanes + _MOVE * moves * blocks + rows * boxes) + (2 if inside else 0.5) * slab * boxes * blocks
+    if (words["form"] < 2) == (words["y_o"] == 1):  # written the other way round
+        time += 2 * padded * rows
     if 4 * min(rows, outs) * (min(steps, _DEPTH) + padded / boxes) > _ROOM:
         time *= 1.3
     pieces = max(words["g"] * boxes * blocks, 1)
     chunks = _chunks([words], pieces)
     sums = 2 * chunks * words["n"] * words["o"] * words["d"] * words["h"] * words["w"] if chunks > 1 else 0
-    return (time + sums) * (1 + 0.3 * max(0.0, min(_WANTED, _multiplications(words) // _GRAIN) / (pieces * chunks) - 1))
+    return (time + sums) * (1 + 0.05 * max(0.0, min(_WANTED, _multiplications(words) // _GRAIN) / (pieces * chunks) - 1))
 
 
 def _padded(words: dict[str, int], width: int) -> tuple[int, int]:
@@ -203,23 +223,6 @@ def _padded(words: dict[str, int], width: int) -> tuple[int, int]:
         whole *= count
     ragged = rest if last != columns else 0
     return whole * -(-columns // width) * width + ragged * -(-last // width) * width, whole + ragged
-
-
-def _choose_form(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) -> None:
-    """Which operand fills the rows of the tile, and which tile."""
-    wide, total = tiles[0].columns, places * words["n"]
-
-    def best(count: int) -> int:  # of the tile with few rows only where it is clearly fuller
-        return int(len(tiles) > 1 and _fill(count, tiles[1].rows) > 1.04 * _fill(count, tiles[0].rows))
-
-    form = {"channels": best(words["o"]), "places": 2 + best(min(total, _PLACES))}
-    filled = {
-        "channels": _fill(words["o"], tiles[min(form["channels"], len(tiles) - 1)].rows) * _fill(min(total, _PLACES), wide),
-        "places": _fill(min(total, _PLACES), tiles[min(form["places"] - 2, len(tiles) - 1)].rows) * _fill(words["o"], wide),
-    }
-    last = words["y_o"] == 1 and words["o"] > 1
-    other, first = ("channels", "places") if last else ("places", "channels")
-    words["form"] = form[other] if filled[other] > 1.2 * filled[first] else form[first]
 
 
 def _choose_places(words: dict[str, int], places: int, width: int, most: int) -> None:

@@ -113,8 +113,8 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 class ConvForm:
     """What a kernel is made for: `tiles` (one, or one and another with fewer rows), the kinds of operands (`source`) and results (`target`).
 
-    `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where they lie (none where
-    words hold several steps), and `panels` turn squares of elements as the slab holds them.
+    `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
+    they lie (none where words hold several steps), and `panels` turn squares of elements as the slab holds them.
     """
 
     __slots__ = ("gathers", "kind", "listed", "panels", "source", "target", "tiles")
@@ -131,9 +131,10 @@ class ConvForm:
     @property
     def texts(self) -> list[tuple[str, tuple[str, ...]]]:
         """LLVM text that the kernel needs, and what it defines."""
-        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *(() if self.listed[0] is self.tiles[0] else self.listed))]
+        listed = () if self.listed[0] is self.tiles[0] else self.listed
+        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
-        return found + [(part.text, (part.symbol,)) for part in (*self.gathers.values(), every)]
+        return [*found, *((gather.text, (gather.symbol,)) for gather in self.gathers.values()), (every.text, (every.symbol,))]
 
     @property
     def name(self) -> str:

@@ -341,7 +341,8 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
             if not packs:
                 memset(out, 0, cell * width * words)
             elif i + rows < box.i64[O1] and step == 1 and high * deep * channels == 1:
-                ask_for(w + given_size * (i + rows) * at.i64[W_O], min(i64(width), box.i64[O1] - i - rows), given_size * at.i64[W_O], given_size * run)
+                row = given_size * at.i64[W_O]
+                ask_for(w + (i + rows) * row, min(i64(width), box.i64[O1] - i - rows), row, given_size * run)
             first: i64 = 0
             for c in range(channels):
                 for d in range(deep):

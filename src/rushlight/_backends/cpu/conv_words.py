@@ -6,7 +6,8 @@ from rushlight._backends.native import i64, native
 
 __all__ = ["BOX_BYTES", "W", "WORDS", "find_box", "find_part", "lay_slab", "list_moves", "list_steps", "panel_place"]
 
-# The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W], y [N, G, O, D, H, W].
+# The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W] and
+# y [N, G, O, D, H, W].
 _NAMES = """pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
