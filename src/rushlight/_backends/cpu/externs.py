@@ -39,7 +39,8 @@ def _dot(step: ExternStep) -> Call:
     out = step.outputs[0]
     *batch, m, k = a.shape
     call, ints = product_call(
-        a.dtype, out.dtype, m, b.shape[-1], k, a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
+        a.dtype, out.dtype, m, b.shape[-1], k,
+        a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
     )  # fmt: skip
     return call, ints, [a.place, b.place]
