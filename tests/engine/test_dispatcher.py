@@ -60,6 +60,7 @@ def test_a_number_is_never_taken_for_another() -> None:
     for _ in range(2):
         for number in (1, 2, 1.0, 2.0, -1, 1 << 40, True):
             assert (x * number).tolist() == [float(number)] * 3
+            number = number if number is not True else 3
             assert torch.add(x, x, alpha=number).tolist() == [float(np.float32(1.0 + number))] * 3
             assert torch.full((2,), float(number)).tolist() == [float(number)] * 2
     assert (torch.ones(3, dtype=torch.int64) * (1 << 61)).tolist() == [1 << 61] * 3

@@ -47,7 +47,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     if asking_classes and _holds_kind(args):
         return make_function(caller(name))(*args, **kwargs)
     if RUNS[0] is not None:
-        return caller(name).wrap(run_recorded(caller(name).prepare, args, kwargs))
+        return run_recorded(caller(name).prepare, args, kwargs, caller(name).result)
     found = _DISPATCH.get(name)
     if found is None:
         row = caller(name)

@@ -67,14 +67,14 @@ def make_dispatch(
         return tuple.__new__(wrap, made) if wrap is not None else made
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        runs: list[tuple[Any, Sequence[Any], Any]] = []
+        runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
         before, RUNS[0] = RUNS[0], runs
         try:
             made = slow(args, dict(kwargs))
         finally:
             RUNS[0] = before
         if len(runs) == 1 and runs[0][2] is made:
-            plan, inputs, _ = runs[0]
+            plan, inputs, _, _ = runs[0]
             picks = [*_picks(op, kinds, args, kwargs), "out"]
             same = _gather(picks, args, kwargs)
             if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
@@ -86,21 +86,22 @@ def make_dispatch(
     return call
 
 
-# While a call is being learnt: the (plan, inputs, result) of every plan that runs for it.
-RUNS: list[list[tuple[Any, Sequence[Any], Any]] | None] = [None]
+# While a call is being learnt: of every plan that runs for it the plan, its inputs, the result, and the named tuple that the result is (or None).
+RUNS: list[list[tuple[Any, Sequence[Any], Any, Any]] | None] = [None]
 
 
-def ran(plan: Any, inputs: Sequence[Any], made: Any) -> Any:
+def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
     """Note that a plan was run, for a call that is being learnt; gives its result."""
     if RUNS[0] is not None:
-        RUNS[0].append((plan, inputs, made))
+        RUNS[0].append((plan, inputs, made, wrap))
     return made
 
 
-def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None) -> Any:
     """Find a plan and run it, noting it."""
     plan, inputs = prepare(args, kwargs)
-    return ran(plan, inputs, plan(*inputs))
+    made = plan(*inputs)
+    return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
 
 def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: int = 1) -> Any:
@@ -114,7 +115,7 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     def missed(*args: Any, **kwargs: Any) -> Any:
         if STATE.word & FUNCTION_MODE or not readable(call, args, kwargs):
             return function(*args, **kwargs)
-        runs: list[tuple[Any, Sequence[Any], Any]] = []
+        runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
         before, RUNS[0] = RUNS[0], runs
         try:
             made = function(*args, **kwargs)
@@ -125,6 +126,8 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
             ran(*runs[0])  # for a call around this one
         elif not runs and args and made is args[0]:
             learn(call, args, kwargs, identity_plan(), (0,))
+        else:
+            _learn_itself(call, function, args, kwargs)
         return made
 
     endings = {"?": EITHER, "*": DYNAMIC}
@@ -136,18 +139,23 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     return call
 
 
-def _learn_run(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], run: tuple[Any, Sequence[Any], Any]) -> None:
+def _learn_run(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], run: tuple[Any, ...]) -> None:
     """Keep the plan of a run whose inputs are all arguments of the call."""
-    plan, inputs, _ = run
+    plan, inputs, _, wrap = run
     varying: dict[Any, Any] = {i: a for i, a in enumerate(args) if i < len(kinds) and (kinds[i] == DYNAMIC or isinstance(a, Tensor))}
     varying |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor)}
-    picks: list[Any] = []
-    for item in inputs:
-        place = next((p for p, a in varying.items() if a is item), None)
-        if place is None:
-            return
-        picks.append(place)
-    learn(call, args, kwargs, plan, picks)
+    picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
+    if None in picks:
+        _learn_itself(call, call.__wrapped__, args, kwargs)
+    else:
+        learn(call, args, kwargs, plan, picks, wrap)
+
+
+def _learn_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Keep the function as the plan of calls for which there is no other, so that they are not looked at again."""
+    n, names = len(args), tuple(kwargs)
+    plan = function if not names else lambda *values: function(*values[:n], **dict(zip(names, values[n:], strict=True)))
+    learn(call, args, kwargs, plan, [*range(n), *names])
 
 
 def _picks(op: Operator, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

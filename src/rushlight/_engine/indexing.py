@@ -279,14 +279,14 @@ def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[
     if outer is None:
         write()
         return
-    inner: list[tuple[Any, Sequence[Any], Any]] = []
+    inner: list[tuple[Any, Sequence[Any], Any, Any]] = []
     RUNS[0] = inner
     try:
         write()
     finally:
         RUNS[0] = outer
     if len(inner) == 1 and inner[0][2] is target and inner[0][1][0] is target:
-        plan, inputs, _ = inner[0]
+        plan, inputs, _, _ = inner[0]
         silent = part_plan(plan, again, target._ptr - x._ptr)
         if silent is not None:
             ran(silent, (x, *inputs[1:]), None)

@@ -137,7 +137,8 @@ def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: An
         if not _keep(value, keep):
             return False
     runtime = _READY[0]
-    found = runtime.learn(dispatcher, values, tuple(names) if names else None, plan, tuple([_place(p, len(args), names) for p in picks]), wrap, tuple(keep))
+    places = tuple([_place(p, len(args), names) for p in picks])
+    found = runtime.learn(dispatcher, values, tuple(names) if names else None, plan, places, wrap, tuple(keep))
     if found:
         count_plan()
     return found  # type: ignore[no-any-return]
@@ -239,7 +240,8 @@ def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
     tensors = [i for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]
     return {
-        p.N_GIVEN: len(in_specs), p.N_INPUTS: len(in_specs), p.N_TENSORS: len(tensors), p.ORDER: [*tensors, *numbers] or _EMPTY, p.N_STEPS: len(steps),
+        p.N_GIVEN: len(in_specs), p.N_INPUTS: len(in_specs), p.N_TENSORS: len(tensors), p.ORDER: [*tensors, *numbers] or _EMPTY,
+        p.N_STEPS: len(steps),
         p.STEPS: [w for step in steps for w in step], p.N_WORDS: total, p.LARGEST: max(s[2] + s[3] for s in steps),
         p.N_RESULTS: len(results), p.RESULTS: results,
     }  # fmt: skip

@@ -274,7 +274,8 @@ def make_plan(
         return closure
     mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in out_specs]
     several = as_tuple or n_results > 1
-    return native_plan(exe, closure, in_specs, specs, n_results, recipe, () if recipe is None else recipe.wrt, mask, several)  # type: ignore[no-any-return]
+    edges = () if recipe is None else recipe.wrt
+    return native_plan(exe, closure, in_specs, specs, n_results, recipe, edges, mask, several)  # type: ignore[no-any-return]
 
 
 def _meta_runner(specs: Sequence[Spec]) -> Callable[..., Any]:

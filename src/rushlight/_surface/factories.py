@@ -9,8 +9,10 @@ from typing import Any
 from rushlight._engine import creation
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
-from rushlight._engine.determinism import fill, fresh
+from rushlight._engine.determinism import MODE, fill, fresh
+from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.memory import empty_spec, zeros_spec
+from rushlight._engine.native_plans import fresh_plan
 from rushlight._engine.packing import check_number
 from rushlight._engine.state import FUNCTION_MODE, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
@@ -128,10 +130,13 @@ def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
         if _sparse(layout):
             return _sparse_like(name, input, layout, dtype, requires_grad)
         spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
-        return finish(make(spec), requires_grad)
+        made = finish(make(spec), requires_grad)
+        if RUNS[0] is not None and name != "ones_like" and not requires_grad and made._meta is None and made._storage is not None and not MODE.on:
+            ran(fresh_plan(spec, name == "zeros_like"), (), made)
+        return made
 
     factory.__doc__ = f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
-    composite(name)(factory)
+    composite(name, learns=("input", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))(factory)
 
 
 def _sparse_like(name: str, input: Tensor, layout: Any, dtype: Any, requires_grad: bool) -> Tensor:

@@ -82,6 +82,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
         if not isinstance(value, bool):
             raise TypeError(f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}")
     determinism.MODE.on, determinism.MODE.warns = mode, warn_only
+    clear_plans()  # those that make memory leave it as it is
 
 
 @public

@@ -590,9 +590,10 @@ def put(self, words, n, args):
 def py_learn(unused, args, count):
     """learn(dispatcher, values: tuple, names: tuple or None, plan, picks: tuple, wrap, keep) -> bool
 
-    Keep `plan` for calls like this one (with None for the plan only say whether they could be kept): `values` are its arguments, the last of them by the names.  `picks` says which of them the plan
-    gets (a position, and above 32 bits 1 + the place in a list there), `wrap` what the result becomes (None: itself), and `keep` holds
-    every object whose address is part of the signature.  False where the call cannot be written in words.
+    Keep `plan` for calls like this one; with None for the plan only say whether they could be kept.  `values` are its arguments, the last of
+    them by the names.  `picks` says which of them the plan gets (a position, and above 32 bits 1 + the place in a list there), `wrap` what
+    the result becomes (None: itself), and `keep` holds every object whose address is part of the signature.  False where the call cannot be
+    written in words.
     """
     self, values, names = args.ptr[0], args.ptr[1], args.ptr[2]
     if count != 7 or self.ptr[1] != FAST.ptr[DISPATCHER_TYPE] or values.ptr[1] != PyTuple_Type:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine import convert, dynamic
+from rushlight._engine.fast import RUNS
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
@@ -43,13 +44,15 @@ def _extreme(name: str) -> None:
         f"`{name}(input)`: the {whole[1:]}imum of all; `{name}(input, dim, keepdim=False)`: (values, indices) along a dim; `{name}(input, other)`: "
         "of two tensors, element by element."
     )
-    composite(name, method=True)(function)
+    composite(name, method=True, learns=("input", "dim?", "keepdim"))(function)
 
 
 def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A table operator's function, with `out=` and overrides."""
     from rushlight._surface.registry import function_of
 
+    if RUNS[0] is not None and "out" not in kwargs:
+        return convert.call(name, *args, **kwargs)
     return function_of(name)(*args, **kwargs)
 
 
@@ -81,7 +84,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)  # type: ignore[no-any-return]
 
 
-@composite("where", method="_where_function")
+@composite("where", method="_where_function", learns=("condition", "input*", "other*"))
 @forms(
     "(condition: Tensor) -> tuple[Tensor, ...]",
     "(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor",
