@@ -85,7 +85,8 @@ class Work:
             for letter, value in zip("dhw", (*fill, *values), strict=True):
                 words[name + letter] = value
         self.spread = dict(zip("dhw", (*unit, *params["spread"]), strict=True))
-        if params["flip"]:
+        self.flip = bool(params["flip"])
+        if self.flip:
             for letter in "dhw":
                 words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
                 words[f"w_{letter}"] *= -1
@@ -99,6 +100,11 @@ class Work:
                 _take_phase(words, letter, rest, self.spread[letter])
             if min(words[f"k_{letter}"] for letter in "dhw") == 0:  # no kernel element meets these places
                 words.update(c=0, k_d=1, k_h=1, k_w=1)
+            if self.flip:  # to be packed as they lie
+                words["flip"] = 1
+                for letter in "dhw":
+                    words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
+                    words[f"w_{letter}"] *= -1
             found.append(words)
         return found
 
@@ -320,9 +326,15 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
 def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callable[..., Any]:
     """Two calls: one gives a result for each chunk of the steps, one adds them up."""
     words = whole.words
-    second = array("q", [words["g"] * words["o"], 1, 1, nbytes, 0, 0, 0, 0, *({**words, "chunks": chunks}[name] for name in W)])
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
-    words.update(bias_g=0, bias_o=-1, y_n=1, y_w=n, y_h=w * n, y_d=h * w * n, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
+    inside = int(n >= w)  # which dim lies innermost in the sums
+    head = [g * o, 1, 1, nbytes, 0, 0, 0, 0]
+    second = array("q", [*head, *({**words, "chunks": chunks, "images_inside": inside}[name] for name in W)])
+    if inside:
+        words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
+    else:
+        words.update(y_n=d * h * w, y_w=1, y_h=w, y_d=h * w)
+    words.update(bias_g=0, bias_o=-1, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
     parts = whole.phases()
     for part in parts:
         _cut(part, form.tiles)

@@ -413,41 +413,55 @@ def make_conv(form: ConvForm) -> NativeFunction:
 
 
 def make_sum_chunks(kind: str, target: str) -> NativeFunction:
-    """Adds up what chunks of the steps have given, [chunks, G, O, D, H, W, N], into the result; a piece is one output channel."""
+    """Adds up what chunks of the steps have given, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result; a piece is
+    one output channel."""
     real, narrow = f64 if kind == "f64" else f32, target in ("f16", "bf16")
     rounded = half_bits if target == "f16" else bfloat_bits
     size, out_size = real.itemsize, 2 if narrow else real.itemsize
     load_bias = fetch_of(target, kind)[1]
 
+    @native(f"void(ptr, ptr, i64, i64, i64, i64, {real})", name=f"sum_run_{kind}_{target}")
+    def sum_run(y, x, count, y_step, chunks, step, bias):
+        """`count` neighbours in x, of all chunks, to where they belong, `y_step` apart."""
+        total = stack(8 * 512)
+        for first in range(0, count, 512):
+            most = min(i64(512), count - first)
+            memcpy(total, x + size * first, size * most)
+            for chunk in range(1, chunks):
+                there = x + size * (first + chunk * step)
+                for i in range(most):
+                    store(real, total, i, load(real, total, i) + load(real, there, i))
+            for i in range(most):
+                if narrow:
+                    y.u16[(first + i) * y_step] = rounded(total.f32[i] + bias)
+                else:
+                    store(real, y, (first + i) * y_step, load(real, total, i) + bias)
+
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
     def sum_chunks(bufs, ints, piece):
         at = ints + 64
         group, channel = piece // at.i64[O], piece % at.i64[O]
-        area = at.i64[D] * at.i64[H] * at.i64[WIDE]
-        step = at.i64[G] * at.i64[O] * area * at.i64[N]
-        x = bufs.ptr[1] + size * piece * area * at.i64[N]
+        images, deep, high, wide = at.i64[N], at.i64[D], at.i64[H], at.i64[WIDE]
+        all_ = images * deep * high * wide
+        step, chunks = at.i64[G] * at.i64[O] * all_, at.i64[CHUNKS]
+        x = bufs.ptr[1] + size * piece * all_
         y = bufs.ptr[0] + out_size * (at.i64[Y_BASE] + group * at.i64[Y_G] + channel * at.i64[Y_O])
-        total = stack(8 * 512)
         bias = real(-0.0)
         if at.i64[BIAS_O] >= 0:
             bias = load_bias(bufs.ptr[2], group * at.i64[BIAS_G] + channel * at.i64[BIAS_O])
-        for place in range(area):
-            w = place % at.i64[WIDE]
-            rest = place // at.i64[WIDE]
-            to = y + out_size * (rest // at.i64[H] * at.i64[Y_D] + rest % at.i64[H] * at.i64[Y_H] + w * at.i64[Y_W])
-            for first in range(0, at.i64[N], 512):
-                count = min(i64(512), at.i64[N] - first)
-                here = x + size * (place * at.i64[N] + first)
-                memcpy(total, here, size * count)
-                for chunk in range(1, at.i64[CHUNKS]):
-                    there = here + size * chunk * step
-                    for i in range(count):
-                        store(real, total, i, load(real, total, i) + load(real, there, i))
-                for i in range(count):
-                    if narrow:
-                        to.u16[(first + i) * at.i64[Y_N]] = rounded(total.f32[i] + bias)
-                    else:
-                        store(real, to, (first + i) * at.i64[Y_N], load(real, total, i) + bias)
+        inside = at.i64[IMAGES_INSIDE] != 0
+        outer, run, y_step, inner = images, wide, at.i64[Y_W], i64(1)
+        if inside:
+            outer, run, y_step, inner = i64(1), images, at.i64[Y_N], wide
+        if not inside and at.i64[Y_H] == wide * at.i64[Y_W]:  # rows that follow each other
+            run, high = wide * high, i64(1)
+        for n in range(outer):
+            for d in range(deep):
+                for h in range(high):
+                    for w in range(inner):
+                        to = n * at.i64[Y_N] + d * at.i64[Y_D] + h * at.i64[Y_H] + w * at.i64[Y_W]
+                        sum_run(y + out_size * to, x, run, y_step, chunks, step, bias)
+                        x = x + size * run
         return 0
 
     return sum_chunks

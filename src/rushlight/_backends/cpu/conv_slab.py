@@ -9,6 +9,7 @@ from rushlight._backends.cpu.conv_words import (
     C0,
     C1,
     D0,
+    FLIP,
     GAP_D,
     GAP_H,
     GAP_W,
@@ -16,6 +17,9 @@ from rushlight._backends.cpu.conv_words import (
     H0,
     IMAGES_INSIDE,
     IN_D,
+    K_D,
+    K_H,
+    K_W,
     LEN_D,
     LEN_W,
     LO_D,
@@ -323,9 +327,12 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
         channels, deep = box.i64[C1] - box.i64[C0], box.i64[TD1] - box.i64[TD0]
         high, run = box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
         words = (channels * deep * high * run + group - 1) // group
+        td, th, tw = box.i64[TD0], box.i64[TH0], box.i64[TW0]
+        if at.i64[FLIP] != 0:
+            td, th, tw = at.i64[K_D] - box.i64[TD1], at.i64[K_H] - box.i64[TH1], at.i64[K_W] - box.i64[TW1]
         w = w + given_size * (
             at.i64[W_BASE] + box.i64[GROUP] * at.i64[W_G] + box.i64[C0] * at.i64[W_C]
-            + box.i64[TD0] * at.i64[W_D] + box.i64[TH0] * at.i64[W_H] + box.i64[TW0] * at.i64[W_W]
+            + td * at.i64[W_D] + th * at.i64[W_H] + tw * at.i64[W_W]
         )  # fmt: skip
         step = at.i64[W_W] if run > 1 else at.i64[W_H] if high > 1 else at.i64[W_D] if deep > 1 else at.i64[W_C]
         if high == 1 or run == 1 or at.i64[W_H] == run * step:  # what lies evenly is one run
