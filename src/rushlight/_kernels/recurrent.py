@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["spared", "stepwise"]
 
 
+FEW_ROWS = 2  # so few do not pay for packing the weight
+
+
 def stepwise(node: Node) -> Any:
-    """The decomposition where there are no elements, and for the rarely wanted gradient of what the gradient keeps; else None."""
-    return None if all(numel(v.shape) for v in node.outputs) and not node.params.get("extra") else node.prim.decompose
+    """The decomposition where there are hardly any rows, and for the rarely wanted gradient of what the gradient keeps; else None."""
+    few = node.outputs[0].shape[0] <= FEW_ROWS or not all(numel(v.shape) for v in node.outputs)
+    return node.prim.decompose if few or node.params.get("extra") else None
 
 
 def spared(graph: Graph) -> Graph:
