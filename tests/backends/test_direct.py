@@ -171,3 +171,19 @@ def test_kernels_are_made_for_other_vectors(kind: str, lanes: int) -> None:
     assert tile.symbol in jit.compile_assembly(tile.text, "quick")
     mover = RowMover(kind, lanes)
     assert mover.copy in jit.compile_assembly(mover.text, "quick")
+
+
+def test_large_results_bypass_the_caches() -> None:
+    from rushlight._backends.cpu.target import host_target
+
+    target, before = host_target(), host_target().l3_bytes
+    try:
+        target.l3_bytes = 256
+        for shape, last in (((2, 16, 8, 32), False), ((2, 16, 8, 32), True), ((3, 32, 9, 64), False), ((1, 20, 5, 33), True)):
+            x, w = torch.randn(shape), torch.randn(shape[1], 1, 3, 3)
+            x = x.to(memory_format=torch.channels_last) if last else x
+            wanted = convolved(as_float(x), as_float(w), padding=1, groups=shape[1])
+            got = torch.nn.functional.conv2d(x, w, padding=1, groups=shape[1])
+            np.testing.assert_allclose(as_float(got), wanted, rtol=0, atol=2e-5)
+    finally:
+        target.l3_bytes = before

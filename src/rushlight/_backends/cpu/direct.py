@@ -132,6 +132,8 @@ class Direct:
             for letter in "dhw":
                 words["w_base"] += words[f"w_{letter}"] * (words[f"{self.kernel}_{letter}"] - 1)
                 words[f"w_{letter}"] *= -1
+        moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
+        self.large = y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2  # nobody would find all of it in the cache
         self._bring_together(x, w, y)
         self._block()
         self._cut()
@@ -177,15 +179,23 @@ class Direct:
         height, steps = (words["kernel_h"], 1) if taps <= _TAPS else (1, words["kernel_h"])
         places = self._places()
         last = (vectors - 1) % v + 1
+        stream = self.large and not words["y_turn"] and words["out_h"] % r == 0 and self._lines()
 
         def tile(n: int) -> int:
             return tile_address(DirectTile(
                 self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
-                dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64,
+                dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64, stream=stream,
             ))  # fmt: skip
 
         words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
         words |= {"blocks": self.outs // o, "steps": steps}
+
+    def _lines(self) -> bool:
+        """Whether all vectors of results are whole and lie at multiples of their size."""
+        words, lanes = self.words, self.words["lanes"]
+        steps = ["n", "d", "h", *("w" if words["together"] else "go")]
+        whole = words["y_g"] == 1 and self.groups % lanes == 0 if words["together"] else words["y_w"] == 1 and words["out_w"] % lanes == 0
+        return whole and all(words[f"y_{letter}"] % lanes == 0 for letter in steps)
 
     def _row(self, columns: int, across: int, unit: int) -> None:
         """How long a row is that is ready, of which `columns` places are read at most."""

@@ -100,21 +100,22 @@ class DirectTile:
     kernel of `height` rows (`stride` input rows lie between result rows, `dilation` between kernel rows) is applied `steps` times, `step`
     bytes further each time.  `taps` holds the weights in the order plane, step, kernel row, kernel column, channel: numbers, or vectors
     of them where `channelwise`; `start` in the same manner one for each channel, which is added in the end.  Results go to out + channel,
-    row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where `channelwise`) are written.
+    row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where `channelwise`) are written.  With `stream` whole
+    vectors of results bypass the caches: they must be aligned.
     """
 
-    __slots__ = ("channelwise", "dilation", "height", "lanes", "outs", "places", "rows", "stride", "symbol", "vectors", "whole", "width")
+    __slots__ = ("channelwise", "dilation", "height", "lanes", "outs", "places", "rows", "stream", "stride", "symbol", "vectors", "whole", "width")
 
     def __init__(
         self, kind: str, lanes: int, fma: bool, *, outs: int, rows: int, vectors: int, height: int, width: int, stride: int, dilation: int,
-        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool,
+        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False,
     ) -> None:  # fmt: skip
-        self.lanes = _Lanes(kind, lanes, fma)
+        self.lanes, self.stream = _Lanes(kind, lanes, fma), stream
         self.outs, self.rows, self.vectors, self.height, self.width = outs, rows, vectors, height, width
         self.stride, self.dilation, self.channelwise = stride, dilation, channelwise
         self.places, self.whole = places, whole
         word = "_".join(map(str, (
-            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise), int(whole), *(v for place in places for v in place)
+            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise), int(whole), int(stream), *(v for place in places for v in place)
         )))  # fmt: skip
         self.symbol = f"rl_direct_{kind}_{word}"
 
@@ -150,6 +151,7 @@ class DirectTile:
             *("  %z{0}_{1}_{2} = fadd {3} {4}, %b{0}".format(*at, n.vector, names[at]) for at in block),
             f"  %whole = icmp eq i64 %valid, {n.lanes}", "  br i1 %whole, label %write, label %part",
             *self._out("write", n, names, False), *self._out("part", n, names, True), "}",
+            *(["!0 = !{i32 1}"] if self.stream else []),
         ]  # fmt: skip
         return "\n".join(lines)
 
@@ -194,7 +196,8 @@ class DirectTile:
                 store = f"@llvm.masked.store.v{n.lanes}f{8 * n.size}.p0"
                 lines.append(f"  call void {store}({n.vector} {value}, ptr %{p}p{at}, i32 {n.size}, <{n.lanes} x i1> %mask)")
             else:
-                lines.append(f"  store {n.vector} {value}, ptr %{p}p{at}, align {n.size}")
+                how = f"align {n.lanes * n.size}, !nontemporal !0" if self.stream else f"align {n.size}"
+                lines.append(f"  store {n.vector} {value}, ptr %{p}p{at}, {how}")
         return [*lines, "  ret void"]
 
 
