@@ -94,10 +94,10 @@ class RegisterTile:
         word, size, sum_, _ = KINDS[self.kind]
         vector, total = f"<{self.lanes} x {word}>", f"<{self.lanes} x {sum_}>"
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
+        listed = "ptr noalias %offsets, " if self.listed else ""
         lines = [
             *self._declared(total, size),
-            f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {'ptr noalias %offsets, ' if self.listed else ''}ptr noalias %C, "
-            "i64 %row, i64 %k, i64 %add) {",
+            f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {listed}ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
             "entry:", "  br label %loop", "loop:",
             "  %n = phi i64 [0, %entry], [%n1, %loop]",
             "  %a = phi ptr [%A, %entry], [%a1, %loop]",
