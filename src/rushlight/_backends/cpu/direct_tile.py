@@ -115,7 +115,8 @@ class DirectTile:
         self.stride, self.dilation, self.channelwise = stride, dilation, channelwise
         self.places, self.whole = places, whole
         word = "_".join(map(str, (
-            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise), int(whole), int(stream), *(v for place in places for v in place)
+            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise), int(whole), int(stream),
+            *(v for place in places for v in place),
         )))  # fmt: skip
         self.symbol = f"rl_direct_{kind}_{word}"
 
