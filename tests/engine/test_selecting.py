@@ -33,3 +33,21 @@ def test_masks_of_several_dims(shape):
 def test_any_byte_that_is_not_zero_is_true():
     values = RNG.integers(0, 256, 1000).astype(np.uint8)
     np.testing.assert_array_equal(torch.from_numpy(values.copy()).nonzero().numpy()[:, 0], np.nonzero(values)[0])
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (3, 5), (4, 4), (10, 1000), (1000, 7), (50, 33)])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "complex64"])
+def test_scatters_in_the_order_of_elements(size, count, dtype):
+    x, v = ((RNG.normal(size=(6, n)) * 5).astype(dtype) for n in (size, count))
+    places = RNG.integers(0, size, (6, count))
+    added, written = x.copy(), x.copy()
+    np.add.at(added, (np.arange(6)[:, None], places), v)
+    for r in range(6):
+        for c in range(count):
+            written[r, places[r, c]] = v[r, c]
+    given, index, source = (torch.from_numpy(a.copy()) for a in (x, places, v))
+    np.testing.assert_allclose(given.scatter_add(1, index, source).numpy(), added, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(given.scatter(1, index, source).numpy(), written)
+    index[3, count // 2] = size
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        given.scatter_add(1, index, source)

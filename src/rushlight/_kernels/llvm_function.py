@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._kernels.indexing import Data
 from rushlight._kernels.llvm_reduce import Reductions
 from rushlight._kernels.llvm_scope import Scope
 from rushlight._kernels.loops import Kernel, Loop, Section, Store
@@ -71,6 +72,10 @@ class Printer(Reductions):
         section = self.section
         assert section is not None
         if not s.lanes:
+            if looks_up(s):
+                middle = self.main_end(lo, hi, STEPS)
+                self.loop(None, lo, middle, str(STEPS), (), lambda iv, carried: self.several(s, iv))
+                lo = middle
             self.loop(s.var, lo, hi, "1", (), lambda iv, carried: self.nested(s.body))
             return
         wide = section.width * section.unroll
@@ -83,6 +88,20 @@ class Printer(Reductions):
             middle = self.main_end(lo, hi, wide)
             self.over_lanes(s.var, lo, middle, wide, False, (), lambda carried: self.nested(s.body))
         self.over_lanes(s.var, middle, hi, section.width, True, (), lambda carried: self.nested(s.body))
+
+    def several(self, s: Loop, first: str) -> list[str]:
+        """A few steps of a loop in straight line."""
+        parent, here = self.scopes[-1], self.here()
+        for k in range(STEPS):
+            scope = Scope(parent.label)
+            self.scopes.append(scope)
+            self.names[s.var], self.depths[s.var] = self.scalar(f"add nsw i64 {first}, {k}", "i64", here + 1), here + 1
+            self.statements(s.body)
+            self.scopes.pop()
+            parent.lines.extend(scope.lines)
+            parent.label = scope.label
+        del self.names[s.var], self.depths[s.var]
+        return []
 
     def first_line(self, s: Loop, lo: str, hi: str) -> str:
         """Where the stores of a loop past the caches first meet a whole line; what is before that is done in masked lanes."""
@@ -102,6 +121,18 @@ class Printer(Reductions):
     def nested(self, body: Sequence[Any]) -> list[str]:
         self.statements(body)
         return []
+
+
+STEPS = 4  # elements that a scatter takes in a step of its loop
+
+
+def looks_up(s: Loop) -> bool:
+    """Whether a loop does no more than store each element where its index says: the counting would then take its share of the time."""
+    store = s.body[0]
+    return (
+        len(s.body) == 1 and isinstance(store, Store) and store.guard is None
+        and any(type(a) is Data and s.var in a.vars for a, _ in store.ix.terms)
+    )  # fmt: skip
 
 
 def print_kernel(kernel: Kernel, name: str, *, fma: bool, bits: int) -> str:
