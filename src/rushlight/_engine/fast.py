@@ -20,7 +20,7 @@ from rushlight._engine.native_plans import (
     make_dispatcher,
     readable,
 )
-from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import Operator
 
@@ -113,7 +113,7 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
-        if STATE.word & FUNCTION_MODE or not readable(call, args, kwargs):
+        if STATE.word & (FUNCTION_MODE | OBSERVED) or not readable(call, args, kwargs):  # observers are told of the function too
             return function(*args, **kwargs)
         runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
         before, RUNS[0] = RUNS[0], runs

@@ -61,15 +61,15 @@ def provide_engine_operators() -> None:
         add_=lambda: inplace_of("add"),
         expand=lambda: Tensor.expand,  # type: ignore[attr-defined]
         zero_=lambda: Tensor.zero_,  # type: ignore[attr-defined]
+        reshape=lambda: torch["reshape"],
+        zeros_like=lambda: torch["zeros_like"],
     )
     OPS.update(
-        reshape=torch["reshape"],
         stack=lambda tensors: torch["stack"](tensors),
         clone=convert.clone,
         clone_like=clone_like,
         zeros=zeros,
         one=one,
-        zeros_like=torch["zeros_like"],
         copy_=convert.copy_,
         to_dtype=to_dtype,
         view_as_complex=lambda x: torch["view_as_complex"](x),

@@ -24,7 +24,7 @@ from rushlight._engine.call import (
     make_unary,
 )
 from rushlight._engine.fast import make_learner
-from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
@@ -173,7 +173,7 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callab
     state, plain = STATE, plain_classes
 
     def public(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs and not state.word & FUNCTION_MODE:  # the usual case: plain tensors and numbers, which ask for nothing
+        if not kwargs and not state.word & (FUNCTION_MODE | OBSERVED):  # the usual case: plain tensors and numbers, which ask for nothing
             for item in args:
                 if type(item) not in plain and type(item) not in _NUMBERS:
                     break
