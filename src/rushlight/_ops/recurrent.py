@@ -68,7 +68,7 @@ def _(cts: Any, outs: Any, x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: A
     spaces=(), method=False, promote="same", promote_over=_FLOATS, like="contiguous",
 )  # fmt: skip
 def rnn_layer(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool) -> Any:
-    """The same for the layers whose state is one tensor: mode "gru", "tanh" or "relu"."""
+    """The same for the layers whose state is one tensor: h = cell(x, h) step by step, of mode "gru", "tanh" or "relu"."""
     return _layer(x, w_ih, w_hh, b_ih, b_hh, [h], sizes, mode, reverse)
 
 
@@ -90,11 +90,11 @@ def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any],
     f"lstm_step(Tensor input, Tensor h, Tensor c, {_WEIGHTS}) -> (Tensor h_n, Tensor c_n)", spaces=(), method=False, promote="same", like="contiguous",
 )  # fmt: skip
 def lstm_step(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> Any:
-    """One step of an LSTM: input (N, features) or (features), the state before to the state after."""
+    """One step of an LSTM, c = f c + i g and h = o tanh(c), from input (N, features) or (features) and the state before."""
     return _cell(x, w_ih, w_hh, b_ih, b_hh, [h, c], "lstm")
 
 
 @operator(f"rnn_step(Tensor input, Tensor h, {_WEIGHTS}, *, str mode='tanh') -> Tensor", spaces=(), method=False, promote="same", like="contiguous")
 def rnn_step(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, mode: str) -> Any:
-    """The same for mode "gru", "tanh" or "relu"."""
+    """One step of mode "tanh" or "relu", h = act(w_ih x + b_ih + w_hh h + b_hh), or of mode "gru", h = n + z (h - n)."""
     return _cell(x, w_ih, w_hh, b_ih, b_hh, [h], mode)[0]

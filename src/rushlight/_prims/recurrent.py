@@ -353,7 +353,8 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         return _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra})
     size = call.hs.shape[1]
     steps = _GraphSteps(call.steps, call.h.shape[0], call.hs.shape[0], call.sizes)
-    at: dict[str, Any] = {name: None if getattr(call, name) is None else steps.split(getattr(call, name)) for name in GradCall.__slots__ if name in _OF_ROWS}
+    of_rows = [(name, getattr(call, name)) for name in GradCall.__slots__ if name in _OF_ROWS]
+    at: dict[str, Any] = {name: None if value is None else steps.split(value) for name, value in of_rows}
     w = _inner_weight(_Graphs, mode, call.w)
     dh, dc = call.ct_h, call.ct_c
     slopes: list[Any] = [None] * call.steps

@@ -58,7 +58,8 @@ class NestedIOFunction(Function):
 
     def backward(self, *gradients: Any) -> Any:  # type: ignore[override]
         """The gradients of `backward_extended` one after the other."""
-        return tuple(_tensors(self.backward_extended(*_unflatten(list(gradients), self._nested_output)), none=True))  # type: ignore[func-returns-value]
+        found = self.backward_extended(*_unflatten(list(gradients), self._nested_output))  # type: ignore[func-returns-value]
+        return tuple(_tensors(found, none=True))
 
     def save_for_backward(self, *args: Any) -> None:
         """Keep nested tensors; they come back as `saved_tensors` in the same nesting."""

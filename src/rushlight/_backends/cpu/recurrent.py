@@ -62,7 +62,8 @@ class _Words:
         second = _up(size * high * (units if way else DEPTH))  # where what is left of a piece's memory begins
         each = second + _up(size * (high * shape.panels * shape.columns if way else SLOPES[shape.mode] * units))
         self.nbytes = weights + each * self.pieces
-        self.words = [call.steps, batch, rows, units, chunk, int(call.reverse), int(call.sizes is not None), int(keep), weights, each, second, self.pieces]
+        flags = int(call.reverse), int(call.sizes is not None), int(keep)
+        self.words = [call.steps, batch, rows, units, chunk, *flags, weights, each, second, self.pieces]
         self.held: list[Any] = []
 
     def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:

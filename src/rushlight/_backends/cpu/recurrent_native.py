@@ -211,8 +211,8 @@ def make_forward(shape: Shape) -> NativeFunction:
                     if lstm:
                         cs = bufs.ptr[2 + states] + at * row
                 step(
-                    operands.ptr[0], a, a + ints.i64[PRODUCT], operands.ptr[1] + at * row * gates, operands.ptr[3], h, c, bufs.ptr[0] + at * row, g, cs,
-                    units, rows,
+                    operands.ptr[0], a, a + ints.i64[PRODUCT], operands.ptr[1] + at * row * gates, operands.ptr[3], h, c,
+                    bufs.ptr[0] + at * row, g, cs, units, rows,
                 )  # fmt: skip
             if reverse == 0:
                 place += count
@@ -290,8 +290,8 @@ def make_backward(shape: Shape) -> NativeFunction:
         if has_gates:
             g = operands.ptr[gates_at] + place * kept
         cell(
-            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, g, operands.ptr[hs_at] + place, cs, h_before, c_before, bufs.ptr[0] + place * slopes,
-            bufs.ptr[1] + place, sums, units, rows, units,
+            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, g, operands.ptr[hs_at] + place, cs, h_before, c_before,
+            bufs.ptr[0] + place * slopes, bufs.ptr[1] + place, sums, units, rows, units,
         )  # fmt: skip
 
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
