@@ -1,8 +1,7 @@
 """Who computes a product of matrices, and how: our own kernels around register tiles, or the BLAS library.
 
     >>> from rushlight._backends.cpu.products import product_call
-    >>> from rushlight._kernels.amx_tile import AmxTile
-from rushlight._types.dtype import BFLOAT16
+    >>> from rushlight._types.dtype import BFLOAT16
     >>> call, ints = product_call(BFLOAT16, BFLOAT16, 64, 64, 64)       # call(address of ints, a, b) -> Storage of [64, 64]
 """
 
