@@ -2,7 +2,7 @@
 
 | limit | how it is measured |
 | --- | --- |
-| `flops`: multiplications and additions of float32 a second | the tile of our products over panels in the first cache |
+| `flops[dtype]`: multiplications and additions a second | the tile of our products over panels in the first cache |
 | `copy`: bytes a second, read and written, by size of the footprint | the C library's `memcpy`, each thread its own part |
 | `call`: seconds that any call from Python costs | a built-in function of two arguments |
 
@@ -27,23 +27,23 @@ from rushlight._backends.cpu.runtime import compile_native, compile_text, runtim
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import extern, memcpy, native
 
-FOOTPRINTS = (1 << 18, 1 << 22, 1 << 26, 1 << 29)  # bytes that are read and written together
+FOOTPRINTS = (1 << 18, 1 << 22, 1 << 24, 1 << 26, 1 << 29)  # bytes that are read and written together
 _DEPTH = 256
 _ROUNDS = 400
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`flops` a second, `copy[footprint]` bytes a second, `call` seconds."""
+    """`flops[dtype]` a second, `copy[footprint]` bytes a second, `call` seconds."""
 
-    flops: float
+    flops: dict[str, float]
     copy: dict[int, float]
     call: float
 
-    def seconds(self, flops: float, moved: float) -> float:
+    def seconds(self, flops: float, moved: float, dtype: str = "float32") -> float:
         """The least time for so much work: arithmetic or memory, whichever takes longer."""
         footprint = next((f for f in FOOTPRINTS if f >= moved), FOOTPRINTS[-1])
-        return max(flops / self.flops, moved / self.copy[footprint], self.call)
+        return max(flops / self.flops[dtype], moved / self.copy[footprint], self.call)
 
 
 def best(run: Callable[[], Any], seconds: float = 0.3) -> float:
@@ -66,9 +66,10 @@ def _constants(pieces: int, *words: int) -> Any:
     return (ctypes.c_int64 * (8 + len(words)))(pieces, 0, 0, 0, 0, 0, 0, 0, *words)
 
 
-def measure_flops(threads: int) -> float:
-    """Floating point operations a second of the float32 tile on panels that stay in the first cache."""
-    tile = host_tiles("f32")[0]
+def measure_flops(threads: int, kind: str) -> float:
+    """Floating point operations a second of a kind's tile on panels that stay in the first cache."""
+    tile = host_tiles(kind)[0]
+    steps = 2 if kind == "bf16" else 1  # of k in a word
     step = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
     panels = 4 * _DEPTH * (tile.rows + tile.columns)
 
@@ -86,7 +87,7 @@ def measure_flops(threads: int) -> float:
     ints = _constants(threads, each, _ROUNDS, 4 * _DEPTH * tile.rows, panels, tile.columns, _DEPTH)
     took = best(lambda: kernel(ctypes.addressof(ints), memory.data_ptr()))
     assert kept is not None  # the code that runs
-    return 2.0 * threads * _ROUNDS * _DEPTH * tile.rows * tile.columns / took
+    return 2.0 * steps * threads * _ROUNDS * _DEPTH * tile.rows * tile.columns / took
 
 
 def measure_copy(threads: int) -> dict[int, float]:
@@ -128,15 +129,17 @@ def measure(threads: int) -> Limits:
     before = rl.get_num_threads()
     rl.set_num_threads(threads)
     try:
-        return Limits(measure_flops(threads), measure_copy(threads), measure_call())
+        flops = {name: measure_flops(threads, kind) for name, kind in (("float32", "f32"), ("bfloat16", "bf16"))}
+        return Limits(flops, measure_copy(threads), measure_call())
     finally:
         rl.set_num_threads(before)
 
 
 def show(limits: Limits, threads: int) -> str:
     sizes = ", ".join(f"{f >> 20 or f'{f >> 10} KB'}{' MB' if f >> 20 else ''} {rate / 1e9:.0f}" for f, rate in limits.copy.items())
-    machine = host_target().model or host_target().arch
-    return f"{machine}, {threads} threads: {limits.flops / 1e9:.0f} GFLOP/s of float32; copying GB/s (read and written) of {sizes}; {limits.call * 1e9:.0f} ns a call"
+    machine = " ".join(word for word in host_target().model.split() if not word.isdigit()) or host_target().arch
+    flops = ", ".join(f"{rate / 1e9:.0f} GFLOP/s of {name}" for name, rate in limits.flops.items())
+    return f"{machine}, {threads} threads: {flops}; copying GB/s (read and written) of {sizes}; {limits.call * 1e9:.0f} ns a call"
 
 
 def main() -> None:

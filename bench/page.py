@@ -78,7 +78,7 @@ def table(found: dict[str, tuple[float | None, float | None]], best: limits.Limi
         for name in names:
             ours, theirs = found[name]
             row = ROWS[name]
-            limit = best.seconds(row.flops, row.moved) if row.flops or row.moved else None
+            limit = best.seconds(row.flops, row.moved, row.dtype) if row.flops or row.moved else None
             cells = [
                 name.partition("/")[2],
                 show_time(limit) if limit else "",

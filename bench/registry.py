@@ -13,22 +13,23 @@ Make = Callable[[Any], Call]
 @dataclass(frozen=True)
 class Row:
     """`claim`: how many times PyTorch's speed we claim. `flops` and `moved` (bytes): what any implementation must do, each input read
-    and each output written once; both 0 where that says nothing."""
+    and each output written once; both 0 where that says nothing; `dtype` that of the arithmetic."""
 
     claim: float
     make: Make
     flops: float = 0.0
     moved: float = 0.0
+    dtype: str = "float32"
 
 
 ROWS: dict[str, Row] = {}
 
 
-def row(name: str, claim: float = 1.0, flops: float = 0.0, moved: float = 0.0) -> Callable[[Make], Make]:
+def row(name: str, claim: float = 1.0, flops: float = 0.0, moved: float = 0.0, dtype: str = "float32") -> Callable[[Make], Make]:
     """Register the decorated function, which takes the module (`torch` or `rushlight`) and returns the call to time."""
 
     def add(make: Make) -> Make:
-        ROWS[name] = Row(claim, make, flops, moved)
+        ROWS[name] = Row(claim, make, flops, moved, dtype)
         return make
 
     return add

@@ -15,7 +15,7 @@ def _product(name: str, a: tuple[int, ...], b: tuple[int, ...], dtype: str = "fl
     m, k, n = a[-2], a[-1], b[-1]
     size = 2 if dtype == "bfloat16" else 4
 
-    @row(f"products/{name}", flops=2.0 * batch * m * n * k, moved=size * batch * (m * k + k * n + m * n))
+    @row(f"products/{name}", flops=2.0 * batch * m * n * k, moved=size * batch * (m * k + k * n + m * n), dtype=dtype)
     def make(t: Any) -> Call:
         x = t.randn(*a).to(getattr(t, dtype))
         y = (t.randn(*b[:-2], b[-1], b[-2]).mT if turned else t.randn(*b)).to(getattr(t, dtype))
@@ -47,7 +47,7 @@ def _convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], backward: bo
         images *= size
     passes, size = 3 if backward else 1, 2 if dtype == "bfloat16" else 4
 
-    @row(f"convolutions/{name}", flops=2.0 * passes * out * taps, moved=size * (images + out) * (2 if backward else 1))
+    @row(f"convolutions/{name}", flops=2.0 * passes * out * taps, moved=size * (images + out) * (2 if backward else 1), dtype=dtype)
     def make(t: Any) -> Call:
         image = t.randn(*x).to(getattr(t, dtype)).requires_grad_(backward)
         weight = t.randn(*w).to(getattr(t, dtype)).requires_grad_(backward)
@@ -107,7 +107,7 @@ _resampling("nearest_to_double", 4 * _PIXELS, lambda f, x: f.interpolate(x, scal
 def _attention(name: str, dtype: str, backward: bool) -> None:
     flops = 2.0 * 2 * 12 * 1024 * 1024 * 64 / 2 * (3.5 if backward else 1)  # causal: half of the square
 
-    @row(f"attention/{name}", flops=flops, moved=(32.0 if backward else 16.0) * 12 * 1024 * 64)
+    @row(f"attention/{name}", flops=flops, moved=(32.0 if backward else 16.0) * 12 * 1024 * 64, dtype=dtype)
     def make(t: Any) -> Call:
         attend = t.nn.functional.scaled_dot_product_attention
         q, k, v = (t.randn(1, 12, 1024, 64).to(getattr(t, dtype)).requires_grad_(backward) for _ in range(3))
