@@ -46,7 +46,7 @@ MARGIN = 1.1
 ROUNDS = 6
 _SOURCES = (
     "_backends/cpu/blas.py", "_backends/cpu/blas_native.py", "_backends/cpu/choice.py", "_backends/cpu/gemm_native.py",
-    "_backends/cpu/pack_native.py", "_backends/cpu/products.py", "_backends/cpu/jit.py",
+    "_backends/cpu/pack_native.py", "_backends/cpu/products.py", "_backends/cpu/scratch_native.py", "_backends/cpu/jit.py",
 )  # fmt: skip
 _KNOWN: dict[str, Entry] = {}
 

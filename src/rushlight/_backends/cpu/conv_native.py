@@ -78,13 +78,11 @@ from rushlight._backends.cpu.conv_words import (
     panel_place,
 )  # fmt: skip
 from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
-    atomic_cas,
-    atomic_store,
     extern,
     f32,
     f64,
-    i32,
     i64,
     load,
     memcpy,
@@ -92,7 +90,6 @@ from rushlight._backends.native import (
     native,
     ptr,
     stack,
-    static,
     store,
     u16,
 )
@@ -103,10 +100,7 @@ from rushlight._kernels.register_tile import RegisterTile
 
 __all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_sum_chunks"]
 
-SLOTS = 256
 SLACK = 512  # bytes that may be read or written behind a block
-SCRATCH = static("conv_scratch", 24 * SLOTS)  # for each slot: whether it is taken, its memory, and how large that is
-aligned_alloc, free = extern("aligned_alloc", "ptr(i64, i64)"), extern("free", "void(ptr)")
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
@@ -139,31 +133,6 @@ class ConvForm:
     @property
     def name(self) -> str:
         return f"{self.kind}_{self.source}_{self.target}"
-
-
-@native("i64(i64)")
-def take_room(nbytes):
-    """The number of a slot with at least `nbytes` of memory that are ours until `give_room`; -1 where there is none."""
-    for slot in range(SLOTS):
-        if SCRATCH.i32[6 * slot] == 0:
-            if atomic_cas(i32, SCRATCH, 6 * slot, 0, 1) == 0:
-                if SCRATCH.i64[3 * slot + 2] < nbytes:
-                    free(SCRATCH.ptr[3 * slot + 1])
-                    rounded = (nbytes + 4095) // 4096 * 4096
-                    SCRATCH.ptr[3 * slot + 1] = aligned_alloc(64, rounded)
-                    SCRATCH.i64[3 * slot + 2] = rounded
-                if SCRATCH.ptr[3 * slot + 1] is None:
-                    SCRATCH.i64[3 * slot + 2] = 0
-                    atomic_store(i32, SCRATCH, 6 * slot, 0)
-                    return -1
-                return slot
-    return -1
-
-
-@native("void(i64)")
-def give_room(slot):
-    """The slot may be taken again."""
-    atomic_store(i32, SCRATCH, 6 * slot, 0)
 
 
 # ***** the result *****
@@ -384,10 +353,10 @@ def make_conv(form: ConvForm) -> NativeFunction:
         acc_bytes, panel_bytes = room(cell * outs * places), room(cell * words * width + SLACK)
         weight_bytes, table_bytes = room(cell * words * outs), room(8 * box.i64[STEPS])
         slab_bytes = size * box.i64[S_C] * (box.i64[C1] - box.i64[C0]) + SLACK
-        slot = take_room(acc_bytes + panel_bytes + weight_bytes + table_bytes + slab_bytes)
+        slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + slab_bytes)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
-        acc = SCRATCH.ptr[3 * slot + 1]
+        acc = borrowed(slot)
         panel = acc + acc_bytes
         weights = panel + panel_bytes
         offsets = weights + weight_bytes
@@ -406,7 +375,7 @@ def make_conv(form: ConvForm) -> NativeFunction:
             bias = bufs.ptr[3]
         across = places if channels else outs
         write(at, box, bufs.ptr[0], bias, acc, across if channels else i64(1), i64(1) if channels else across)
-        give_room(slot)
+        give_back(slot)
         return 0
 
     return conv

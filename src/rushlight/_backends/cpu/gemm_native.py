@@ -31,10 +31,9 @@ from rushlight._backends.cpu.blas_native import (
     N,
 )
 from rushlight._backends.cpu.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
     Type,
-    atomic_cas,
-    atomic_store,
     extern,
     f32,
     f64,
@@ -45,7 +44,6 @@ from rushlight._backends.native import (
     native,
     ptr,
     stack,
-    static,
     store,
 )
 from rushlight._backends.native.function import NativeFunction
@@ -62,9 +60,7 @@ __all__ = ["COLUMNS", "DEPTH", "ROWS", "Form", "block_of_depth", "make_shared", 
 DEPTH = 256  # words of k in one block: a panel of B stays in the first cache
 ROWS = 192  # rows of A in one block: it stays in the second cache
 COLUMNS = 512  # columns of B in one block
-SLOTS = 256
 
-# what a kind of tile takes, and what it adds up
 # kinds of tiles: bytes of a word, type of sums (see `register_tile.py`, `amx_tile.py`)
 WORDS: dict[str, tuple[int, str]] = {kind: (row[1], row[2]) for kind, row in KINDS.items()}
 WORDS |= {"amx_bf16": (64, "float"), "amx_i8": (64, "i32")}
@@ -73,8 +69,6 @@ OPERANDS = {"amx_bf16": "bfloat16", "amx_i8": "int8", "f32": "float32", "f64": "
 _SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32, "i64": i64}
 _SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
 
-SCRATCH = static("gemm_scratch", 16 * SLOTS)  # for each slot: whether it is taken, and its memory
-aligned_alloc = extern("aligned_alloc", "ptr(i64, i64)")
 
 
 class Form:
@@ -151,27 +145,6 @@ def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
     sums = 2 * rows * columns * total if form.narrow else 0
     raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if any(form.widen) else 0
     return size * rows * form.depth, size * columns * form.depth, sums, _up(raw, 64)
-
-
-@native("i64(i64)")
-def take_scratch(nbytes):
-    """The number of a slot whose memory is ours until `give_scratch`; -1 where there is none.  All calls of a unit ask for the same size."""
-    for slot in range(SLOTS):
-        if SCRATCH.i32[4 * slot] == 0:
-            if atomic_cas(i32, SCRATCH, 4 * slot, 0, 1) == 0:
-                if SCRATCH.ptr[2 * slot + 1] is None:
-                    SCRATCH.ptr[2 * slot + 1] = aligned_alloc(64, nbytes)
-                if SCRATCH.ptr[2 * slot + 1] is None:
-                    atomic_store(i32, SCRATCH, 4 * slot, 0)
-                    return -1
-                return slot
-    return -1
-
-
-@native("void(i64)")
-def give_scratch(slot):
-    """The slot may be taken again."""
-    atomic_store(i32, SCRATCH, 4 * slot, 0)
 
 
 def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
@@ -354,7 +327,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
             work = m * n * ints.i64[K]
             if m < least_m or n < least_n or work < least or (work < 8 * least and min(min(m, n), ints.i64[K]) < thin):
                 return fallback(ints, c, a, b, m, n)
-        slot = take_scratch(nbytes)
+        slot = borrow(nbytes)
         if slot < 0:
             if own:
                 return fallback(ints, c, a, b, m, n)
@@ -366,7 +339,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
             a, b, m, n = b, a, n, m
             a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
             c_row, c_col = c_col, c_row
-        pa = SCRATCH.ptr[2 * slot + 1]
+        pa = borrowed(slot)
         pb = pa + a_bytes
         sums = pb + b_bytes
         aside = sums + sum_bytes
@@ -398,7 +371,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                     p += depth
                 if not plain:
                     finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, columns_max, height, columns)
-        give_scratch(slot)
+        give_back(slot)
         return 0
 
     return generated
@@ -480,10 +453,10 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         slot: i64 = 0
         aside: ptr = None
         if raw_bytes > 0:
-            slot = take_scratch(sum_bytes + raw_bytes)
+            slot = borrow(sum_bytes + raw_bytes)
             if slot < 0:
                 return 1
-            aside = SCRATCH.ptr[2 * slot + 1] + sum_bytes
+            aside = borrowed(slot) + sum_bytes
         p: i64 = 0
         while p < k:
             steps = min(depth, k - p)
@@ -499,7 +472,7 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
                     lift(to, (count + mr - 1) // mr * mr * ((steps + group - 1) // group))
             p += depth
         if raw_bytes > 0:
-            give_scratch(slot)
+            give_back(slot)
         return 0
 
     return pack
@@ -530,10 +503,10 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         slot: i64 = 0
         to, to_row, to_col = c, c_row, c_col
         if not plain:
-            slot = take_scratch(sum_bytes + raw_bytes)
+            slot = borrow(sum_bytes + raw_bytes)
             if slot < 0:
                 return 1
-            to, to_row, to_col = SCRATCH.ptr[2 * slot + 1], i64(columns_max), i64(1)
+            to, to_row, to_col = borrowed(slot), i64(columns_max), i64(1)
         p: i64 = 0
         while p < k:
             words = (min(depth, k - p) + group - 1) // group
@@ -554,7 +527,7 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
             p += depth
         if not plain:
             finish(c, c_row, c_col, to, to_row, rows, columns)
-            give_scratch(slot)
+            give_back(slot)
         return 0
 
     return multiply
