@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from rushlight._backends.cpu import blas, products, storage, stubs, threads
+from rushlight._backends.cpu.compile import build
 from rushlight._backends.cpu.gemm_native import Form
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import bitcast, f32, i32, load, native, store, u32
 from rushlight._backends.native.compiler import compile_unit
+from rushlight._backends.null import compile_graph as null_compile
+from rushlight._graph.core import trace
+from rushlight._kernels import schedule
 from rushlight._kernels.amx_tile import AmxTile
+from rushlight._kernels.program import ExternStep, compile_graph
 from rushlight._kernels.register_tile import RegisterTile, register_tile
+from rushlight._prims import build as build_values
+from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8
 
 WIDTHS = [w for w in (64, 32, 16) if w <= host_target().vector_bytes]
@@ -330,3 +338,132 @@ def test_tiles_of_pairs_compile_for_other_machines(triple, features, tile, word)
     text = machine.emit_assembly(llvm.parse_assembly(tile.text))
     both = tile.kind == "bf16" and not tile.instruction  # a step for each half of a word
     assert text.count(word) >= tile.rows * tile.vectors * (1 + both)
+
+
+# ***** epilogues *****
+
+
+def graph_of(body, *operands):
+    """A graph over float operands; `body` gets values."""
+    return trace(body, [(x.shape, dtype) for x, dtype in operands])
+
+
+def run_graph(graph, operands, **given):
+    program = compile_graph(graph, [tuple(s // x.itemsize for s in x.strides) for x, _ in operands], **given)
+    made = build(program)(*[x.ctypes.data for x, _ in operands])
+    return program, made
+
+
+def erf_of(x):
+    return np.array([math.erf(v) for v in x.reshape(-1)]).reshape(x.shape)
+
+
+def with_bias(p, row):
+    return p + build_values.broadcast_to(row, p.shape)
+
+
+EPILOGUES = {
+    "bias": (with_bias, lambda p, row, full: p + row, False),
+    "relu": (lambda p, row: PRIMITIVES["maximum"](with_bias(p, row), build_values.full_like(p, 0.0)), lambda p, row, full: np.maximum(p + row, 0), False),
+    "gelu": (
+        lambda p, row: 0.5 * p * (1 + PRIMITIVES["erf"](p * 0.5**0.5)) + build_values.broadcast_to(row, p.shape),
+        lambda p, row, full: 0.5 * p * (1 + erf_of(p * 0.5**0.5)) + row, False,
+    ),
+    "silu and residual": (
+        lambda p, full: 0.5 * full + p / (1 + PRIMITIVES["exp"](-p)),
+        lambda p, row, full: 0.5 * full + p / (1 + np.exp(-p)), True,
+    ),
+    "tanh, scaled": (lambda p, row: 2.0 * PRIMITIVES["tanh"](with_bias(p, row)), lambda p, row, full: 2 * np.tanh(p + row), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("way", ["generated", "blas"])
+def test_pointwise_work_after_a_product_is_done_where_it_is_made(name, way):
+    body, want, residual = EPILOGUES[name]
+    rng = np.random.default_rng(11)
+    for dtype, (batch, m, k, n) in itertools.product((FLOAT32, FLOAT64), (((), 1, 7, 30), ((), 50, 40, 1), ((), 33, 300, 70), ((3, 2), 5, 9, 17))):
+        a, b = (rng.standard_normal((*batch, *s)).astype(dtype.name) for s in ((m, k), (k, n)))
+        third = rng.standard_normal((*batch, m, n) if residual else (n,)).astype(dtype.name)
+        operands = [(x, dtype) for x in (a, b, third)]
+        with blas.GEMM.scoped(way):
+            program, made = run_graph(graph_of(lambda x, y, z: body(PRIMITIVES["dot"](x, y), z), *operands), operands)
+        assert [type(step) for step in program.steps] == [ExternStep] and program.steps[0].epilogue is not None
+        expected = want(a.astype(np.float64) @ b, third, third)
+        np.testing.assert_allclose(np.frombuffer(made, dtype.name).reshape(expected.shape), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_an_epilogue_rounds_as_if_the_product_had_been_stored(monkeypatch):
+    rng = np.random.default_rng(12)
+    a, b, row = (to_bits(rng.standard_normal(shape)) for shape in ((70, 300), (300, 90), (90,)))
+    operands = [(x, BFLOAT16) for x in (a, b, row)]
+
+    def body(x, y, z):
+        total = build_values.convert(PRIMITIVES["dot"](x, y), FLOAT32) + build_values.broadcast_to(build_values.convert(z, FLOAT32), (70, 90))
+        return build_values.convert(total, BFLOAT16)
+
+    program, made = run_graph(graph_of(body, *operands), operands)
+    assert len(program.steps) == 1
+    fused = np.frombuffer(made, np.uint16).copy()
+    monkeypatch.setattr(schedule.Schedule, "_fuse_epilogues", lambda self: None)
+    program, made = run_graph(graph_of(body, *operands), operands)
+    assert len(program.steps) == 2
+    np.testing.assert_array_equal(fused, np.frombuffer(made, np.uint16))
+
+
+def test_a_product_that_others_read_is_stored_by_its_epilogue():
+    rng = np.random.default_rng(13)
+    a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    operands = [(a, FLOAT32), (b, FLOAT32)]
+
+    def body(x, y):
+        p = PRIMITIVES["dot"](x, y)
+        return p + x, PRIMITIVES["sum"](p, dims=(0, 1))
+
+    program, (total, added) = run_graph(graph_of(body, *operands), operands)
+    assert program.steps[0].epilogue is not None and len(program.steps) == 2
+    np.testing.assert_allclose(np.frombuffer(total, np.float32).reshape(40, 40), a @ b + a, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.frombuffer(added, np.float32), (a @ b).sum(), rtol=1e-3, atol=1e-2)
+
+
+def test_memory_that_a_product_reads_is_not_overwritten_by_its_epilogue():
+    rng = np.random.default_rng(14)
+    a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    want = a @ b + a
+    operands = [(a, FLOAT32), (b, FLOAT32)]
+    program, _ = run_graph(graph_of(lambda x, y: PRIMITIVES["dot"](x, y) + x, *operands), operands, aliases={0: 0})
+    assert program.steps[0].epilogue is None
+    np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("source", [FLOAT32, BFLOAT16], ids=lambda d: d.name)
+def test_a_large_product_with_an_epilogue_has_the_same_bits_for_any_number_of_threads(source, monkeypatch):
+    monkeypatch.setattr(products, "SHARED_WORK", 1 << 23)
+    rng = np.random.default_rng(15)
+    operands = [(encoded(rng.standard_normal(s), source), source) for s in ((350, 290), (290, 340), (350, 340))]
+    before, results = threads.get_num_threads(), []
+    wide = source.wide
+
+    def body(x, y, z):
+        total = PRIMITIVES["dot"](*(build_values.convert(v, wide) for v in (x, y)))
+        return build_values.convert(total + 0.5 * build_values.convert(z, wide), source)
+
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            program, made = run_graph(graph_of(body, *operands), operands)
+            assert len(program.steps) == 1
+            results.append(np.frombuffer(made, operands[0][0].dtype).copy())
+    finally:
+        threads.set_num_threads(before)
+    assert all((r == results[0]).all() for r in results[1:])
+    x, y, z = (decoded(v, source).astype(np.float64) for v, _ in operands)
+    np.testing.assert_allclose(decoded(results[0], source).reshape(350, 340), x @ y + 0.5 * z, rtol=1e-2, atol=5e-4 if source is FLOAT32 else 0.2)
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
+def test_epilogues_compile_for_other_machines(machine):
+    graph = trace(lambda x, y, z: PRIMITIVES["tanh"](with_bias(PRIMITIVES["dot"](x, y), z)), [((64, 64), FLOAT32), ((64, 64), FLOAT32), ((64,), FLOAT32)])
+    compiled = null_compile(graph, machine=machine)
+    assert compiled.calls == ["dot"] and len(compiled.kernels) == 1
+    assert ("fmla" if machine == "aarch64" else "vfmadd") in compiled.kernels[0].assembly()

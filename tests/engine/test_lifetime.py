@@ -249,7 +249,7 @@ def test_views_of_one_base_do_not_pile_up() -> None:
 
 
 def test_new_sizes_make_no_kernels() -> None:
-    from rushlight._backends.cpu.compile import _KERNELS
+    from rushlight._backends.cpu.kernels import _KERNELS
 
     def step(n: int) -> None:
         x = torch.ones(n, 7, requires_grad=True)

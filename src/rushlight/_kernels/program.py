@@ -34,15 +34,16 @@ from rushlight._kernels.pull import Source
 from rushlight._kernels.schedule import MANY_ROWS, Copy, Extern, Schedule, Special
 from rushlight._kernels.special import SpecialNest
 from rushlight._types.dtype import INT64, DType
-from rushlight._types.layout import numel
+from rushlight._types.layout import contiguous_strides, numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
     from rushlight._kernels import llvm_function
+    from rushlight._kernels.epilogue import Epilogue
 else:
     llvm_function = LazyModule("rushlight._kernels.llvm_function")  # kernels that are found on disk need no text
 
-__all__ = ["ExternStep", "KernelStep", "Operand", "Program", "compile_graph"]
+__all__ = ["EpilogueStep", "ExternStep", "KernelStep", "Operand", "Program", "compile_graph"]
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
@@ -92,13 +93,29 @@ class KernelStep:
         return head + [0] * (8 - len(head)) + self.kernel.slot_values()
 
 
+class EpilogueStep:
+    """What a product does with its sums: `step` is the kernel over a rectangle, without places of its own.
+
+    `arrays` says for each array the kernel touches after the sums which word of the product's call it is: the outputs that the call makes, then
+    the two operands, then `words`.
+    """
+
+    __slots__ = ("arrays", "epilogue", "step", "words")
+
+    def __init__(self, epilogue: Epilogue, step: KernelStep, arrays: list[int], words: list[int]) -> None:
+        self.epilogue, self.step, self.arrays, self.words = epilogue, step, arrays, words
+
+
 class ExternStep:
     """Calls a library routine: `name` with array operands; the outputs are allocated by the step."""
 
-    __slots__ = ("inputs", "name", "outputs", "params", "sizes")
+    __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "sizes")
 
-    def __init__(self, name: str, inputs: list[Operand], outputs: list[Operand], sizes: list[int], params: dict[str, Any]) -> None:
-        self.name, self.inputs, self.outputs, self.sizes, self.params = name, inputs, outputs, sizes, params
+    def __init__(
+        self, name: str, inputs: list[Operand], outputs: list[Operand], sizes: list[int], params: dict[str, Any],
+        epilogue: EpilogueStep | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.inputs, self.outputs, self.sizes, self.params, self.epilogue = name, inputs, outputs, sizes, params, epilogue
 
 
 Step = KernelStep | ExternStep
@@ -123,6 +140,8 @@ class Program:
             if isinstance(step, ExternStep):
                 parts.append(f"step {k}: call {step.name} {step.params or ''}")
                 parts += [f"  in  {o}" for o in step.inputs] + [f"  out {o}" for o in step.outputs]
+                if step.epilogue is not None:
+                    parts += ["  each rectangle of sums goes through", *(f"  {line}" for line in step.epilogue.step.kernel.text().splitlines())]
                 continue
             moved, flops = traffic(step.kernel)
             parts.append(f"step {k}: {step.symbol}  {step.kernel.pieces} pieces, about {moved} bytes, {flops} operations")
@@ -431,6 +450,9 @@ class Assembler:
         self.points(group, stage)
 
     def extern(self, extern: Extern) -> None:
+        if extern.epilogue is not None:
+            self.product(extern, extern.epilogue)
+            return
         node = extern.node
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
         for source in extern.outputs:
@@ -440,9 +462,35 @@ class Assembler:
         sizes = [self.schedule.sizes[s.buffer] * s.buffer.dtype.itemsize for s in extern.outputs]
         self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, dict(node.params)))
 
+    def product(self, extern: Extern, epilogue: Epilogue) -> None:
+        """A product with an epilogue: one call, which makes what the epilogue stores."""
+        node, out = extern.node, extern.node.outputs[0]
+        inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
+        shape = out.shape
+        if epilogue.turned:
+            inputs = [Operand(o.place, o.dtype, _turned(o.shape), _turned(o.strides)) for o in reversed(inputs)]
+            shape = _turned(shape)
+        fresh = [b for b in epilogue.stored if b not in self.places]
+        known = list(dict.fromkeys(a.buffer for a in epilogue.arrays if a.buffer in self.places))
+        words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
+        order = {b: k for k, b in enumerate([*fresh, None, None, *known])}
+        for b in fresh:
+            self.places[b] = self.next_place
+            self.next_place += 1
+        sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in fresh]
+        step = KernelStep(epilogue.kernel, [], [], False, self.target)
+        after = EpilogueStep(epilogue, step, [order[a.buffer] for a in epilogue.arrays], words)
+        made = Operand(-1, epilogue.sums, shape, contiguous_strides(shape))
+        self.steps.append(ExternStep(node.prim.name, inputs, [made], sizes, dict(node.params), after))
+
     def operand(self, value: Value, source: Source) -> Operand:
         place = self.places.get(source.buffer, -1)
         return Operand(place, value.dtype, value.shape, source.strides)
+
+
+def _turned(dims: Sequence[int]) -> tuple[int, ...]:
+    """Shape or strides of a transposed matrix."""
+    return (*dims[:-2], dims[-1], dims[-2])
 
 
 def _parts(item: Item) -> list[tuple[int, DType]]:

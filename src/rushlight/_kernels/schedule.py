@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._kernels.epilogue import Epilogue, epilogue_of, reads_of, stores_of
 from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Buffer
@@ -27,6 +28,7 @@ from rushlight._types.layout import (
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
+    from rushlight._types.dtype import DType
 
 __all__ = ["Copy", "Extern", "Schedule", "Special"]
 
@@ -52,10 +54,11 @@ class Special:
 
 
 class Extern:
-    """A library call on values that lie in memory."""
+    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it."""
 
     def __init__(self, node: Node, inputs: list[Source], outputs: list[Source]) -> None:
         self.node, self.inputs, self.outputs = node, inputs, outputs
+        self.epilogue: Epilogue | None = None
 
 
 class Copy:
@@ -150,6 +153,7 @@ class Schedule:
             for value in node.outputs:
                 self._store_outputs(value, wanted)
         self._mend_hazards()
+        self._fuse_epilogues()
         return self
 
     def _store_outputs(self, value: Value, wanted: dict[int, list[int]]) -> None:
@@ -554,6 +558,42 @@ class Schedule:
             return None
         return Source(buffer, [steps.get(d, 0) for d in dims])
 
+    # ***** what follows a product *****
+
+    def _fuse_epilogues(self) -> None:
+        """Groups that read a product element by element become its epilogue (see `epilogue.py`); the last products first."""
+        for at in range(len(self.groups) - 1, 0, -1):
+            group = self.groups[at]
+            if isinstance(group, Group):
+                for before in range(at - 1, -1, -1):
+                    product = self.groups[before]
+                    if isinstance(product, Extern) and product.outputs[0].buffer in reads_of(group) and self._follows(product, before, group, at):
+                        break
+
+    def _follows(self, product: Extern, before: int, group: Group, at: int) -> bool:
+        """Put the group into the product, where that may run in the group's place and the group fits it."""
+        sums = _sums_of(product.node)
+        if sums is None or product.epilogue is not None:
+            return False
+        made = product.outputs[0]
+        operands = {s.buffer for s in product.inputs}
+        written = stores_of(group)
+        shared = {self.input_buffers[j] for i, k in self.aliases.items() if self.targets[i].buffer in written for j in (k, *self.overlaps.get(i, ()))}
+        if operands & (written | shared) or made.strides != contiguous_strides(product.node.outputs[0].shape):
+            return False
+        for other in self.groups[before + 1 : at]:
+            if made.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
+                return False
+        kept = made.buffer in self.outputs or any(made.buffer in reads_of(other) for other in self.groups[at + 1 :])
+        found = epilogue_of(product.node.outputs[0].shape, made.buffer, group, sums, self.args, kept, self.target)
+        if found is None or len(found.stored) > MAX_STORES:
+            return False
+        product.epilogue = found
+        self.groups[at] = product
+        del self.groups[before]
+        self.notes.append(f"group {at} is done in rectangles of group {before}")
+        return True
+
     # ***** memory written in place *****
 
     def _mend_hazards(self) -> None:
@@ -612,6 +652,16 @@ class Schedule:
                     if stored_later and isinstance(group, Group) and not _same_row(group, stage, ix, buffer):
                         return True
         return False
+
+
+def _sums_of(node: Node) -> DType | None:
+    """The dtype in which a product is computed; None for what is no product of matrices, or has no routine with an epilogue."""
+    if node.prim.name not in ("dot", "dot_wide", "dot_int"):
+        return None
+    dtype = node.outputs[0].dtype
+    if dtype.kind in "iu" and dtype.itemsize < 4:
+        return None
+    return dtype.wide
 
 
 def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:

@@ -324,7 +324,7 @@ def gemm_ints(
     outputs = [total * m * n * (itemsize or real.itemsize * width)] if allocate else []
     head = [pieces, int(work > _GIL_WORK), len(outputs), *outputs]
     words = [m, n, k, a_row, a_col, b_row, b_col, c_row, c_col, *_scalar(alpha), *_scalar(beta),
-             tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims)]  # fmt: skip
+             tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims), 0, 1]  # fmt: skip
     return head + [0] * (8 - len(head)) + words + [w for row in dims for w in row]
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rushlight._backends.cpu.epilogue_native import AFTER, run_epilogue
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
     Type,
     atomic_cas,
@@ -35,16 +37,17 @@ from rushlight._backends.native import (
 )  # fmt: skip
 from rushlight._backends.native.function import NativeFunction
 
-__all__ = ["BATCHES", "G", "KINDS", "make_driver", "make_gemm"]
+__all__ = ["AFTER", "BATCHES", "G", "KINDS", "make_driver", "make_gemm"]
 
 # ints[8 + ...]; after the last one, for each batch dimension: size, stride of A, of B, of C
 G = {name: 8 + n for n, name in enumerate(
     ("m", "n", "k", "a_row", "a_col", "b_row", "b_col", "c_row", "c_col", "alpha", "alpha_im", "beta", "beta_im",
-     "tile_m", "tile_n", "tiles_m", "tiles_n", "chunk", "total", "dims")
+     "tile_m", "tile_n", "tiles_m", "tiles_n", "chunk", "total", "dims", "after", "a_word")
 )}  # fmt: skip
 M, N, K, A_ROW, A_COL, B_ROW, B_COL, C_ROW, C_COL, ALPHA, ALPHA_IM, BETA, BETA_IM = range(8, 21)
 TILE_M, TILE_N, TILES_M, TILES_N, CHUNK, TOTAL, DIMS = range(21, 28)
-BATCHES = 28
+A_WORD = AFTER + 1  # after where the words of an epilogue begin (0: there is none, the sums are C): which of the call's words A is; then comes B
+BATCHES = 30
 
 # (letter of BLAS, type of a real element, elements per number)
 KINDS: dict[str, tuple[str, Type, int]] = {
@@ -58,6 +61,7 @@ TINY = 64  # the same where the loops are compiled without a vectoriser
 SINGLE = 1 << 18  # multiplications up to which OpenBLAS uses one thread of its own accord
 GATE = extern_data("rl_blas_gate")  # lock, calls inside, the user's thread count: one for all kernels of a process
 
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 malloc = extern("malloc", "ptr(i64)")
 free = extern("free", "void(ptr)")
 set_threads = extern("rl_blas_set_threads", "void(i32)")
@@ -107,6 +111,21 @@ def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple
     plain = simple is not None
     loops = simple if simple is not None else block
 
+    @native("i32(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"rectangle_{name}", inline=True)
+    def rectangle(bufs, ints, c, a, b, rows, columns):
+        """One rectangle of C."""
+        status: i32 = 2
+        if not (plain and rows * columns * ints.i64[K] <= threshold) and ints.i64[K] > 0:
+            status = block(ints, c, a, b, rows, columns)
+        if status == 2:
+            if plain:
+                loops(ints, c, a, b, rows, columns)
+            else:
+                for i in range(rows):
+                    for j in range(columns):
+                        memset(c + c_size * (i * ints.i64[C_ROW] + j * ints.i64[C_COL]), 0, c_size)
+        return i32(status == 1)
+
     @native("i32(ptr, ptr, i64)", name=name)
     def gemm(bufs, ints, piece):
         tiles = ints.i64[TILES_M] * ints.i64[TILES_N]
@@ -117,7 +136,18 @@ def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple
         columns = min(ints.i64[TILE_N], ints.i64[N] - column)
         first = piece // tiles * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[TOTAL])
-        small = plain and rows * columns * ints.i64[K] <= threshold
+        at, after = ints.i64[A_WORD], ints.i64[AFTER] != 0
+        to, words = bufs.ptr[0], ints
+        slot: i64 = -1
+        pitch = (columns + 15) // 16 * 16
+        if after:
+            slot = borrow(c_size * rows * pitch)
+            if slot < 0:
+                return rl_fail(bufs, piece, 4, 0, 0, 0)
+            to, words = borrowed(slot), stack(8 * BATCHES)
+            memcpy(words, ints, 8 * BATCHES)
+            words.i64[C_ROW], words.i64[C_COL] = pitch, i64(1)
+        failed: i32 = 0
         for batch in range(first, last):
             a = row * ints.i64[A_ROW]
             b = column * ints.i64[B_COL]
@@ -125,32 +155,23 @@ def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple
             rest = batch
             d = ints.i64[DIMS] - 1
             while d >= 0:
-                words = ints + 8 * (BATCHES + 4 * d)
-                i = rest % words.i64[0]
-                rest = rest // words.i64[0]
-                a += i * words.i64[1]
-                b += i * words.i64[2]
-                c += i * words.i64[3]
+                dims = ints + 8 * (BATCHES + 4 * d)
+                i = rest % dims.i64[0]
+                rest = rest // dims.i64[0]
+                a += i * dims.i64[1]
+                b += i * dims.i64[2]
+                c += i * dims.i64[3]
                 d -= 1
-            pa, pb, pc = bufs.ptr[1] + size * a, bufs.ptr[2] + size * b, bufs.ptr[0] + c_size * c
-            status: i32 = 2
-            if not small and ints.i64[K] > 0:
-                status = block(ints, pc, pa, pb, rows, columns)
-            if status == 2:
-                if plain:
-                    loops(ints, pc, pa, pb, rows, columns)
-                else:
-                    for i in range(rows):
-                        for j in range(columns):
-                            memset(pc + c_size * (i * ints.i64[C_ROW] + j * ints.i64[C_COL]), 0, c_size)
-            elif status == 1:
-                return rl_fail(bufs, piece, 4, 0, 0, 0)
-        return 0
+            pa, pb = bufs.ptr[at] + size * a, bufs.ptr[at + 1] + size * b
+            if rectangle(bufs, words, to if after else to + c_size * c, pa, pb, rows, columns) != 0:
+                failed = rl_fail(bufs, piece, 4, 0, 0, 0)
+            elif after:
+                failed = failed | run_epilogue(bufs, ints, piece, to, pitch, batch, row, column, rows, columns)
+        if after:
+            give_back(slot)
+        return failed
 
     return gemm
-
-
-rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 def _make_simple(kind: str, real: Type, width: int) -> NativeFunction:

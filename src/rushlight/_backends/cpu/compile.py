@@ -12,56 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu import jit
-from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.externs import extern_call, extern_note
+from rushlight._backends.cpu.kernels import OPT, host, kernel_of
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.sources import files_below, sources_digest
-from rushlight._backends.cpu.stubs import load_kernel
-from rushlight._backends.cpu.target import host_target
-from rushlight._base.log import enabled, log
-from rushlight._kernels.nest import Target
 from rushlight._kernels.program import ExternStep, KernelStep, Program, compile_graph, default_target
 
 __all__ = ["Executable", "build", "compile_graph", "host"]
-
-# Kernels are written as they should be: LLVM's passes would take longer than instruction selection and find nothing.
-OPT = "none"
-_TARGET: list[Target] = []
-_KERNELS: dict[str, Callable[..., Any]] = {}
-_GENERATOR: list[bytes] = []
-
-
-def host() -> Target:
-    """This machine, as the generator sees it."""
-    if not _TARGET:
-        _TARGET.append(Target.of(host_target()))
-    return _TARGET[0]
-
-
-def generator_digest() -> bytes:
-    """A digest of the code generator: kernels made by another version of it are not found again."""
-    if not _GENERATOR:
-        _GENERATOR.append(sources_digest((*files_below("_kernels"), "_backends/cpu/jit.py")))
-    return _GENERATOR[0]
-
-
-def kernel_of(step: KernelStep) -> Callable[..., Any]:
-    """The callable of a step's kernel: known in this process, or on disk, or compiled now."""
-    key = step.key
-    found = _KERNELS.get(key)
-    if found is None:
-        cache = default_cache()
-        name = cache.key("kernel", OPT, generator_digest(), key)
-        data = cache.get(name)
-        if data is None:
-            text = step.llvm()
-            data = jit.compile_object(text, OPT)
-            cache.put(name, data)
-        if enabled("loops"):
-            log("loops", f"{step.symbol}\n{step.kernel.text()}")
-        found = _KERNELS[key] = load_kernel(data, step.symbol)
-    return found
-
 
 class Executable:
     """A program to call: `executable(*words)`, with the data pointers of all tensor inputs and then all scalar inputs.

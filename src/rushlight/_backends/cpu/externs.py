@@ -42,8 +42,14 @@ def _dot(step: ExternStep) -> Call:
         a.dtype, out.dtype, m, b.shape[-1], k,
         a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
+        sizes=step.sizes, epilogue=step.epilogue,
     )  # fmt: skip
-    return call, ints, [a.place, b.place]
+    return call, ints, [a.place, b.place, *_more(step)]
+
+
+def _more(step: ExternStep) -> list[int]:
+    """The places of what an epilogue reads or writes beside its own outputs."""
+    return step.epilogue.words if step.epilogue is not None else []
 
 
 def extern_note(step: ExternStep) -> str:
@@ -58,8 +64,8 @@ def extern_note(step: ExternStep) -> str:
 def _dot_int(step: ExternStep) -> Call:
     a, b = step.inputs
     (m, k), n = a.shape, b.shape[1]
-    call, ints = integer_call(a.dtype, b.dtype, m, n, k, a.strides, b.strides)  # type: ignore[arg-type]
-    return call, ints, [a.place, b.place]
+    call, ints = integer_call(a.dtype, b.dtype, m, n, k, a.strides, b.strides, step.sizes, step.epilogue)  # type: ignore[arg-type]
+    return call, ints, [a.place, b.place, *_more(step)]
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while

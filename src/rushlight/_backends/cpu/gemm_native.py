@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from rushlight._backends.cpu.blas_native import (
     A_COL,
     A_ROW,
+    A_WORD,
+    AFTER,
     ALPHA,
     B_COL,
     B_ROW,
@@ -30,6 +32,7 @@ from rushlight._backends.cpu.blas_native import (
     M,
     N,
 )
+from rushlight._backends.cpu.epilogue_native import run_epilogue
 from rushlight._backends.cpu.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
 __all__ = ["COLUMNS", "DEPTH", "ROWS", "Form", "block_of_depth", "make_shared", "make_tiled", "make_turned", "scratch_bytes"]
+
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 DEPTH = 256  # words of k in one block: a panel of B stays in the first cache
 ROWS = 192  # rows of A in one block: it stays in the second cache
@@ -455,7 +460,7 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         if raw_bytes > 0:
             slot = borrow(sum_bytes + raw_bytes)
             if slot < 0:
-                return 1
+                return rl_fail(bufs, piece, 4, 0, 0, 0)
             aside = borrowed(slot) + sum_bytes
         p: i64 = 0
         while p < k:
@@ -481,7 +486,7 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
 def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunction:
     """The kernel that multiplies: a piece is a rectangle of C."""
     tile = form.tile
-    (size, _), group, mr, nr = form.sizes, tile.group, tile.rows, tile.columns
+    (size, total), group, mr, nr = form.sizes, tile.group, tile.rows, tile.columns
     macro = _make_macro(tile)
     plain = form.narrow is None
     finish = macro if plain else _make_finish(form)
@@ -497,15 +502,16 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         column = piece % ints.i64[TILES_N] * ints.i64[TILE_N]
         rows, columns = min(ints.i64[TILE_M], m - row), min(ints.i64[TILE_N], n - column)
         m_padded, n_padded = (m + mr - 1) // mr * mr, (n + nr - 1) // nr * nr
-        a = bufs.ptr[1]
+        a = bufs.ptr[ints.i64[A_WORD]]
         b = a + a_packed(m_padded, k)
         c = bufs.ptr[0] + c_size * (row * c_row + column * c_col)
         slot: i64 = 0
         to, to_row, to_col = c, c_row, c_col
-        if not plain:
-            slot = borrow(sum_bytes + raw_bytes)
+        after = ints.i64[AFTER] != 0
+        if not plain or after:
+            slot = borrow(max(sum_bytes + raw_bytes, total * rows * columns_max))
             if slot < 0:
-                return 1
+                return rl_fail(bufs, piece, 4, 0, 0, 0)
             to, to_row, to_col = borrowed(slot), i64(columns_max), i64(1)
         p: i64 = 0
         while p < k:
@@ -525,9 +531,13 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
             else:
                 macro(pa, pb, to, to_row, to_col, words, rows, columns, i64(p > 0))
             p += depth
-        if not plain:
+        status: i32 = 0
+        if after:
+            status = run_epilogue(bufs, ints, piece, to, to_row, 0, row, column, rows, columns)
+        elif not plain:
             finish(c, c_row, c_col, to, to_row, rows, columns)
+        if after or not plain:
             give_back(slot)
-        return 0
+        return status
 
     return multiply

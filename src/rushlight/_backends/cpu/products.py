@@ -20,10 +20,12 @@ from rushlight._backends.cpu.blas import (
     shared_addresses,
 )
 from rushlight._backends.cpu.choice import amx_works, entry, known, name_of
+from rushlight._backends.cpu.epilogue import with_epilogue
 from rushlight._backends.cpu.gemm_native import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.amx_tile import AmxTile
+from rushlight._kernels.program import EpilogueStep
 from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
@@ -51,10 +53,12 @@ def product_call(
     source: DType, result: DType, m: int, n: int, k: int, *,
     a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
+    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None,
 ) -> Call:  # fmt: skip
     """The callable `call(ints, a, b) -> Storage` and its constants, for A [*batch, m, k] and B [*batch, k, n] of dtype `source`.
 
-    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.
+    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue` it is
+    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
@@ -62,11 +66,12 @@ def product_call(
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
     if forms is not None and all(size == 1 for size in batch) and _is_large(m, n, k):
-        return _shared(forms, m, n, k, a_strides, b_strides, c_strides)
+        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue)
     ints = gemm_ints(
         kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
         batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
     )  # fmt: skip
+    ints = with_epilogue(ints, sizes, epilogue)
     if forms is None or kind in LIBRARY:
         assert kind is not None
         return gemm_kernel(kind, forms is not None), ints
@@ -141,11 +146,14 @@ def _product_forms(source: DType, result: DType, other: DType | None = None) -> 
     return host_forms(source, result, other)
 
 
-def integer_call(source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int]) -> Call:
+def integer_call(
+    source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
+    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None,
+) -> Call:  # fmt: skip
     """The same for A of int8 or uint8 and B of int8, with sums in int32."""
     forms = _product_forms(source, INT32, other)
     assert forms is not None
-    return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
+    return _shared(forms, m, n, k, a_strides, b_strides, (n, 1), sizes, epilogue)
 
 
 def _fitting(forms: Sequence[Form], rows: int) -> Form:
@@ -177,8 +185,9 @@ def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
 
 
 def _shared(
-    forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int]
-) -> Call:
+    forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int],
+    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None,
+) -> Call:  # fmt: skip
     """A large product: one kernel packs the operands, one multiplies."""
     turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
     if turned:
@@ -190,23 +199,23 @@ def _shared(
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
     pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in ((m, tile.rows), (n, tile.columns)))
     pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
-    words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0,
+    words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
              block_of_depth(k, form.depth * tile.group, max(4, tile.group)), pack_m, pack_n, pieces_m]  # fmt: skip
     assert len(words) == G_WORDS + 4
     first = [pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words]
-    second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words]
+    second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
     k_words = -(-k // tile.group)
     columns = -(-n // tile.columns) * tile.columns
     packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + form.offset) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     alloc, skip = runtime().alloc, 8 * len(first)
 
-    def run(ints: int, a: Any, b: Any) -> Any:
+    def run(ints: int, a: Any, b: Any, *more: Any) -> Any:
         held = alloc(packed)
         if turned:
             a, b = b, a
         pack(ints, held, a, b)
-        return multiply(ints + skip, held)
+        return multiply(ints + skip, held, held, *more)  # in the place of both operands
 
     return run, first + second
 

@@ -100,7 +100,8 @@ class Compiled:
 
     def __init__(self, program: Program, results: list[Aval], machine: Machine) -> None:
         self.program, self.results = program, results
-        self.kernels = [Kernel(step, machine) for step in program.steps if isinstance(step, KernelStep)]
+        parts = [step.epilogue.step if isinstance(step, ExternStep) and step.epilogue is not None else step for step in program.steps]
+        self.kernels = [Kernel(step, machine) for step in parts if isinstance(step, KernelStep)]
         self.calls = [step.name for step in program.steps if isinstance(step, ExternStep)]
 
     def __call__(self, *arguments: Any) -> Any:

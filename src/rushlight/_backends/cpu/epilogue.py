@@ -1,0 +1,38 @@
+"""The words by which a product finds its epilogue (see `epilogue_native.py` for their order)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rushlight._backends.cpu.blas_native import A_WORD, AFTER
+from rushlight._backends.cpu.epilogue_native import E_HEAD, MOST_WORDS
+from rushlight._backends.cpu.kernels import kernel_address
+from rushlight._kernels.program import EpilogueStep
+
+__all__ = ["with_epilogue"]
+
+FIRST_SLOT = 8  # of a kernel's constants
+
+
+def with_epilogue(ints: list[int], sizes: Sequence[int], after: EpilogueStep | None) -> list[int]:
+    """The constants of a product whose call makes outputs of `sizes` bytes, with those of its epilogue behind them."""
+    if after is None:
+        return ints
+    kernel, epilogue = after.step.kernel, after.epilogue
+    slots = epilogue.slot_values()
+    assert FIRST_SLOT + len(slots) <= MOST_WORDS
+    numbers = sum(2 if d.kind == "c" else 1 for d in kernel.args)
+    operands = len(sizes)  # outputs come first; after the operands arrays that are there, and at last numbers
+    first = operands + 2 + len(after.words) - numbers
+    head = [
+        kernel_address(after.step), FIRST_SLOT + len(slots), len(after.arrays), numbers, first,
+        *(FIRST_SLOT + slot for slot in epilogue.slots), len(epilogue.batch),
+    ]  # fmt: skip
+    assert len(head) == E_HEAD
+    arrays = []
+    for word, array in zip(after.arrays, epilogue.arrays, strict=True):
+        arrays += [word, *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch))]
+    made = [*ints[:2], len(sizes), *sizes]
+    made += [0] * (8 - len(made)) + ints[8:]
+    made[AFTER], made[A_WORD] = len(made), operands
+    return [*made, *head, *arrays, *epilogue.batch, *[0] * FIRST_SLOT, *slots]

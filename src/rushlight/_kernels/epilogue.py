@@ -1,0 +1,253 @@
+"""What is done to a product of matrices where it is made: the pointwise work that follows becomes a kernel over one rectangle of it.
+
+A matrix that a product leaves in memory and that one group of pointwise work reads need not be written there.  The group's expressions, put in
+terms of a row and a column of the product, become an *epilogue*: an ordinary kernel with two loops, whose sizes and strides are all arguments.
+The routine that multiplies calls it for each rectangle of sums as soon as that is complete, while it is in a cache, whoever computed it (a tile
+in registers, matrix tiles, a library).  So a bias, a residual, factors, an activation, the rounding to a narrower dtype and what they are
+combined to are one mechanism, and none of them is known here by name.
+
+    y = gelu(x @ w + bias) in bfloat16        ->  y[i, j] = convert(gelu(sums[i, j] + convert(bias[j])))
+
+It fits where the group reads the product element by element, and where all that it touches lies at places that grow evenly with the row, with the
+column and with each dim of the batch.  Nothing is rounded otherwise than if the product had been stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._kernels.groups import Group, Stage, mixed_radix
+from rushlight._kernels.indexing import Ix, Var
+from rushlight._kernels.loops import Buffer, Builder, Kernel, Loop, Section, Store, X
+from rushlight._kernels.nest import Nest, Target, facts_of
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._types.dtype import DType
+
+__all__ = ["Array", "Epilogue", "epilogue_of", "reads_of", "stores_of"]
+
+# Stand for sizes and strides in a kernel that serves all of them: numbers that no array has, so that each gets a slot of its own.
+_ROWS, _COLUMNS, _PITCH, _STEPS = (1 << 40) + 1, (1 << 40) + 2, (1 << 40) + 3, (1 << 40) + 16
+MAX_ARRAYS = 16  # arrays that an epilogue touches
+MAX_NUMBERS = 16  # numbers that a kernel is given
+
+
+class Array:
+    """How an epilogue goes through an array: elements from one row, one column, one matrix of each dim of the batch to the next."""
+
+    __slots__ = ("batch", "buffer", "column", "row", "start")
+
+    def __init__(self, buffer: Buffer, row: int, column: int, batch: tuple[int, ...], start: int) -> None:
+        self.buffer, self.row, self.column, self.batch, self.start = buffer, row, column, batch, start
+
+
+class Epilogue:
+    """The kernel over a rectangle (`rows` x `columns`, rows of sums `pitch` apart, all by slots) and the arrays it touches after the sums.
+
+    `batch`: sizes of the dims before the last two, as the arrays count them.  `stored` are the buffers it writes.  `turned`: the product is to be
+    computed as its transpose, B transposed @ A transposed; rows and columns are those of that.
+    """
+
+    __slots__ = ("arrays", "batch", "kernel", "stored", "sums", "turned")
+
+    def __init__(
+        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], stored: list[Buffer], sums: DType, turned: bool
+    ) -> None:
+        self.kernel, self.arrays, self.batch, self.stored, self.sums, self.turned = kernel, arrays, batch, stored, sums, turned
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        """Which slots of the kernel are rows, columns and pitch."""
+        rows, columns, pitch = (self.kernel.slot_of(n) for n in (_ROWS, _COLUMNS, _PITCH))
+        return rows, columns, pitch
+
+    def slot_values(self) -> list[int]:
+        """The slots' words; those of rows, columns and pitch are for the caller to fill in."""
+        strides = {}
+        for k, array in enumerate(self.arrays):
+            strides |= {_STEPS + 2 * k: array.row, _STEPS + 2 * k + 1: array.column}
+        return [strides.get(word, word) for word in self.kernel.slot_values()]
+
+
+class _Unfit(Exception):
+    """The group cannot be done by rectangles."""
+
+
+def epilogue_of(shape: Sequence[int], made: Buffer, group: Group, sums: DType, args: list[DType], kept: bool, target: Target) -> Epilogue | None:
+    """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it does not fit.
+
+    `sums` is the dtype in which the product is computed, `args` those of the graph's numbers; `kept`: others read the product as well.
+    """
+    if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS:
+        return None
+    stage = group.stages[0]
+    if not stage.stores or any(s.combine or s.guard is not None for s in stage.stores):
+        return None
+    places = {ix for buffer, ix, _ in facts_of([stage]).accesses if buffer is made}
+    if len(places) != 1:
+        return None
+    weights = mixed_radix(next(iter(places)), numel(shape))
+    if weights is None:
+        return None
+    try:
+        frame = _Frame(shape, weights)
+        arrays = _arrays(stage, made, frame)
+        # the result's rows, or where there is one column only that
+        first = next(a for a in arrays if a.buffer is stage.stores[0].buffer)
+        turned = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
+        return _Maker(made, sums, arrays, turned).epilogue(stage, args, places.pop() if kept else None, frame, target)
+    except _Unfit:
+        return None
+
+
+class _Frame:
+    """What the variables of a group are to a product: (variable, its weight) among the rows, the columns and the batch, each outermost first."""
+
+    def __init__(self, shape: Sequence[int], weights: dict[Var, int]) -> None:
+        self.rows: list[tuple[Var, int]] = []
+        self.columns: list[tuple[Var, int]] = []
+        self.batch: list[tuple[Var, int]] = []
+        m, n = shape[-2:]
+        self.matrix = m * n
+        for var, weight in sorted(weights.items(), key=lambda item: -item[1]):
+            reach = weight * var.size
+            if reach <= n:
+                self.columns.append((var, weight))
+            elif weight % n == 0 and reach <= m * n:
+                self.rows.append((var, weight // n))
+            elif weight % (m * n) == 0:
+                self.batch.append((var, weight // (m * n)))
+            else:
+                raise _Unfit
+
+    def steps(self, ix: Ix) -> tuple[int, int, tuple[int, ...], int]:
+        """A place as steps for a row, for a column, for the dims of the batch, and a start."""
+        if any(type(a) is not Var for a, _ in ix.terms):
+            raise _Unfit
+        return _even(ix, self.rows), _even(ix, self.columns), tuple(ix.coefficient(v) or 0 for v, _ in self.batch), ix.const
+
+
+def _even(ix: Ix, parts: list[tuple[Var, int]]) -> int:
+    """The one step that a place takes for a number made of these variables."""
+    steps = {(ix.coefficient(var) or 0, weight) for var, weight in parts}
+    if not steps:
+        return 0
+    whole = {c // w for c, w in steps if c % w == 0}
+    if len(whole) != 1 or any(c % w for c, w in steps):
+        raise _Unfit
+    return whole.pop()
+
+
+def _arrays(stage: Stage, made: Buffer, frame: _Frame) -> list[Array]:
+    """The arrays a stage touches beside the product: one for each way of going through a buffer."""
+    found: dict[tuple[Any, ...], Array] = {}
+    for buffer, ix, _ in facts_of([stage]).accesses:
+        if buffer is not made:
+            row, column, batch, start = frame.steps(ix)
+            found.setdefault((buffer, row, column, batch, start), Array(buffer, row, column, batch, start))
+    if len(found) > MAX_ARRAYS:
+        raise _Unfit
+    return list(found.values())
+
+
+class _Maker:
+    """Writes a stage in terms of a row and a column."""
+
+    def __init__(self, made: Buffer, sums: DType, arrays: list[Array], turned: bool) -> None:
+        self.made, self.turned = made, turned
+        self.builder = Builder()
+        self.row, self.column = Var(_ROWS, "i"), Var(_COLUMNS, "j")
+        self.sums = Buffer("sums", sums, "input")
+        self.arrays = [Array(a.buffer, a.column, a.row, a.batch, a.start) for a in arrays] if turned else arrays
+        # a buffer that is gone through in several ways is several arrays of the kernel
+        self.names = [Buffer(f"array{k}", a.buffer.dtype, "input") for k, a in enumerate(self.arrays)]
+        self.done: dict[X, X] = {}
+
+    def epilogue(self, stage: Stage, args: list[DType], kept: Ix | None, frame: _Frame, target: Target) -> Epilogue:
+        self.frame = frame
+        stores = [Store(*self.place(s.buffer, s.ix), self.value(s.value)) for s in stage.stores]
+        if kept is not None:
+            stores.append(Store(*self.keep(kept), self.product()))
+        group = Group(lambda value: None)
+        only = Stage([self.row, self.column])
+        only.stores = stores
+        group.stages = [only]
+        width, unroll = Nest(group, target).shape_of_lanes(facts_of([only]))
+        body: list[Any] = [Loop(self.row, [Loop(self.column, list(stores), lanes=True)])]
+        kernel = Kernel([], [self.sums, *self.names], args, [Section(body, None, width, unroll)])
+        stored = list(dict.fromkeys(s.buffer for s in stage.stores))
+        if kept is not None:
+            stored.append(self.made)
+        batch = tuple(v.size for v, _ in frame.batch)
+        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.turned)
+
+    def keep(self, place: Ix) -> tuple[Buffer, Ix]:
+        """Where the product itself is stored."""
+        row, column, batch, start = self.frame.steps(place)
+        self.arrays = [*self.arrays, Array(self.made, *((column, row) if self.turned else (row, column)), batch, start)]
+        self.names.append(Buffer(f"array{len(self.names)}", self.made.dtype, "input"))
+        return self.at(len(self.arrays) - 1)
+
+    def place(self, buffer: Buffer, ix: Ix) -> tuple[Buffer, Ix]:
+        row, column, batch, start = self.frame.steps(ix)
+        if self.turned:
+            row, column = column, row
+        for k, a in enumerate(self.arrays):
+            if a.buffer is buffer and (a.row, a.column, a.batch, a.start) == (row, column, batch, start):
+                return self.at(k)
+        raise AssertionError("an access that was not counted")
+
+    def at(self, k: int) -> tuple[Buffer, Ix]:
+        """An element of an array: steps of 0 and 1 are part of the code, others arguments."""
+        array = self.arrays[k]
+        steps = (step if step in (0, 1) else _STEPS + 2 * k + i for i, step in enumerate((array.row, array.column)))
+        row, column = steps
+        return self.names[k], self.row.ix * row + self.column.ix * column
+
+    def product(self) -> X:
+        """An element of the product, rounded as if it had been stored."""
+        x = self.builder.load(self.sums, self.row.ix * _PITCH + self.column.ix)
+        return x if self.made.dtype is self.sums.dtype else self.builder.op("convert", (x,), self.made.dtype)
+
+    def value(self, x: X) -> X:
+        found = self.done.get(x)
+        if found is None:
+            found = self.done[x] = self._value(x)
+        return found
+
+    def _value(self, x: X) -> X:
+        if x.kind == "const":
+            return self.builder.const(x.value, x.dtype)
+        if x.kind == "arg":
+            return self.builder.arg(x.value, x.dtype)
+        if x.kind == "op":
+            prim, params = x.value
+            return self.builder.op(prim, [self.value(a) for a in x.args], x.dtype, params)
+        if x.kind == "load" and not x.args:
+            buffer, ix = x.value
+            return self.product() if buffer is self.made else self.builder.load(*self.place(buffer, ix))
+        raise _Unfit
+
+
+def reads_of(group: Any) -> set[Buffer]:
+    """The buffers that a group of a schedule reads (of a library call: its operands; of a group: also what it writes)."""
+    if hasattr(group, "inputs"):
+        more = [a.buffer for a in group.epilogue.arrays] if group.epilogue is not None else []
+        return {s.buffer for s in group.inputs}.union(more)
+    if hasattr(group, "source"):
+        return {group.source.buffer}
+    stages = group.stages if isinstance(group, Group) else group.group.stages
+    return {buffer for buffer, _, _ in facts_of(stages).accesses}
+
+
+def stores_of(group: Any) -> set[Buffer]:
+    """The buffers that a group of a schedule writes."""
+    if hasattr(group, "outputs"):
+        return {s.buffer for s in group.outputs} if group.epilogue is None else set(group.epilogue.stored)
+    if hasattr(group, "source"):
+        return {group.target.buffer}
+    if isinstance(group, Group):
+        return {s.buffer for stage in group.stages for s in stage.stores}
+    return {s.buffer for s in group.targets}
