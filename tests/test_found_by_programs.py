@@ -172,6 +172,11 @@ def test_resizing_moves_every_tensor_over_the_storage_and_refuses_foreign_memory
     assert part[:4].tolist() == [2, 3, 4, 5] and part.data_ptr() - whole.data_ptr() == 8 and other.data_ptr() == whole.data_ptr()
     part[0] = 7
     assert whole[2] == 7 and other[0, 2] == 7
+    one = torch.arange(4.0)
+    another = one.view(2, 2)  # a single one besides: one reference more than a storage that is alone has, however an interpreter counts
+    one.resize_(1000)
+    one.fill_(7)
+    assert another.data_ptr() == one.data_ptr() and another.tolist() == [[7, 7], [7, 7]]
     assert whole.untyped_storage().resizable() and not torch.from_numpy(np.zeros(3)).untyped_storage().resizable()
     with pytest.raises(RuntimeError, match="storage that is not resizable"):
         torch.from_numpy(np.zeros((2, 3), np.float32)).resize_(4, 4)

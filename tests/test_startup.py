@@ -12,8 +12,11 @@ import pytest
 
 import rushlight as torch
 from rushlight._backends.cpu import cache, sources
+from rushlight._base import interpreter
 from rushlight._ops.table import OPERATORS, operator
 from rushlight._surface.registry import SPACES, LazyMethod, Space
+
+SINCE_314 = {"annotationlib", "ast"}  # `typing.NamedTuple` needs them from Python 3.14 on
 
 # Each of these costs an import something; what is not here must earn its place, or be loaded when it is used.
 ALLOWED = {
@@ -21,7 +24,7 @@ ALLOWED = {
     "keyword", "math", "ntpath", "operator", "os", "posixpath", "re", "reprlib", "stat", "struct", "threading", "types", "typing", "warnings",
     "weakref",
 }  # fmt: skip
-MODULES_OF_OURS = 166
+MODULES_OF_OURS = 167
 NOT_ON_IMPORT = ("_kernels", "_backends.cpu.runtime", "_backends.native.compiler", "nn", "optim", "utils", "serialization", "testing")
 PROGRAM = """
 import sys
@@ -47,7 +50,8 @@ def test_modules_of_an_import() -> None:
     loaded = loaded_by("import rushlight")
     tops = {name.split(".")[0] for name in loaded}
     others = {name for name in tops - {"rushlight"} if not name.startswith("_") or name == "_hashlib"}  # parts of those below
-    assert others <= ALLOWED, f"`import rushlight` loads {sorted(others - ALLOWED)}"
+    allowed = ALLOWED | (SINCE_314 if sys.version_info >= (3, 14) else set())
+    assert others <= allowed, f"`import rushlight` loads {sorted(others - allowed)}"
     ours = {name for name in loaded if name.startswith("rushlight")}
     assert len(ours) <= MODULES_OF_OURS
     early = [name for name in ours for part in NOT_ON_IMPORT if (name + ".").startswith(f"rushlight.{part}.")]
@@ -164,3 +168,29 @@ def test_digest_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert digest() != first
     file.write_text("one")
     assert digest() == first  # a new file with the old contents finds the old objects
+
+
+# ***** interpreters *****
+
+
+@pytest.mark.parametrize(
+    ("name", "object_bytes", "largest", "byteorder", "message"),
+    [
+        ("pypy", 16, 2**63 - 1, "little", "CPython, and this is pypy"),
+        ("cpython", 32, 2**63 - 1, "little", "with the GIL, and this is a free-threaded build"),
+        ("cpython", 8, 2**31 - 1, "little", "this is a 32-bit little-endian one"),
+        ("cpython", 16, 2**63 - 1, "big", "this is a 64-bit big-endian one"),
+    ],
+)
+def test_interpreters_that_are_refused(name: str, object_bytes: int, largest: int, byteorder: str, message: str) -> None:
+    assert message in (interpreter.what_is_wrong(name, object_bytes, largest, byteorder) or "")
+    assert interpreter.what_is_wrong("cpython", 16, 2**63 - 1, "little") is None
+
+
+def test_another_interpreter_is_refused_at_import() -> None:
+    code = "import sys; sys.implementation.name = 'graalpy'; import rushlight"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: rushlight cannot run on Python {sys.version.split()[0]}: it is made for CPython, and this is graalpy"
+    )

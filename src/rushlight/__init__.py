@@ -13,6 +13,10 @@ import math
 from importlib import import_module
 from typing import Any
 
+from rushlight._base.interpreter import require_supported
+
+require_supported()
+
 from rushlight import _surface
 from rushlight._engine.modes import (
     enable_grad,

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu import jit, storage, threads
+from rushlight._backends.cpu import jit, objects, storage, threads
 from rushlight._backends.cpu.runtime import cached_object, compile_native, runtime
 from rushlight._backends.cpu.stubs import bind, load_kernel, make_kernel_callable, native_address
 from rushlight._backends.native import atomic_add, extern, f32, f64, i1, i8, i64, native, u8, u64
@@ -409,3 +409,43 @@ def test_code_is_never_writable_and_executable():
             high, mode = rest.split()[:2]
             if int(low, 16) <= code["count"] < int(high, 16):
                 assert mode.startswith("r-x")
+
+
+# ***** objects as they lie in memory *****
+
+
+def changed_words(change):
+    """A reader of memory that shows it to the runtime otherwise than it is: `change` maps (address, word) to a word."""
+    return lambda address: change(address, ctypes.c_uint64.from_address(address).value)
+
+
+def test_objects_lie_as_the_native_code_reads_them():
+    assert objects.faults() == []
+    objects.require_layouts()
+    for value in (0, 1, 2**30 - 1, 2**30, 2**60 - 1, 2**62, 2**63 - 1, -1, -(2**30), -(2**62)):
+        assert bind(passes)(value) == value
+
+
+@native("i64(i64)")
+def passes(value):
+    """The number itself."""
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda a, w: w ^ (8 if a == id(1) + 16 else 0), ["ints"]),  # as if a tag counted digits from elsewhere
+        (lambda a, w: w | 4 if a in (id(0) + 16, id(255) + 16) and objects.NEW_INTS else w, []),  # 3.14 marks those that never die
+        (lambda a, w: w + 8 if a == id(objects._Slotted.__dict__["first"]) + 40 else w, ["slots"]),
+        (lambda a, w: w + 1 if w == 3 else w, [*["ints"][objects.NEW_INTS :], "tuples", "lists"]),  # how much they hold
+        (lambda a, w: w ^ 1 if w == id(float) else w, ["objects"]),
+        (lambda a, w: w + 1 if w == 0x3FF8000000000000 else w, ["floats"]),
+    ],
+    ids=["ints", "immortal ints", "slots", "sizes", "types", "floats"],
+)
+def test_objects_that_lie_otherwise_are_noticed(change, wrong):
+    assert objects.faults(changed_words(change)) == wrong
+    if wrong:
+        with pytest.raises(NotImplementedError, match=f"objects as they lie in memory from 3.11 on, and here {', '.join(wrong)} do not"):
+            objects.require_layouts(changed_words(change))

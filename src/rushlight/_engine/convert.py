@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
 from rushlight._engine.native_plans import detach_plan, numbers_at
-from rushlight._engine.shared import relocate
+from rushlight._engine.shared import relocate, seen_by_others
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of, plain_classes
 from rushlight._engine.view import link_view
@@ -355,15 +354,11 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
         start = x._ptr - storage.ptr
         grown = _larger(storage, start + spec.nbytes)
-        if sys.getrefcount(storage) > _ALONE:  # others look at it too, and go along
+        if seen_by_others(x):  # they go along
             relocate(storage, grown)
         x._storage, x._ptr = grown, grown.ptr + start
     x._spec = spec
     return x
-
-
-# References to a storage that one tensor looks at, counted inside `grow`: the tensor's, the variable's and the call's.
-_ALONE = 3
 
 
 def _larger(storage: Any, nbytes: int) -> Any:

@@ -38,16 +38,8 @@ _READY: list[Any] = []
 _KEEP: list[Any] = []
 
 
-def offset_of(cls: type, name: str) -> int:
-    """Where a slot lies in instances of a class, in bytes: read from its descriptor, as CPython lays it out."""
-    import ctypes
-
-    member = ctypes.c_void_p.from_address(id(cls.__dict__[name]) + 40).value
-    assert member is not None
-    return ctypes.c_ssize_t.from_address(member + 16).value
-
-
 def _slots(table: Any, first: int, cls: type, names: Sequence[str]) -> None:
+    offset_of = require("rushlight._backends.cpu.objects").slot_offset
     for k, name in enumerate(names):
         table[first + k] = offset_of(next(c for c in cls.__mro__ if name in c.__dict__), name)
 
@@ -73,7 +65,6 @@ def ready() -> Any:
     _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_meta"))
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1
-    table[d.TUPLE_ITEMS] = (tuple.__basicsize__) // 8
     _objects(table, d.NEW_TUPLE, [tuple.__new__])
     _slots(table, p.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
     _objects(table, p.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, ""])

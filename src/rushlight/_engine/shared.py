@@ -27,7 +27,7 @@ process_ends: Any = LazyModule("multiprocessing.util")
 resource_tracker: Any = LazyModule("multiprocessing.resource_tracker")
 
 __all__ = [
-    "STRATEGIES", "NamedBlock", "SharedBlock", "count_holders", "is_shared", "new_block", "place_of", "relocate", "set_strategy", "share",
+    "STRATEGIES", "NamedBlock", "SharedBlock", "count_holders", "is_shared", "new_block", "place_of", "relocate", "seen_by_others", "set_strategy", "share",
     "share_tensor", "strategy", "tensor_in",
 ]  # fmt: skip
 
@@ -210,11 +210,16 @@ def share_tensor(x: Tensor) -> None:
     storage = x._storage
     if is_shared(storage):
         return
-    if storage.owner is None and _references(x) == _ALONE:  # nobody else to be told: no search
+    if storage.owner is None and not seen_by_others(x):  # nobody else to be told: no search
         x._storage = fresh = _copy_of(storage)
         x._ptr += fresh.ptr - storage.ptr
     else:
         share(storage)
+
+
+def seen_by_others(x: Tensor) -> bool:
+    """Whether anybody holds the storage besides the tensor and one variable of the caller."""
+    return _references(x) > _ALONE
 
 
 def _references(x: Tensor) -> int:
@@ -222,7 +227,7 @@ def _references(x: Tensor) -> int:
 
 
 def _alone() -> int:
-    """What `_references` says of a storage that one tensor and one variable of the caller hold."""
+    """What `_references` says of a storage that one tensor and one variable of the caller hold: measured, since interpreters differ."""
     lone: Any = Tensor.__new__(Tensor)
     lone._storage = storage = object()
     found = _references(lone)

@@ -9,6 +9,7 @@ Everything here runs with the GIL held.  While words are made no Python code run
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.objects import DIGIT_BITS, NEW_INTS, TUPLE_ITEMS
 from rushlight._backends.cpu.pool_native import (
     Py_DecRef,
     Py_IncRef,
@@ -23,7 +24,6 @@ from rushlight._backends.cpu.pool_native import (
     free,
 )
 from rushlight._backends.cpu.stub_native import (
-    NEW_INTS,
     PyBytes_AsString,
     PyErr_Clear,
     PyFloat_Type,
@@ -46,7 +46,7 @@ PLAIN_MAX = 10
 SETTINGS = 16  # four types whose objects are settings: dtypes, devices, layouts, memory formats
 O_STORAGE, O_SPEC, O_PTR, O_RG, O_NODE, O_META = range(20, 26)
 STATE_OBJECT, WORD_NAME, DICT_NAME, THREAD, THREAD_DICT = range(26, 31)
-TUPLE_ITEMS, NEW_TUPLE = 31, 32  # word of a tuple's first item; `tuple.__new__`
+NEW_TUPLE = 31  # `tuple.__new__`
 
 # words of a dispatcher
 D_CALL, D_DICT, D_WEAK, D_FALLBACK, D_KINDS, D_DEFAULTS, D_NAMES, D_COUNT, D_SLOTS, D_MASK, D_USED, D_KIND_BYTES = range(2, 14)
@@ -95,7 +95,7 @@ def small_int(obj):
     if digits == 0:
         return 0
     if digits == 2:
-        return i64(u64(obj.u32[6]) | (u64(obj.u32[7]) << 30))
+        return i64(u64(obj.u32[6]) | (u64(obj.u32[7]) << DIGIT_BITS))
     over = stack(8)
     value = PyLong_AsLongLongAndOverflow(obj, over)
     if over.i32[0] != 0:
@@ -162,7 +162,7 @@ def sequence_items(obj):
     """The items of what has a `sequence_size`."""
     if obj.ptr[1] == PyList_Type:
         return obj.ptr[3]
-    return obj + 8 * FAST.i64[TUPLE_ITEMS]
+    return obj + 8 * TUPLE_ITEMS
 
 
 @native("i64(ptr, ptr, i64, i64, i64)")

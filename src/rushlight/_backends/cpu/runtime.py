@@ -6,12 +6,12 @@ It holds the memory pool, the `Storage` type, the thread pool and the stub of al
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu import dispatch_native, jit, limits, plan_native, pool_native, stub_native, threads_native
 from rushlight._backends.cpu.cache import default_cache
+from rushlight._backends.cpu.objects import require_layouts
 from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import native
@@ -128,9 +128,7 @@ class Runtime:
     """
 
     def __init__(self) -> None:
-        # the native code reads objects as CPython with the GIL lays them out: a count, a type, then the rest
-        if sys.implementation.name != "cpython" or object.__basicsize__ != 16:
-            raise NotImplementedError("the CPU runtime needs 64-bit CPython with the GIL")
+        require_layouts()
         self._keep: list[Any] = []
         self._loaded = jit.load(compile_native(_ROOTS), [f.symbol for f in _ROOTS])
         self._loaded.pin()  # worker threads live in it

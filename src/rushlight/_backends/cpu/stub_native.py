@@ -7,8 +7,7 @@ lowest piece is kept, and becomes a Python exception once all threads are done.
 
 from __future__ import annotations
 
-import sys
-
+from rushlight._backends.cpu.objects import DIGIT_BITS, NEW_INTS
 from rushlight._backends.cpu.pool_native import (
     HANDLE_TYPE,
     S_PTR,
@@ -58,11 +57,6 @@ METH_FASTCALL = 0x80
 HEADER = 8
 F_LOCK, F_CODE, F_PIECE, F_VALUE, F_DIM, F_SIZE = -1, -2, -3, -4, -5, -6
 STACK_WORDS = 56  # calls with more words than this use malloc
-
-# int objects hold 30-bit digits; how their number is stored changed in 3.12
-NEW_INTS = sys.version_info >= (3, 12)
-TP_FLAGS = 21  # word of a type object
-LONG_SUBCLASS = 1 << 24
 
 malloc = extern("malloc", "ptr(i64)")
 PyErr_NoMemory = extern("PyErr_NoMemory", "ptr()")
@@ -180,7 +174,7 @@ def word(obj, out):
         if NEW_INTS:
             digits = select(digits & 3 == 0, digits >> 3, select(digits & 3 == 1, u64(0), u64(9)))
         if digits == 2:
-            out.u64[0] = u64(obj.u32[6]) | (u64(obj.u32[7]) << 30)
+            out.u64[0] = u64(obj.u32[6]) | (u64(obj.u32[7]) << DIGIT_BITS)
             return 0
         if digits == 1:
             out.u64[0] = u64(obj.u32[6])

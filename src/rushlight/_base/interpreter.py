@@ -1,0 +1,29 @@
+"""Which interpreters rushlight runs on; what it cannot run on is said at import, not by a crash in the first call."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["require_supported", "what_is_wrong"]
+
+
+def what_is_wrong(name: str, object_bytes: int, largest: int, byteorder: str) -> str | None:
+    """Why an interpreter cannot be used, from its name, the size of a plain object, the largest index and the order of bytes; None if it can.
+
+    The native code reads objects as CPython with the GIL lays them out: a count of 8 bytes, the type, then the rest. Without the GIL an object
+    begins with its thread and a lock, and counts that only atomic instructions may change; PyPy's objects lie elsewhere altogether.
+    """
+    if name != "cpython":
+        return f"it is made for CPython, and this is {name}"
+    if largest != 2**63 - 1 or byteorder != "little":
+        return f"it is made for 64-bit little-endian machines, and this is a {largest.bit_length() + 1}-bit {byteorder}-endian one"
+    if object_bytes != 16:
+        return "it is made for CPython with the GIL, and this is a free-threaded build, or one that traces references"
+    return None
+
+
+def require_supported() -> None:
+    """ImportError where the running interpreter cannot be used."""
+    wrong = what_is_wrong(sys.implementation.name, object.__basicsize__, sys.maxsize, sys.byteorder)
+    if wrong is not None:
+        raise ImportError(f"rushlight cannot run on Python {sys.version.split()[0]}: {wrong}")
