@@ -180,6 +180,32 @@ def test_a_forked_child_has_its_own_pool():
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+_FORK = """
+import os, sys, warnings
+sys.path.insert(0, {here!r})
+import test_threads as t
+warnings.simplefilter("error")
+t.threads.set_num_threads(3)
+t.run(64, 100)
+before = len(os.listdir("/proc/self/task"))
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+print(before >= 3, len(os.listdir("/proc/self/task")), told, os.waitpid(child, 0)[1])
+t.run(64, 100)
+print(len(os.listdir("/proc/self/task")) >= 3)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
+def test_no_worker_runs_during_a_fork(run_python):
+    """Python warns of threads that a copy of the process would lack (from 3.12 on)."""
+    done = run_python("-c", _FORK.format(here=os.path.dirname(__file__)), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, check=True)
+    assert done.stdout.splitlines() == ["True 1 [] 0", "True"]
+
+
 _INTERRUPT = """
 import ctypes, os, signal, sys, threading, time
 sys.path.insert(0, {here!r})

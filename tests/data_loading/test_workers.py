@@ -307,6 +307,15 @@ def test_other_ways_to_start_workers(method: str, tmp_path: pathlib.Path) -> Non
     assert done.stdout.splitlines()[1:] == ["[2, 3, 4]"] and done.returncode == 0, done.stderr
 
 
+def test_an_error_of_pickling_tells_what_needs_it() -> None:
+    for method in ("spawn", "forkserver"):
+        loader = DataLoader([1, 2], num_workers=1, multiprocessing_context=method, collate_fn=lambda batch: batch)
+        with pytest.raises((pickle.PicklingError, AttributeError)) as caught:
+            iter(loader)
+        note = caught.value.__notes__[-1]
+        assert note.startswith(f"The loader's workers are started by '{method}'") and 'multiprocessing_context="fork"' in note
+
+
 # ***** pipes *****
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rushlight._backends.cpu import pool_native, threads_native
@@ -78,7 +79,9 @@ def configure(runtime: Runtime) -> None:
     spin_many(500)
     _STEP[:] = [max((time.perf_counter() - start) / 500, 1e-9)]
     apply_threads(runtime)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=runtime.plain("threads_forked"))
     stop = runtime.plain("threads_stop", ctypes.c_int64)
+    if hasattr(os, "register_at_fork"):
+        # The workers stop before a fork, and start again with the next kernel: a process of one thread is copied whole, while Python warns
+        # (from 3.12 on) where others are running that the copy will lack.
+        os.register_at_fork(before=partial(stop, 0), after_in_child=runtime.plain("threads_forked"))
     atexit.register(stop, 0)

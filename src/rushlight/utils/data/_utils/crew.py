@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing.reduction
 import os
+import pickle
 import select
 import signal
 import socket
@@ -69,13 +70,27 @@ class Link:
         try:
             self.process = context.Process(target=run, args=(setup(worker=worker, sock=theirs, key=key, report=Handle(self.report)),))
             self.process.daemon = True
-            self.process.start()
+            self._start(context)
         except BaseException:
             self.release()
             raise
         finally:
             theirs.close()
         self.sentinel = self.process.sentinel
+
+    def _start(self, context: Any) -> None:
+        """Start the process; an error of pickling tells which way of starting needs it."""
+        try:
+            self.process.start()
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            how = context.get_start_method()
+            if how != "fork":
+                error.add_note(
+                    f"The loader's workers are started by {how!r}, which sends them the dataset, collate_fn and worker_init_fn by pickle: classes and "
+                    "functions must be at the top level of a module. Python does so by default from 3.14 on, on macOS always; where the system can "
+                    'fork, DataLoader(..., multiprocessing_context="fork") starts them as copies of this process, which need no pickle.'
+                )
+            raise
 
     def send(self, epoch: int, number: int, index: Any, stateful: bool) -> None:
         """Give it a task."""
