@@ -158,3 +158,17 @@ def test_scalar_arguments():
     x = normal(100)
     graph = trace_arrays(lambda v, s: v * build.broadcast_to(build.convert(s, FLOAT32), v.shape), [x, 2.5])
     np.testing.assert_array_equal(Ran(graph, [x, 2.5]).results[0], x * np.float32(2.5))
+
+
+@pytest.mark.parametrize("size", [100, 192, 300])
+def test_rows_and_columns_of_a_square(size):
+    """As many rows as columns: what goes along the rows must not be taken for what goes along the columns."""
+    x, g = normal(size, size), normal(size, size)
+
+    def both(v, w):
+        return [prim.sum(v, dims=(1,)), prim.sum(v * w, dims=(0,)), prim.sum(w, dims=(0,)), prim.amax(v, dims=(1,))]
+
+    ran = check(both, x, g, rtol=1e-4, atol=1e-3)
+    wide = size * size > 1 << 15
+    assert any("columns" in note for note in ran.program.notes) == wide
+    assert len(ran.program.steps) == 1 + wide

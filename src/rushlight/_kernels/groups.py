@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Misfit", "Stage", "items_of", "mixed_radix", "refine"]
 
 
+MANY_ELEMENTS = 1 << 15  # of these on, reading in the wrong direction costs more than reading twice
+
+
 class Misfit(Exception):
     """A value does not fit into a group."""
 
@@ -106,6 +109,8 @@ class Group:
         sizes, element = reduction_body(node, index)
         loops = [Var(s, "r") for s in sizes if s != 1]
         x, position = element(self.puller, loops)
+        if self.rows * numel(sizes) > MANY_ELEMENTS and self.direction() * direction(x, self.row, loops) < 0:
+            raise Misfit("its rows are the others' columns")
         first = self.after(x)
         loops, x, position, stage = self.place(loops, x, position, first)
         op = REDUCTIONS.get(node.prim.name, "add")
@@ -113,6 +118,10 @@ class Group:
         stage.items.append(item)
         self.reductions[id(value)] = item
         self.values.append(value)
+
+    def direction(self) -> int:
+        """In which direction the reductions so far go through memory; see `direction`."""
+        return sum(direction(i.value, self.row, s.loops) for s in self.stages for i in s.items)
 
     def after(self, x: X) -> int:
         """The first stage that may use `x`: the one after all reductions it needs."""
@@ -216,6 +225,27 @@ class Group:
         result = {v: v.ix.rebuild(_both(mapping, solved)) for v in dims}
         rest = [v for v in loops if v not in coefficients]
         return {v: i for v, i in result.items() if i != v.ix}, rest
+
+
+def direction(x: X, row: Var | None, loops: Sequence[Var]) -> int:
+    """How many more of an expression's loads have neighbours along these loops than have them from row to row."""
+    votes, seen, todo = 0, set(), [x]
+    while todo:
+        e = todo.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        todo.extend(e.args)
+        if e.kind == "load" and row in e.vars and any(v in e.vars for v in loops):
+            for atom, c in e.value[1].terms:
+                if c in (1, -1):
+                    votes += 1 if atom in loops else -1 if row in variables(atom) else 0
+    return votes
+
+
+def variables(atom: Any) -> Any:
+    """The loop variables that an atom of an index depends on."""
+    return (atom,) if type(atom) is Var else atom.vars
 
 
 def _both(mapping: dict[Var, Ix], solved: dict[Var, Ix]) -> Callable[[Any], Ix | None]:
