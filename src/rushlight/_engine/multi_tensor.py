@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from rushlight._graph.core import Graph, GraphBuilder
+from rushlight._kernels.program import Program, compile_graph
+from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU
-from rushlight._types.dtype import FLOAT32, FLOAT64
+from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 from rushlight._types.spec import Spec
 
-__all__ = ["factored_update", "fused_update"]
+__all__ = ["Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "update_elements"]
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
 PIECE = 1 << 15
@@ -19,119 +23,131 @@ _ALONE = 1 << 18
 RELEASE = 1 << 17
 
 _COUNTER = Spec.of(FLOAT32, CPU, ())
+_FLAT = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 
 
-class _Step(NamedTuple):
-    """What a family makes of its scalars: arguments of its preparation and which (None: no steps are counted), numbers, options."""
+class Rule:
+    """What happens to each element of a parameter and of its states, written once and compiled for many parameters at once.
 
-    preparation: str | None
-    arguments: tuple[float, ...]
-    numbers: tuple[float, ...]
-    options: tuple[bool, ...]
-
-
-def _sgd(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    momentum = len(row) == 3
-    return _Step(None, (), s[:6], (s[1] != 0, momentum, momentum and bool(s[6])))
-
-
-def _adam(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, beta1, beta2, eps, shrink, penalty, sign = s
-    return _Step("adam", (lr, beta1, beta2), (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign), (penalty != 0, len(row) == 6))
-
-
-def _adagrad(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    return _Step("decay", s[:2], s[2:], (s[3] != 0,))
-
-
-def _rmsprop(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, alpha, eps, penalty, sign, momentum = s
-    return _Step("decay", (lr, 0.0), (alpha, 1 - alpha, eps, penalty, sign, momentum), (penalty != 0, row[3] is not None, row[4] is not None))
-
-
-def _adadelta(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, rho, eps, penalty, sign = s
-    return _Step("decay", (0.0, 0.0), (-lr, rho, 1 - rho, eps, penalty, sign), (penalty != 0,))
-
-
-def _adamax(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, beta1, beta2, eps, penalty, sign = s
-    return _Step("adam", (lr, beta1, 0.0), (1 - beta1, beta2, eps, penalty, sign), (penalty != 0,))
-
-
-def _nadam(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, beta1, beta2, eps, shrink, penalty, sign, decay = s
-    return _Step("nadam", (lr, beta1, beta2, decay), (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign), (penalty != 0,))
-
-
-def _radam(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, beta1, beta2, eps, shrink, penalty, sign = s
-    return _Step("radam", (beta1, beta2), (1 - beta1, beta2, 1 - beta2, eps, shrink, penalty, sign, lr), (penalty != 0,))
-
-
-def _rprop(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    return _Step("decay", (0.0, 0.0), s, ())
-
-
-def _asgd(row: tuple[Any, ...], s: tuple[float, ...]) -> _Step:
-    lr, shrinking, exponent, begin, penalty, sign = s
-    return _Step("asgd", (lr, shrinking, exponent, begin), (penalty, sign), (penalty != 0,))
-
-
-# How a family reads its scalars, and the counters at the end of its rows (step first): the words of a row where they go.
-_FAMILIES: dict[str, tuple[Any, tuple[int, ...]]] = {
-    "adadelta": (_adadelta, (6,)), "adagrad": (_adagrad, (6,)), "adam": (_adam, (6,)), "adamax": (_adamax, (6,)), "asgd": (_asgd, (6, 11, 12)),
-    "nadam": (_nadam, (6, 12)), "radam": (_radam, (6,)), "rmsprop": (_rmsprop, (6,)), "rprop": (_rprop, (6,)), "sgd": (_sgd, ()),
-}  # fmt: skip
-
-
-def fused_update(name: str, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
-    """Update parameters and their state in place, all rows in one kernel call for each dtype.
-
-    `name` and what a row holds, and the scalars:
-
-    - "sgd": (param, grad) or (param, grad, buffer); -lr, weight decay, sign of the gradient, momentum, share of the gradient in the buffer,
-      share of the old buffer, nesterov (0 or 1)
-    - "adam": (param, grad, average, average of squares, step), or with the largest of those before step; lr, beta1, beta2, eps, factor for
-      the parameter, penalty, sign
-    - "adagrad": (param, grad, sum of squares, step); lr, decay of lr, eps, penalty, sign
-    - "rmsprop": (param, grad, average of squares, average or None, buffer or None, step); lr, alpha, eps, penalty, sign, momentum
-    - "adadelta": (param, grad, average of squares, average of squared steps, step); lr, rho, eps, penalty, sign
-    - "adamax": (param, grad, average, largest, step); lr, beta1, beta2, eps, penalty, sign
-    - "nadam": (param, grad, average, average of squares, step, product of momenta); as "adam", and the decay of momentum
-    - "radam": (param, grad, average, average of squares, step); as "adam"
-    - "rprop": (param, grad, gradient before, step sizes, step); shrinking and growing factor, smallest and largest step size, sign
-    - "asgd": (param, grad, average, step, rate, weight); lr, lambd, alpha, t0, penalty, sign
-
-    All rows of a call have the same form.  Returns the positions of the rows that it did not take: other dtypes than float32 and float64,
-    parameters without memory of their own or with gaps in it, gradients or states whose layout is not the parameter's. The caller updates
-    those by tensor operations.
+    `body(t, x, n)` changes the attributes of `x`, which hold arrays of one shape, in place of whom stand the results: `x.param`, and the
+    states. `x.grad` is read. `n` holds numbers, `t` has the operators on what `x` holds: `rushlight` itself for tensors, the bodies of the
+    operator table while the rule is traced. `arrays` names the attributes of `x` (the parameter and its gradient first), `numbers` those of `n`;
+    all others of `x` and `n` are None, and a rule may ask for that.
     """
-    rest: list[int] = []
-    chosen: dict[Any, list[tuple[Any, ...]]] = {}
-    read, places = _FAMILIES[name]
-    counters = len(places)
-    for i, row in enumerate(rows):
-        spec = row[0]._spec
-        dtype = spec.dtype
-        if (
-            (dtype is FLOAT32 or dtype is FLOAT64)
-            and spec.device is CPU
-            and (spec.contiguous or _dense(spec))
-            and all(tensor is None or (tensor._spec is spec and tensor._storage is not None) for tensor in row[1 : len(row) - counters])
-            and row[0]._storage is not None  # kinds of tensor have specs and no memory
-            and (not counters or all(counter._spec is _COUNTER for counter in row[-counters:]))
-        ):
-            group = chosen.get(dtype)
-            if group is None:
-                chosen[dtype] = [row]
-            else:
-                group.append(row)
-        else:
-            rest.append(i)
-    for dtype, group in chosen.items():
-        _run(name, dtype.name, group, places, read(group[0], scalars))
-    return rest
+
+    __slots__ = ("_kernels", "arrays", "body", "numbers")
+
+    def __init__(self, body: Callable[[Any, Any, Any], None], arrays: Sequence[str], numbers: Sequence[str]) -> None:
+        self.body, self.arrays, self.numbers = body, tuple(arrays), tuple(numbers)
+        self._kernels: dict[DType, int] = {}
+
+    def apply(self, t: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """The new values of all arrays but the gradient."""
+        x, n = _Named(self.arrays, arrays), _Named(self.numbers, numbers)
+        self.body(t, x, n)
+        return [getattr(x, name) for name in self.arrays if name != "grad"]
+
+    def trace(self, dtype: DType, size: int) -> Graph:
+        """The rule on arrays of one dim: a graph of the arrays, then of the numbers."""
+        builder = GraphBuilder()
+        arrays = [builder.input((size,), dtype) for _ in self.arrays]
+        numbers = [builder.input((), FLOAT64, weak=True) for _ in self.numbers]
+        with builder:
+            made = self.apply(_Bodies(), arrays, numbers)
+        return builder.finish(made)
+
+    def kernel(self, dtype: DType) -> int:
+        """The address of the kernel: its buffers are the arrays, whose memory the results go to, and the numbers."""
+        found = self._kernels.get(dtype)
+        if found is None:
+            from rushlight._backends.cpu.optimizers import element_kernel
+
+            written = [i for i, name in enumerate(self.arrays) if name != "grad"]
+            layouts: list[Any] = [(1,)] * len(self.arrays) + [None] * len(self.numbers)
+
+            def program(size: int) -> Program:
+                return compile_graph(self.trace(dtype, size), layouts, aliases=dict(enumerate(written)))
+
+            found = self._kernels[dtype] = element_kernel(program)
+        return found
+
+
+class _Named:
+    """Values by their names; what is not there is None."""
+
+    def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        self.__dict__.update(zip(names, values, strict=True))
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class _Bodies:
+    """The operators of the table, on values of a graph."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return OPERATORS[name].body
+
+
+def is_counter(tensor: Any) -> bool:
+    """Whether `count_steps` takes it."""
+    return tensor._spec is _COUNTER and tensor._storage is not None
+
+
+def count_steps(counters: Sequence[Any]) -> array[float]:
+    """Add one to each counter, a tensor of one float32; returns their values."""
+    from rushlight._backends.cpu.optimizers import counting
+
+    addresses, values = array("q", [counter._ptr for counter in counters]), array("d", bytes(8 * len(counters)))
+    counting()(addresses.buffer_info()[0], values.buffer_info()[0], len(counters))
+    for counter in counters:
+        counter._storage.version += 1
+    return values
+
+
+def flat_dtype(tensors: Sequence[Any]) -> DType | None:
+    """The dtype of the elements if a kernel can change these tensors side by side as flat arrays, else None.
+
+    They must have one layout without gaps, memory of their own, and floats of 32 or 64 bits; complex numbers are two of those.
+    """
+    spec = tensors[0]._spec
+    dtype = _FLAT.get(spec.dtype)
+    if dtype is None or spec.device is not CPU or not (spec.contiguous or _dense(spec)):
+        return None
+    for tensor in tensors:
+        if tensor._spec is not spec or tensor._storage is None:  # kinds of tensor have specs and no memory
+            return None
+    return dtype
+
+
+def update_elements(rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]]) -> None:
+    """Apply a rule in place to many parameters in one call.
+
+    A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that `rule.numbers` names.
+    """
+    from rushlight._backends.cpu.optimizers import update_rows
+
+    words: list[int] = []
+    sizes = []
+    constants: dict[int, array[int]] = {}
+    ends: dict[tuple[int, int], list[int]] = {}  # rows that have counted as many steps share one object of numbers
+    for tensors, values in zip(rows, numbers, strict=True):
+        spec = tensors[0]._spec
+        size = spec.numel if spec.dtype is dtype else 2 * spec.numel
+        sizes.append(size)
+        end = ends.get((id(values), size))
+        if end is None:
+            of_size = constants.setdefault(size, array("q", (0, 0, 0, 0, 0, 0, 0, 0, size, PIECE)))
+            end = ends[id(values), size] = [*array("q", array("d", values).tobytes()), of_size.buffer_info()[0]]
+        words += [tensor._ptr for tensor in tensors]
+        words += end
+    table, ints = array("q", words), array("q", _work(tuple(sizes), False))
+    buffers = len(rule.arrays) + len(rule.numbers)
+    update_rows()(ints.buffer_info()[0], table.buffer_info()[0], rule.kernel(dtype), buffers)
+    written = [i for i, name in enumerate(rule.arrays) if name != "grad"]
+    for tensors in rows:
+        for i in written:
+            tensors[i]._storage.version += 1
 
 
 def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
@@ -157,11 +173,29 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
             chosen.setdefault(spec.dtype, []).append(row)
         else:
             rest.append(i)
-    lr, decay, least, scale, d, floor, shrink, sign = scalars
-    step = _Step("adafactor", (lr, decay), (least, scale, d, floor, shrink, -sign), ())
     for dtype, group in chosen.items():
-        _run("adafactor", dtype.name, group, (6,), step)
+        _run_factored(dtype, group, scalars)
     return rest
+
+
+def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
+    from rushlight._backends.cpu.adafactor_native import ROW, adafactor_kernel
+
+    lr, decay, least, scale, d, floor, shrink, sign = scalars
+    table = array("q")
+    for row, t in zip(rows, count_steps([row[-1] for row in rows]), strict=True):
+        matrix = row[2] is not None
+        shape = row[0]._spec.shape[-2:] if matrix else (0, 0)
+        table.extend([row[0]._spec.numel, *(0 if tensor is None else tensor._ptr for tensor in row[:-1]), *shape])
+        table += array("q", array("d", (t**decay, min(lr, 1 / t**0.5))).tobytes())
+    assert len(table) == ROW * len(rows)
+    ints = array("q", _work(tuple([row[0]._spec.numel for row in rows]), True))
+    numbers = array("d", (least, scale, d, floor, shrink, -sign))
+    adafactor_kernel(dtype.name)(ints.buffer_info()[0], table.buffer_info()[0], numbers.buffer_info()[0])
+    for row in rows:
+        for tensor in (row[0], *row[2:-1]):
+            if tensor is not None:
+                tensor._storage.version += 1
 
 
 def _dense(spec: Spec) -> bool:
@@ -174,48 +208,14 @@ def _dense(spec: Spec) -> bool:
     return True
 
 
-def _run(name: str, dtype: str, rows: list[tuple[Any, ...]], places: tuple[int, ...], step: _Step) -> None:
-    from rushlight._backends.cpu.optimizers import ROW, C, D, preparation, update_kernel
-
-    table = array("q", bytes(8 * ROW * len(rows)))
-    tensors = len(rows[0]) - len(places)
-    at = 0
-    for row in rows:
-        table[at] = row[0]._spec.numel
-        for i in range(tensors):
-            tensor = row[i]
-            if tensor is not None:
-                table[at + 1 + i] = tensor._ptr
-        for i, place in enumerate(places, tensors):
-            table[at + place] = row[i]._ptr
-        if name == "adafactor" and row[2] is not None:
-            table[at + C], table[at + D] = row[0]._spec.shape[-2:]
-        at += ROW
-    address = table.buffer_info()[0]
-    if step.preparation is not None:
-        preparation(step.preparation)(address, len(rows), *step.arguments)
-    whole = name == "adafactor"
-    if whole:
-        from rushlight._backends.cpu.adafactor_native import adafactor_kernel
-
-        kernel = adafactor_kernel(dtype)
-    else:
-        kernel = update_kernel(name, dtype, *step.options)
-    ints = array("q", _work(tuple([row[0]._spec.numel for row in rows]), whole))
-    numbers = array("d", step.numbers)
-    kernel(ints.buffer_info()[0], address, numbers.buffer_info()[0])
-    for row in rows:
-        row[0]._storage.version += 1
-        for tensor in row[2:]:
-            if tensor is not None:
-                tensor._storage.version += 1
-
-
 _works: dict[tuple[tuple[int, ...], bool], list[int]] = {}
 
 
 def _work(sizes: tuple[int, ...], whole: bool) -> list[int]:
-    """The kernel's constants: its eight words, then the pieces, which depend on the sizes alone; with `whole` no row is cut."""
+    """The kernel's constants: its eight words, then the pieces, which depend on the sizes alone.
+
+    A piece is a first and an end row, and which `PIECE` elements of them; with `whole` no row is cut.
+    """
     found = _works.get((sizes, whole))
     if found is not None:
         return found
@@ -223,17 +223,17 @@ def _work(sizes: tuple[int, ...], whole: bool) -> list[int]:
     first, gathered = 0, 0
     for row, size in enumerate(sizes):
         if gathered and gathered + size > PIECE:
-            pieces += (first, row, 0, -1)
+            pieces += (first, row, 0)
             first, gathered = row, 0
         if size > PIECE and not whole:
-            for start in range(0, size, PIECE):
-                pieces += (row, row + 1, start, min(start + PIECE, size))
+            for part in range(-(-size // PIECE)):
+                pieces += (row, row + 1, part)
             first = row + 1
         else:
             gathered += size
     if first < len(sizes):
-        pieces += (first, len(sizes), 0, -1)
-    words = [len(pieces) // 4, int(sum(sizes) >= RELEASE), 0, 0, 0, 0, 0, 0, *pieces]
+        pieces += (first, len(sizes), 0)
+    words = [len(pieces) // 3, int(sum(sizes) >= RELEASE), 0, 0, 0, 0, 0, 0, *pieces]
     if len(_works) > 64:
         _works.clear()
     _works[sizes, whole] = words

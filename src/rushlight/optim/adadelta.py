@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, decayed, penalty_of
-from rushlight.optim.optimizer import add_scaled, hyper, number
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, moved, moved_by_product
+from rushlight.optim.optimizer import hyper
 
 __all__ = ["Adadelta", "adadelta"]
 
@@ -19,7 +19,6 @@ class Adadelta(ElementwiseOptimizer):
     """
 
     _state = ("square_avg", "acc_delta")
-    _family = "adadelta"
 
     def __init__(
         self,
@@ -51,21 +50,16 @@ class Adadelta(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        _, penalty, sign = penalty_of(group, 0.0)
-        return number(group["lr"]), group["rho"], group["eps"], penalty, sign
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        rho = group["rho"]
+        return {"move": -hyper(group, "lr"), "rho": rho, "rest": 1 - rho, "eps": group["eps"]}
 
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        rho, eps, lr = group["rho"], group["eps"], hyper(group, "lr")
-        grad = decayed(param, grad, group, lr)
-        square, moved = kept["square_avg"], kept["acc_delta"]
-        square.mul_(rho).addcmul_(grad, grad, value=1 - rho)
-        delta = moved.add(eps).sqrt().div(square.add(eps).sqrt()).mul(grad)
-        moved.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-        add_scaled(param, delta, -lr)
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.square_avg = moved_by_product(t, x.square_avg * n.rho, x.grad, x.grad, n.rest)
+        delta = t.sqrt(x.acc_delta + n.eps) / t.sqrt(x.square_avg + n.eps) * x.grad
+        x.acc_delta = moved_by_product(t, x.acc_delta * n.rho, delta, delta, n.rest)
+        x.param = moved(t, x.param, delta, n.move)
 
 
 def adadelta(

@@ -7,7 +7,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.multi_tensor import factored_update
-from rushlight.optim.elementwise import ElementwiseOptimizer, penalty_of
+from rushlight.optim.elementwise import Change, ElementwiseOptimizer
 from rushlight.optim.optimizer import number, step_dtype
 
 __all__ = ["Adafactor", "adafactor"]
@@ -71,33 +71,21 @@ class Adafactor(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _update_together(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> list[tuple[Any, Any, dict[str, Any]]]:
-        taken: list[Any] = []
-        rest: list[Any] = []
-        for triple in triples:
-            param, grad, kept = triple
-            (rest if param.is_complex() or grad.is_sparse or not param.is_floating_point() else taken).append(triple)
-            if taken and taken[-1] is triple and not kept:
-                cls._begin(param, grad, kept, group)
+    def _update_together(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
         lr = number(group["lr"])
-        shrink, _, sign = penalty_of({**group, "decoupled_weight_decay": True}, lr)
+        shrink, sign = 1 - lr * number(group["weight_decay"]), -1.0 if group["maximize"] else 1.0
         names = ("row_var", "col_var", "variance", "step")
-        by_dtype: dict[Any, list[Any]] = {}
-        for triple in taken:  # the least mean depends on the dtype
-            by_dtype.setdefault(triple[0].dtype, []).append(triple)
+        by_dtype: dict[Any, list[Change]] = {}
+        for change in changes:  # the least mean depends on the dtype
+            by_dtype.setdefault(change[0].dtype, []).append(change)
+        rest = by_dtype.pop(rushlight.complex64, []) + by_dtype.pop(rushlight.complex128, [])
         for dtype, some in by_dtype.items():
             least, scale = group["eps"]
             least = rushlight.finfo(dtype).eps if least is None else least
-            rows = [(param, grad, *[kept.get(name) for name in names]) for param, grad, kept in some]
+            rows = [(param, grad, *[kept.get(name) for name in names]) for param, grad, kept, _ in some]
             left = factored_update(rows, (lr, group["beta2_decay"], least, scale, group["d"], least * least, shrink, sign))
             rest += [some[i] for i in left]
         return rest
-
-    @classmethod
-    def _update_one(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        if param.is_complex():
-            raise RuntimeError("Adafactor does not support complex parameters")
-        super()._update_one(param, grad, kept, group)
 
     @classmethod
     def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
@@ -110,9 +98,13 @@ class Adafactor(ElementwiseOptimizer):
             kept["variance"] = rushlight.zeros_like(grad, memory_format=rushlight.preserve_format)
 
     @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
+    def _update_one(cls, change: Change, group: dict[str, Any]) -> None:
+        param, grad, kept, _ = change
+        if param.is_complex():
+            raise RuntimeError("Adafactor does not support complex parameters")
+        kept["step"] += 1
+        step = kept["step"].item()
+        grad = -grad if group["maximize"] else grad
         lr = number(group["lr"])
         least, smallest_scale = group["eps"]
         least = rushlight.finfo(param.dtype).eps if least is None else least

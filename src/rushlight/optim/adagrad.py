@@ -6,8 +6,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.elementwise import ElementwiseOptimizer, decayed, penalty_of
-from rushlight.optim.optimizer import add_ratio, hyper, number, step_dtype
+from rushlight.optim.elementwise import ElementwiseOptimizer, moved_by_ratio
+from rushlight.optim.optimizer import check_param, hyper, number, step_dtype
 
 __all__ = ["Adagrad", "adagrad"]
 
@@ -22,9 +22,7 @@ class Adagrad(ElementwiseOptimizer):
     Example: `optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)`
     """
 
-    _takes_sparse = True
     _state = ("sum",)
-    _family = "adagrad"
 
     def __init__(
         self,
@@ -83,32 +81,33 @@ class Adagrad(ElementwiseOptimizer):
                 self.state[param]["sum"].share_memory_()
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        _, penalty, sign = penalty_of(group, 0.0)
-        return number(group["lr"]), group["lr_decay"], group["eps"], penalty, sign
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        return {"move": -_rate(group, step), "eps": group["eps"]}
+
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.sum = t.addcmul(x.sum, x.grad, x.grad, value=1)
+        x.param = moved_by_ratio(t, x.param, x.grad, t.sqrt(x.sum) + n.eps, n.move)
 
     @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        if grad.is_sparse and group["weight_decay"] != 0:
+    def _update_sparse(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        """Change the entries that the gradient has, and nothing else."""
+        check_param(param, group)
+        kept["step"] += 1
+        if group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        lr, total = hyper(group, "lr"), kept["sum"]
-        grad = decayed(param, grad, group, lr)
-        rate = lr / (1 + (step - 1) * group["lr_decay"])
-        if grad.is_sparse:
-            _sparse_update(param, grad.coalesce(), total, rate, group["eps"])
-            return
-        total.addcmul_(grad, grad, value=1)
-        add_ratio(param, grad, total.sqrt() + group["eps"], -rate)
+        grad = (-grad if group["maximize"] else grad).coalesce()
+        total, rate = kept["sum"], _rate(group, kept["step"].item())
+        if param.is_complex():
+            param, grad, total = map(rushlight.view_as_real, (param, grad, total))
+        places, values = tuple(grad.indices()), grad.values()
+        squares = total[places] + values * values
+        total[places] = squares
+        param[places] = param[places] - rate * (values / (squares.sqrt() + group["eps"]))
 
 
-def _sparse_update(param: Any, grad: Any, total: Any, rate: float, eps: float) -> None:
-    """The entries that the gradient has; nothing else changes."""
-    places, values = tuple(grad.indices()), grad.values()
-    squares = total[places] + values * values
-    total[places] = squares
-    param[places] = param[places] - rate * (values / (squares.sqrt() + eps))
+def _rate(group: dict[str, Any], step: Any) -> Any:
+    return hyper(group, "lr") / (1 + (step - 1) * group["lr_decay"])
 
 
 def adagrad(

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight
 from rushlight import Tensor
-from rushlight._engine.multi_tensor import fused_update
-from rushlight.optim.optimizer import (
-    Optimizer,
-    add_ratio,
-    add_square,
-    check_implementation,
-    check_param,
-    check_steps,
-    hyper,
-    number,
-    run_closure,
-    scaler_skips,
-    step_dtype,
-    unscaled,
-)
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, moved_by_ratio
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["Adam", "AdamW", "adam", "adamw"]
 
@@ -34,19 +20,7 @@ def _check_tensors(value: Any, lists: Any, name: str) -> None:
             raise ValueError(f"Tensor {name} must be 1-element")
 
 
-def _check(lr: Any, betas: tuple[Any, Any], eps: float, weight_decay: float) -> None:
-    if not 0.0 <= number(lr):
-        raise ValueError(f"Invalid learning rate: {lr}")
-    if not 0.0 <= eps:
-        raise ValueError(f"Invalid epsilon value: {eps}")
-    for i, beta in enumerate(betas):
-        if not 0.0 <= number(beta) < 1.0:
-            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-    if not 0.0 <= weight_decay:
-        raise ValueError(f"Invalid weight_decay value: {weight_decay}")
-
-
-class Adam(Optimizer):
+class Adam(ElementwiseOptimizer):
     """Adam: steps scaled by running averages of the gradient and of its square.
 
     m = b1 * m + (1 - b1) * g and v = b2 * v + (1 - b2) * g² with `betas` = (b1, b2); both are corrected for their start at
@@ -77,7 +51,9 @@ class Adam(Optimizer):
     ) -> None:
         lists = foreach and not capturable
         _check_tensors(lr, lists, "lr")
-        _check(lr, betas, eps, weight_decay)
+        check_rate(number(lr), eps=eps)
+        check_betas(tuple(map(number, betas)))
+        check_rate(0, weight_decay=weight_decay)
         if isinstance(betas[0], Tensor) is not isinstance(betas[1], Tensor):
             raise ValueError("betas must be either both floats or both Tensors")
         for i, beta in enumerate(betas):
@@ -95,113 +71,34 @@ class Adam(Optimizer):
             "fused": fused,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
-        check_implementation(self, defaults)
         super().__init__(params, defaults)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            for name in ("amsgrad", "maximize", "capturable", "differentiable", "decoupled_weight_decay"):
-                group.setdefault(name, False)
-            group.setdefault("foreach", None)
-            group.setdefault("fused", None)
-            for param in group["params"]:
-                kept = self.state.get(param)
-                # Old files count steps in Python numbers.
-                if kept and not isinstance(kept["step"], Tensor):
-                    kept["step"] = rushlight.tensor(float(kept["step"]), dtype=step_dtype())
+    @classmethod
+    def _states(cls, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
-    def step(self, closure: Any = None) -> Any:
-        """Change every parameter that has a gradient; returns the value of `closure`."""
-        loss = run_closure(closure)
-        if scaler_skips(self):
-            return loss
-        for group in self.param_groups:
-            amsgrad = group["amsgrad"]
-            rows: list[tuple[Any, ...]] = []
-            state = self.state
-            for param in group["params"]:
-                grad = param.grad
-                if grad is None:
-                    continue
-                if grad.is_sparse:
-                    raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
-                kept = state[param]
-                if not kept:
-                    check_param(param, group)
-                    _begin(param, kept, amsgrad)
-                elif group["differentiable"]:  # the tensors of the last step belong to its graph
-                    kept.update({name: value.clone() for name, value in kept.items() if name != "step"})
-                if amsgrad:
-                    rows.append(
-                        (param, grad, kept["exp_avg"], kept["exp_avg_sq"], kept["max_exp_avg_sq"], kept["step"])
-                    )
-                else:
-                    rows.append((param, grad, kept["exp_avg"], kept["exp_avg_sq"], kept["step"]))
-            if rows:
-                _update(rows, group)
-        return loss
+    @classmethod
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        beta1, beta2 = map(number, group["betas"])
+        if group["differentiable"]:
+            (beta1, beta2), step = group["betas"], kept["step"].clone()
+        return {
+            "move": -(hyper(group, "lr") / (1 - beta1**step)), "rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2,
+            "root": (1 - beta2**step) ** 0.5, "eps": group["eps"],
+        }  # fmt: skip
 
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
+        x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
+        square = x.exp_avg_sq
+        if x.max_exp_avg_sq is not None:
+            square = x.max_exp_avg_sq = t.maximum(x.max_exp_avg_sq, square)
+        x.param = moved_by_ratio(t, x.param, x.exp_avg, t.sqrt(square) / n.root + n.eps, n.move)
 
-def _begin(param: Any, kept: dict[str, Any], amsgrad: bool) -> None:
-    with rushlight.no_grad():
-        kept["step"] = rushlight.zeros((), dtype=step_dtype())
-        kept["exp_avg"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
-        kept["exp_avg_sq"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
-        if amsgrad:
-            kept["max_exp_avg_sq"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
-
-
-def _update(rows: list[Any], group: dict[str, Any]) -> None:
-    if group["differentiable"]:
-        check_param(rows[0][0], group)
-        with rushlight.enable_grad():
-            for row in rows:
-                _update_one(row, group)
-        return
-    lr = number(group["lr"])
-    beta1, beta2 = map(number, group["betas"])
-    weight_decay = number(group["weight_decay"])
-    decoupled = group["decoupled_weight_decay"] and weight_decay != 0
-    # What p is multiplied with, and what of p is added to the gradient: one of the two decays does nothing.
-    shrink = number(1 - group["lr"] * weight_decay) if decoupled else 1.0
-    penalty = 0.0 if decoupled else weight_decay
-    sign = -1.0 if group["maximize"] else 1.0
-    rest = fused_update("adam", rows, (lr, beta1, beta2, group["eps"], shrink, penalty, sign))
-    if rest:
-        with rushlight.no_grad():
-            for i in rest:
-                _update_one(rows[i], group)
-
-
-def _update_one(row: Any, group: dict[str, Any]) -> None:
-    """One parameter by tensor operations: the definition that the kernel follows, and what can be differentiated."""
-    param, grad, exp_avg, exp_avg_sq, *maximum, step_tensor = row
-    check_param(param, group)
-    lr, weight_decay = hyper(group, "lr"), group["weight_decay"]
-    beta1, beta2 = group["betas"] if group["differentiable"] else map(number, group["betas"])
-    step_tensor += 1
-    step = step_tensor.clone() if group["differentiable"] else step_tensor.item()
-    if group["maximize"]:
-        grad = -grad
-    if weight_decay != 0:
-        if group["decoupled_weight_decay"]:
-            param.mul_(1 - lr * weight_decay)
-        else:
-            grad = grad.add(param, alpha=weight_decay)
-    if param.is_complex():
-        param, grad, exp_avg, exp_avg_sq = map(rushlight.view_as_real, (param, grad, exp_avg, exp_avg_sq))
-        maximum = [rushlight.view_as_real(m) for m in maximum]
-    exp_avg.lerp_(grad, 1 - beta1)
-    exp_avg_sq.mul_(beta2)
-    add_square(exp_avg_sq, grad, 1 - beta2)
-    second = exp_avg_sq
-    if maximum:
-        second = maximum[0]
-        before = second.clone() if group["differentiable"] else second
-        second.copy_(rushlight.maximum(before, exp_avg_sq))
-    denominator = second.sqrt() / (1 - beta2**step) ** 0.5 + group["eps"]
-    add_ratio(param, exp_avg, denominator, -(lr / (1 - beta1**step)))
+    @classmethod
+    def _update_sparse(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        raise RuntimeError("Adam does not support sparse gradients, please consider SparseAdam instead")
 
 
 class AdamW(Adam):
@@ -271,15 +168,12 @@ def adam(
     maximize: bool,
 ) -> None:
     """One step of `Adam` on lists of parameters, of their gradients and of their states, all in the same order."""
-    check_steps(state_steps)
     group = {
         "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "fused": fused,
-        "decoupled_weight_decay": decoupled_weight_decay, "capturable": capturable, "differentiable": differentiable,
+        "amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay, "capturable": capturable, "differentiable": differentiable,
     }  # fmt: skip
-    grads = unscaled(grads, grad_scale, found_inf, group)
-    if grads:
-        states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else []), state_steps]
-        _update(list(zip(params, grads, *states, strict=True)), group)
+    states = {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "max_exp_avg_sq": max_exp_avg_sqs if amsgrad else [], "step": state_steps}
+    Adam._update_lists(params, grads, states, group, grad_scale, found_inf)
 
 
 def adamw(

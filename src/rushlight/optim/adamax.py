@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed, penalty_of
-from rushlight.optim.optimizer import add_ratio, hyper, number
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_ratio
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["Adamax", "adamax"]
 
@@ -18,7 +17,6 @@ class Adamax(ElementwiseOptimizer):
     """
 
     _state = ("exp_avg", "exp_inf")
-    _family = "adamax"
 
     def __init__(
         self,
@@ -49,21 +47,15 @@ class Adamax(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        _, penalty, sign = penalty_of(group, 0.0)
-        return number(group["lr"]), *map(number, group["betas"]), group["eps"], penalty, sign
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        beta1, beta2 = map(number, group["betas"])
+        return {"move": -(hyper(group, "lr") / (1 - beta1**step)), "rest1": 1 - beta1, "beta2": beta2, "eps": group["eps"]}
 
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        lr = hyper(group, "lr")
-        grad = decayed(param, grad, group, lr)
-        mean, largest = kept["exp_avg"], kept["exp_inf"]
-        mean.lerp_(grad, 1 - beta1)
-        largest.copy_(rushlight.maximum(largest * beta2, grad.abs() + group["eps"]))
-        add_ratio(param, mean, largest, -(lr / (1 - beta1**step)))
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
+        x.exp_inf = t.maximum(x.exp_inf * n.beta2, t.abs(x.grad) + n.eps)
+        x.param = moved_by_ratio(t, x.param, x.exp_avg, x.exp_inf, n.move)
 
 
 def adamax(

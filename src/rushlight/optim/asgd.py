@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, decayed, penalty_of
-from rushlight.optim.optimizer import number, step_dtype
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate
+from rushlight.optim.optimizer import number
 
 __all__ = ["ASGD", "asgd"]
 
@@ -21,7 +20,6 @@ class ASGD(ElementwiseOptimizer):
 
     _state = ("ax",)
     _counters = ("step", "eta", "mu")
-    _family = "asgd"
 
     def __init__(
         self,
@@ -51,33 +49,21 @@ class ASGD(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        kept["step"] = rushlight.zeros((), dtype=step_dtype())
-        kept["eta"] = rushlight.tensor(number(group["lr"]), dtype=step_dtype())
-        kept["mu"] = rushlight.ones((), dtype=step_dtype())
-        kept["ax"] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
+    def _start(cls, counter: str, group: dict[str, Any]) -> float:
+        return {"step": 0.0, "eta": number(group["lr"]), "mu": 1.0}[counter]
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        _, penalty, sign = penalty_of(group, 0.0)
-        return number(group["lr"]), group["lambd"], group["alpha"], group["t0"], penalty, sign
-
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         lr, lambd = number(group["lr"]), group["lambd"]  # the rates are kept as numbers
-        grad = decayed(param, grad, group, lr)
-        eta, mean = kept["eta"].item(), kept["ax"]
-        param.mul_(1 - lambd * eta)
-        param.add_(grad, alpha=-eta)
-        mu = kept["mu"].item()
-        if mu != 1:
-            mean.add_(param.sub(mean).mul_(mu))
-        else:
-            mean.copy_(param)
+        eta, mu = kept["eta"].item(), kept["mu"].item()
         kept["eta"].fill_(lr / ((1 + lambd * lr * step) ** group["alpha"]))
         kept["mu"].fill_(1 / max(1, step - group["t0"]))
+        return {"keep": 1 - lambd * eta, "move": -eta, "mu": None if mu == 1 else mu}
+
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.param = t.add(x.param * n.keep, x.grad, alpha=n.move)
+        x.ax = x.param if n.mu is None else x.ax + (x.param - x.ax) * n.mu
 
 
 def asgd(

@@ -1,25 +1,47 @@
-"""The frame of optimizers that change each element by itself: by one kernel for all parameters, else by tensor operations."""
+"""The frame of optimizers that change each element by itself.
+
+What happens to an element is written once, as a *rule*: `_rule(t, x, n)` on arrays `x` and numbers `n` with operators `t`. From it come the
+kernel that changes all parameters at once, and the tensor operations that serve what the kernel does not take (other dtypes, layouts with
+gaps) and what a differentiable step records.
+
+>>> import rushlight as torch
+>>> from rushlight.optim.elementwise import ElementwiseOptimizer
+>>> class SignDescent(ElementwiseOptimizer):
+...     @classmethod
+...     def _numbers(cls, group, kept, step, fresh):
+...         return {"lr": group["lr"]}
+...     @staticmethod
+...     def _rule(t, x, n):
+...         x.param = x.param - t.sign(x.grad) * n.lr
+>>> weight = torch.tensor([1.0, -1.0, 0.0], requires_grad=True)
+>>> optimizer = SignDescent([weight], {"lr": 0.25, "maximize": False})
+>>> (weight * weight).sum().backward()
+>>> optimizer.step()
+>>> weight.detach()
+tensor([ 0.7500, -0.7500,  0.0000])
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.multi_tensor import fused_update
+from rushlight._engine.multi_tensor import Rule, count_steps, flat_dtype, is_counter, update_elements
+from rushlight._types.dtype import DType
 from rushlight.optim.optimizer import (
     Optimizer,
     check_implementation,
     check_param,
     check_steps,
-    number,
+    hyper,
     run_closure,
     scaler_skips,
     step_dtype,
     unscaled,
 )
 
-__all__ = ["ElementwiseOptimizer", "check_betas", "check_rate", "decayed", "penalty_of"]
+__all__ = ["Change", "ElementwiseOptimizer", "check_betas", "check_rate", "moved", "moved_by_product", "moved_by_ratio"]
 
 
 def check_rate(lr: Any, **others: float) -> None:
@@ -34,23 +56,66 @@ def check_rate(lr: Any, **others: float) -> None:
             raise ValueError(f"Invalid {'epsilon' if name == 'eps' else name} value: {value}")
 
 
-def check_betas(betas: tuple[float, float]) -> None:
+def check_betas(betas: tuple[Any, Any]) -> None:
     """Raise `ValueError` for coefficients of running averages outside of [0, 1)."""
     for i, beta in enumerate(betas):
         if not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
 
 
-class ElementwiseOptimizer(Optimizer):
-    """A subclass names its state tensors (`_state`, made of zeros like the parameter) and counters, and defines `_change`.
+# ***** what rules are made of; a number may be a tensor, by which a differentiable step is differentiated *****
 
-    One whose steps a kernel takes for many parameters at once names the kernel's family and gives its scalars.
-    """
+
+def moved(t: Any, start: Any, way: Any, factor: Any) -> Any:
+    """start + factor * way"""
+    return start + way * factor if isinstance(factor, Tensor) else t.add(start, way, alpha=factor)
+
+
+def moved_by_product(t: Any, start: Any, a: Any, b: Any, factor: Any) -> Any:
+    """start + factor * a * b"""
+    return start + a * b * factor if isinstance(factor, Tensor) else t.addcmul(start, a, b, value=factor)
+
+
+def moved_by_ratio(t: Any, start: Any, over: Any, under: Any, factor: Any) -> Any:
+    """start + factor * over / under"""
+    return t.addcdiv(start, over * factor, under, value=1) if isinstance(factor, Tensor) else t.addcdiv(start, over, under, value=factor)
+
+
+# ***** the frame *****
+
+
+_RULES: dict[tuple[Any, ...], Rule] = {}
+
+
+def _rule_of(cls: type[ElementwiseOptimizer], maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]) -> Rule:
+    """A class's rule, after what all have in common: the direction, and weight decay in its two forms."""
+    key = cls, maximize, arrays, numbers
+    found = _RULES.get(key)
+    if found is not None:
+        return found
+
+    def body(t: Any, x: Any, n: Any) -> None:
+        if maximize:
+            x.grad = -x.grad
+        if n.shrink is not None:
+            x.param = x.param * n.shrink
+        if n.penalty is not None:
+            x.grad = moved(t, x.grad, x.param, n.penalty)
+        cls._rule(t, x, n)
+
+    rule = _RULES[key] = Rule(body, arrays, numbers)
+    return rule
+
+
+# What a step does to one parameter: parameter, gradient, what is kept for it, and whether nothing was kept before.
+Change: TypeAlias = tuple[Any, Any, dict[str, Any], bool]
+
+
+class ElementwiseOptimizer(Optimizer):
+    """A subclass names its state tensors (`_state`, made of zeros like the parameter) and counters, and defines `_numbers` and `_rule`."""
 
     _state: tuple[str, ...] = ()
     _counters: tuple[str, ...] = ("step",)
-    _takes_sparse = False
-    _family: str | None = None
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         check_implementation(self, defaults)
@@ -63,34 +128,56 @@ class ElementwiseOptimizer(Optimizer):
             for name, value in options.items():
                 group.setdefault(name, value)
         for kept in self.state.values():
-            if kept and not isinstance(kept["step"], Tensor):
+            if kept and self._counters and not isinstance(kept["step"], Tensor):  # old files count in Python numbers
                 kept["step"] = rushlight.tensor(float(kept["step"]), dtype=step_dtype())
 
     @classmethod
+    def _states(cls, group: dict[str, Any]) -> tuple[str, ...]:
+        """The state tensors that the options of a group ask for."""
+        return cls._state
+
+    @classmethod
     def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        kept["step"] = rushlight.zeros((), dtype=step_dtype())
-        for name in cls._state:
+        for name in cls._counters:
+            kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype())
+        for name in cls._states(group):
             kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
 
     @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        """Change `param` and the state `kept` in place; complex ones come as real tensors.
+    def _start(cls, counter: str, group: dict[str, Any]) -> float:
+        """Where a counter starts."""
+        return 0.0
 
-        Nothing that an operation may have kept for its backward is written into, apart from those: a step can be differentiated.
+    @classmethod
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        """The numbers of the rule by their names; those that are None take no part in it.
+
+        `step` counts from 1. `fresh`: nothing was kept for this parameter before. Counters in `kept` are moved on here.
         """
         raise NotImplementedError
 
-    @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        """The scalars of the kernel's family; see `fused_update`."""
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        """Give `x.param`, and the states, their new values; `x.grad` includes the penalty of weight decay."""
         raise NotImplementedError
 
     @classmethod
-    def _tensors(cls, group: dict[str, Any]) -> tuple[str | None, ...]:
-        """The states that the kernel's rows hold, in their order; None where one is left out."""
-        return cls._state
+    def _rule_and_numbers(
+        cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool, states: tuple[str, ...]
+    ) -> tuple[Rule, tuple[Any, ...]]:
+        given = {**cls._decay(group), **cls._numbers(group, kept, step, fresh)}
+        numbers = {name: value for name, value in given.items() if value is not None}
+        return _rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers)), tuple(numbers.values())
+
+    @classmethod
+    def _decay(cls, group: dict[str, Any]) -> dict[str, Any]:
+        """The numbers of weight decay: one factor of the parameter, or its share of the gradient."""
+        weight_decay = hyper(group, "weight_decay") if "weight_decay" in group else 0
+        if not isinstance(weight_decay, Tensor) and weight_decay == 0:
+            return {}
+        if group.get("decoupled_weight_decay"):
+            return {"shrink": 1 - hyper(group, "lr") * weight_decay}
+        return {"penalty": weight_decay}
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
@@ -98,7 +185,10 @@ class ElementwiseOptimizer(Optimizer):
         if scaler_skips(self):
             return loss
         for group in self.param_groups:
-            triples = [(param, param.grad, self.state[param]) for param in group["params"] if param.grad is not None]
+            remembers = self._counters or self._states(group)
+            triples = [
+                (param, grad, self.state[param] if remembers else {}) for param in group["params"] if (grad := param.grad) is not None
+            ]
             if group.get("differentiable"):  # the tensors of the last step belong to its graph
                 for _, _, kept in triples:
                     kept.update({name: value.clone() for name, value in kept.items() if name != "step" and isinstance(value, Tensor)})
@@ -110,45 +200,78 @@ class ElementwiseOptimizer(Optimizer):
         """Change parameters by their gradients, each with the state that is kept for it."""
         differentiable = bool(group.get("differentiable"))
         with rushlight.set_grad_enabled(differentiable):
-            if not differentiable and not group.get("capturable") and cls._family is not None:
-                triples = cls._update_together(triples, group)
+            changes: list[Change] = []
             for param, grad, kept in triples:
-                cls._update_one(param, grad, kept, group)
+                if grad.is_sparse:
+                    cls._update_sparse(param, grad, kept, group)
+                else:
+                    fresh = not kept
+                    if fresh:
+                        check_param(param, group)
+                        with rushlight.no_grad():
+                            cls._begin(param, grad, kept, group)
+                    changes.append((param, grad, kept, fresh))
+            if not differentiable and not group.get("capturable"):
+                changes = cls._update_together(changes, group)
+            for change in changes:
+                cls._update_one(change, group)
 
     @classmethod
-    def _update_together(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """Change parameters by one kernel for all of them; gives back those that it does not take."""
-        rows, sources, rest = [], [], []
-        tensors = cls._tensors(group)
-        for triple in triples:
-            param, grad, kept = triple
-            if not grad.is_sparse:
-                if not kept:
-                    cls._begin(param, grad, kept, group)
-                if all(name is None or name in kept for name in tensors):
-                    states = [None if name is None else kept[name] for name in tensors]
-                    rows.append((param, grad, *states, *[kept[name] for name in cls._counters]))
-                    sources.append(triple)
-                    continue
-            rest.append(triple)
-        assert cls._family is not None
-        return [*rest, *(sources[i] for i in fused_update(cls._family, rows, cls._scalars(group)))]
+    def _update_together(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
+        """Change parameters by one kernel for all of a kind; gives back those that it does not take."""
+        states = cls._states(group)
+        rest: list[Change] = []
+        taken: list[tuple[DType, list[Any], dict[str, Any], bool]] = []
+        for change in changes:
+            param, grad, kept, fresh = change
+            tensors = [param, grad, *[kept[name] for name in states]]
+            dtype = flat_dtype(tensors)
+            if dtype is not None and (not cls._counters or is_counter(kept["step"])):
+                taken.append((dtype, tensors, kept, fresh))
+            else:
+                rest.append(change)
+        if not taken:
+            return rest
+        steps = count_steps([kept["step"] for _, _, kept, _ in taken]) if cls._counters else [0.0] * len(taken)
+        known: dict[tuple[float, bool], tuple[Rule, tuple[float, ...]]] = {}
+        kinds: dict[tuple[Rule, DType], tuple[list[list[Any]], list[tuple[float, ...]]]] = {}
+        for (dtype, tensors, kept, fresh), step in zip(taken, steps, strict=True):
+            found = known.get((step, fresh))
+            if found is None:
+                found = cls._rule_and_numbers(group, kept, step, fresh, states)
+                if len(cls._counters) < 2:  # else numbers may depend on more than the step
+                    known[step, fresh] = found
+            rule, numbers = found
+            rows, numbers_of_rows = kinds.setdefault((rule, dtype), ([], []))
+            rows.append(tensors)
+            numbers_of_rows.append(numbers)
+        for (rule, dtype), (rows, numbers_of_rows) in kinds.items():
+            update_elements(rule, dtype, rows, numbers_of_rows)
+        return rest
 
     @classmethod
-    def _update_one(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        if grad.is_sparse and not cls._takes_sparse:
-            raise RuntimeError(f"{cls.__name__} does not support sparse gradients")
-        if not kept:
-            cls._begin(param, grad, kept, group)
+    def _update_one(cls, change: Change, group: dict[str, Any]) -> None:
+        """The same by tensor operations on one parameter."""
+        param, grad, kept, fresh = change
         check_param(param, group)
-        kept["step"] += 1
-        if group["maximize"]:
-            grad = -grad
-        tensors = kept
+        step = 0.0
+        if cls._counters:
+            kept["step"] += 1
+            step = kept["step"].item()
+        names = cls._states(group)
+        rule, numbers = cls._rule_and_numbers(group, kept, step, fresh, names)
+        tensors = [param, grad, *[kept[name] for name in names]]
         if param.is_complex():
-            param, grad = rushlight.view_as_real(param), rushlight.view_as_real(grad)
-            tensors = {k: rushlight.view_as_real(v) if v.is_complex() else v for k, v in kept.items()}
-        cls._change(param, grad, tensors, group, kept["step"].item())
+            tensors = [rushlight.view_as_real(x) for x in tensors]
+        written = [tensors[0], *tensors[2:]]
+        if group.get("differentiable"):  # what operations keep for their backward is not written into
+            tensors = [tensors[0].clone(), tensors[1], *[x.clone() for x in tensors[2:]]]
+        for target, value in zip(written, rule.apply(rushlight, tensors, numbers), strict=True):
+            target.copy_(value)
+
+    @classmethod
+    def _update_sparse(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        raise RuntimeError(f"{cls.__name__} does not support sparse gradients")
 
     @classmethod
     def _update_lists(
@@ -161,20 +284,3 @@ class ElementwiseOptimizer(Optimizer):
             return
         kept = [{name: values[i] for name, values in states.items() if values and values[i] is not None} for i in range(len(params))]
         cls._update(list(zip(params, grads, kept, strict=True)), group)
-
-
-def penalty_of(group: dict[str, Any], lr: float) -> tuple[float, float, float]:
-    """What kernels know of weight decay and direction: the factor of the parameter, its share of the gradient, the gradient's sign."""
-    weight_decay, sign = number(group["weight_decay"]), -1.0 if group["maximize"] else 1.0
-    return (1 - lr * weight_decay, 0.0, sign) if group.get("decoupled_weight_decay") else (1.0, weight_decay, sign)
-
-
-def decayed(param: Any, grad: Any, group: dict[str, Any], lr: Any) -> Any:
-    """Weight decay in one of its two forms: the parameter shrinks, or the gradient grows. Returns the gradient."""
-    weight_decay = group["weight_decay"]
-    if weight_decay == 0:
-        return grad
-    if group.get("decoupled_weight_decay"):
-        param.mul_(1 - lr * weight_decay)
-        return grad
-    return grad.add(param, alpha=weight_decay)

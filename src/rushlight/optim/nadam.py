@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed, penalty_of
-from rushlight.optim.optimizer import add_ratio, hyper, number, step_dtype
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, moved_by_ratio
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["NAdam", "nadam"]
 
@@ -19,7 +18,6 @@ class NAdam(ElementwiseOptimizer):
 
     _state = ("exp_avg", "exp_avg_sq")
     _counters = ("step", "mu_product")
-    _family = "nadam"
 
     def __init__(
         self,
@@ -54,34 +52,27 @@ class NAdam(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        kept["step"] = rushlight.zeros((), dtype=step_dtype())
-        kept["mu_product"] = rushlight.ones((), dtype=step_dtype())
-        for name in cls._state:
-            kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
+    def _start(cls, counter: str, group: dict[str, Any]) -> float:
+        return 1.0 if counter == "mu_product" else 0.0
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        lr = number(group["lr"])
-        return lr, *map(number, group["betas"]), group["eps"], *penalty_of(group, lr), group["momentum_decay"]
-
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        beta1, beta2 = group["betas"]
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        beta1, beta2 = map(number, group["betas"])
         lr, decay = hyper(group, "lr"), group["momentum_decay"]
-        grad = decayed(param, grad, group, lr)
-        mu = beta1 * (1.0 - 0.5 * 0.96 ** (step * decay))
-        mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((step + 1) * decay))
+        mu, mu_next = (beta1 * (1.0 - 0.5 * 0.96 ** (at * decay)) for at in (step, step + 1))
         kept["mu_product"] *= mu
         product = kept["mu_product"].item()
-        mean, square = kept["exp_avg"], kept["exp_avg_sq"]
-        mean.lerp_(grad, 1 - beta1)
-        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        denominator = square.div(1 - beta2**step).sqrt() + group["eps"]
-        add_ratio(param, grad, denominator, -lr * (1.0 - mu) / (1.0 - product))
-        add_ratio(param, mean, denominator, -lr * mu_next / (1.0 - product * mu_next))
+        return {
+            "by_grad": -lr * (1.0 - mu) / (1.0 - product), "by_mean": -lr * mu_next / (1.0 - product * mu_next), "rest1": 1 - beta1,
+            "beta2": beta2, "rest2": 1 - beta2, "correction": 1 - beta2**step, "eps": group["eps"],
+        }  # fmt: skip
+
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
+        x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
+        root = t.sqrt(x.exp_avg_sq / n.correction) + n.eps
+        x.param = moved_by_ratio(t, moved_by_ratio(t, x.param, x.grad, root, n.by_grad), x.exp_avg, root, n.by_mean)
 
 
 def nadam(

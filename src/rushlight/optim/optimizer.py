@@ -439,27 +439,3 @@ def hyper(group: dict[str, Any], name: str) -> Any:
     """A hyper-parameter as a number; as the tensor that it is, if a differentiable step is to be differentiated by it."""
     value = group[name]
     return value if isinstance(value, Tensor) and value.requires_grad and group.get("differentiable") else number(value)
-
-
-def add_scaled(target: Any, value: Any, factor: Any) -> None:
-    """target += factor * value, in place."""
-    if isinstance(factor, Tensor):
-        target.add_(value * factor)
-    else:
-        target.add_(value, alpha=factor)
-
-
-def add_ratio(target: Any, over: Any, under: Any, factor: Any) -> None:
-    """target += factor * over / under, in place."""
-    if isinstance(factor, Tensor):
-        target.addcdiv_(over * factor, under)
-    else:
-        target.addcdiv_(over, under, value=factor)
-
-
-def add_square(target: Any, value: Any, factor: Any) -> None:
-    """target += factor * value * value, in place."""
-    if isinstance(factor, Tensor):
-        target.add_(value * value * factor)
-    else:
-        target.addcmul_(value, value, value=factor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, decayed, penalty_of
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product
 from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["RAdam", "radam"]
@@ -17,7 +17,6 @@ class RAdam(ElementwiseOptimizer):
     """
 
     _state = ("exp_avg", "exp_avg_sq")
-    _family = "radam"
 
     def __init__(
         self,
@@ -50,28 +49,27 @@ class RAdam(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        lr = number(group["lr"])
-        return lr, *map(number, group["betas"]), group["eps"], *penalty_of(group, lr)
-
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        lr = hyper(group, "lr")
-        grad = decayed(param, grad, group, lr)
-        mean, square = kept["exp_avg"], kept["exp_avg_sq"]
-        mean.lerp_(grad, 1 - beta1)
-        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        beta1, beta2 = map(number, group["betas"])
         correction = 1 - beta2**step
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * step * (beta2**step) / correction
-        update = (mean / (1 - beta1**step)) * lr
-        if length > 5.0:
+        numbers = {
+            "lr": hyper(group, "lr"), "rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2, "correction": 1 - beta1**step,
+        }  # fmt: skip
+        if length > 5.0:  # else the second moment is not to be trusted yet
             trust = ((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) ** 0.5
-            update = update * (correction**0.5 / (square.sqrt() + group["eps"])) * trust
-        param.add_(update, alpha=-1.0)
+            numbers |= {"root": correction**0.5, "trust": trust, "eps": group["eps"]}
+        return numbers
+
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
+        x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
+        update = x.exp_avg / n.correction * n.lr
+        if n.trust is not None:
+            update = update * (n.root / (t.sqrt(x.exp_avg_sq) + n.eps)) * n.trust
+        x.param = x.param - update
 
 
 def radam(

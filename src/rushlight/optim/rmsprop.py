@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight
 from rushlight import Tensor
-from rushlight.optim.elementwise import ElementwiseOptimizer, decayed, penalty_of
-from rushlight.optim.optimizer import add_ratio, add_scaled, hyper, number, step_dtype
+from rushlight.optim.elementwise import ElementwiseOptimizer, moved, moved_by_product, moved_by_ratio
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["RMSprop", "rmsprop"]
 
@@ -23,7 +22,6 @@ class RMSprop(ElementwiseOptimizer):
     Example: `optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01, momentum=0.9)`
     """
 
-    _family = "rmsprop"
 
     def __init__(
         self,
@@ -66,42 +64,28 @@ class RMSprop(ElementwiseOptimizer):
         super().__init__(params, defaults)
 
     @classmethod
-    def _begin(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-        kept["step"] = rushlight.zeros((), dtype=step_dtype())
-        wanted = (("square_avg", True), ("momentum_buffer", group["momentum"] > 0), ("grad_avg", group["centered"]))
-        for name, needed in wanted:
-            if needed:
-                kept[name] = rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
+    def _states(cls, group: dict[str, Any]) -> tuple[str, ...]:
+        buffer = ("momentum_buffer",) if group["momentum"] > 0 else ()
+        return "square_avg", *buffer, *(("grad_avg",) if group["centered"] else ())
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        _, penalty, sign = penalty_of(group, 0.0)
-        return number(group["lr"]), group["alpha"], group["eps"], penalty, sign, group["momentum"]
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        alpha = group["alpha"]
+        return {"alpha": alpha, "rest": 1 - alpha, "eps": group["eps"], "move": -hyper(group, "lr"), "momentum": group["momentum"] or None}
 
-    @classmethod
-    def _tensors(cls, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return "square_avg", "grad_avg" if group["centered"] else None, "momentum_buffer" if group["momentum"] > 0 else None
-
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        alpha, lr = group["alpha"], hyper(group, "lr")
-        grad = decayed(param, grad, group, lr)
-        square = kept["square_avg"]
-        square.mul_(alpha).addcmul_(grad, grad, value=1 - alpha)
-        root = square
-        if group["centered"]:
-            mean = kept["grad_avg"]
-            mean.lerp_(grad, 1 - alpha)
-            root = square.addcmul(mean, mean, value=-1)
-        root = root.sqrt() + group["eps"]
-        if group["momentum"] > 0:
-            buffer = kept["momentum_buffer"]
-            buffer.mul_(group["momentum"]).addcdiv_(grad, root)
-            add_scaled(param, buffer, -lr)
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        x.square_avg = moved_by_product(t, x.square_avg * n.alpha, x.grad, x.grad, n.rest)
+        spread = x.square_avg
+        if x.grad_avg is not None:
+            x.grad_avg = t.lerp(x.grad_avg, x.grad, n.rest)
+            spread = t.addcmul(spread, x.grad_avg, x.grad_avg, value=-1)
+        root = t.sqrt(spread) + n.eps
+        if x.momentum_buffer is None:
+            x.param = moved_by_ratio(t, x.param, x.grad, root, n.move)
         else:
-            add_ratio(param, grad, root, -lr)
+            x.momentum_buffer = t.addcdiv(x.momentum_buffer * n.momentum, x.grad, root, value=1)
+            x.param = moved(t, x.param, x.momentum_buffer, n.move)
 
 
 def rmsprop(

@@ -19,8 +19,7 @@ class Rprop(ElementwiseOptimizer):
     Example: `optimizer = torch.optim.Rprop(model.parameters())`
     """
 
-    _state = ("prev",)
-    _family = "rprop"
+    _state = ("prev", "step_size")
 
     def __init__(
         self,
@@ -55,27 +54,19 @@ class Rprop(ElementwiseOptimizer):
         kept["step_size"] = rushlight.full_like(grad, complex(start, start) if grad.is_complex() else start)
 
     @classmethod
-    def _scalars(cls, group: dict[str, Any]) -> tuple[float, ...]:
-        return *group["etas"], *group["step_sizes"], -1.0 if group["maximize"] else 1.0
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        (shrink, grow), (low, high) = group["etas"], group["step_sizes"]
+        return {"shrink_size": shrink, "grow_size": grow, "low": low, "high": high}
 
-    @classmethod
-    def _tensors(cls, group: dict[str, Any]) -> tuple[str | None, ...]:
-        return "prev", "step_size"
-
-    @classmethod
-    def _change(
-        cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any], step: float
-    ) -> None:
-        shrink, grow = group["etas"]
-        low, high = group["step_sizes"]
-        previous, size = kept["prev"], kept["step_size"]
-        agreement = grad.mul(previous)
-        factor = rushlight.ones_like(size).masked_fill_(agreement > 0, grow).masked_fill_(agreement < 0, shrink)
-        size.mul_(factor).clamp_(low, high)
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        agreement = x.grad * x.prev
+        turned = agreement < 0
+        size = t.where(turned, x.step_size * n.shrink_size, x.step_size)
+        x.step_size = t.clamp(t.where(agreement > 0, x.step_size * n.grow_size, size), n.low, n.high)
         # Where the sign turned, this step is left out, and the next one counts as a fresh start.
-        grad = grad.masked_fill(agreement < 0, 0)
-        param.addcmul_(grad.sign(), size, value=-1)
-        previous.copy_(grad)
+        x.prev = t.where(turned, 0.0, x.grad)
+        x.param = t.addcmul(x.param, t.sign(x.prev), x.step_size, value=-1)
 
 
 def rprop(

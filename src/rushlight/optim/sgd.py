@@ -6,23 +6,13 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.multi_tensor import fused_update
-from rushlight.optim.optimizer import (
-    Optimizer,
-    add_scaled,
-    check_implementation,
-    check_param,
-    hyper,
-    number,
-    run_closure,
-    scaler_skips,
-    unscaled,
-)
+from rushlight.optim.elementwise import ElementwiseOptimizer, moved
+from rushlight.optim.optimizer import hyper, number, unscaled
 
 __all__ = ["SGD", "sgd"]
 
 
-class SGD(Optimizer):
+class SGD(ElementwiseOptimizer):
     """Stochastic gradient descent, optionally with momentum.
 
     With gradient g (plus `weight_decay` * p, negated if `maximize`): buffer = `momentum` * buffer + (1 - `dampening`) * g, the
@@ -32,6 +22,8 @@ class SGD(Optimizer):
 
     Example: `optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)`
     """
+
+    _counters = ()
 
     def __init__(
         self,
@@ -68,110 +60,51 @@ class SGD(Optimizer):
         }
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        check_implementation(self, defaults)
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:
-            for name, default in (("nesterov", False), ("maximize", False), ("foreach", None)):
-                group.setdefault(name, default)
-            group.setdefault("differentiable", False)
-            group.setdefault("fused", False)
+        for kept in self.state.values():
+            if kept.get("momentum_buffer") is None:  # files may say so of a parameter that has made no step
+                kept.pop("momentum_buffer", None)
 
-    def step(self, closure: Any = None) -> Any:
-        """Change every parameter that has a gradient; returns the value of `closure`."""
-        loss = run_closure(closure)
-        if scaler_skips(self):
-            return loss
-        for group in self.param_groups:
-            changed = [param for param in group["params"] if param.grad is not None]
-            _update_all([(param, param.grad, self.state[param] if group["momentum"] else {}) for param in changed], group)
-        return loss
+    @classmethod
+    def _states(cls, group: dict[str, Any]) -> tuple[str, ...]:
+        return ("momentum_buffer",) if group["momentum"] != 0 else ()
 
+    @classmethod
+    def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
+        numbers = {"move": -hyper(group, "lr")}
+        if group["momentum"] != 0:
+            # The first gradient becomes the buffer as it is, without dampening.
+            keep, share = (None, None) if fresh else (group["momentum"], 1 - group["dampening"])
+            numbers |= {"keep": keep, "share": share, "ahead": group["momentum"] if group["nesterov"] else None}
+        return numbers
 
-def _update_all(triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> None:
-    """Change parameters by their gradients, each with the state that is kept for it."""
-    momentum = group["momentum"]
-    started: list[tuple[Any, ...]] = []
-    fresh: list[tuple[Any, ...]] = []
-    for param, grad, kept in triples:
-        if grad.is_sparse:
-            _sparse_step(param, grad, kept, group)
-            continue
-        if momentum == 0:
-            started.append((param, grad))
-            continue
-        buffer = kept.get("momentum_buffer")
-        if buffer is None:
-            buffer = kept["momentum_buffer"] = _empty_buffer(param)
-            fresh.append((param, grad, buffer))
-            continue
-        if group["differentiable"]:  # the tensor of the last step belongs to its graph
-            buffer = kept["momentum_buffer"] = buffer.clone()
-        started.append((param, grad, buffer))
-    if fresh:
-        # The first gradient becomes the buffer as it is, without dampening.
-        _update(fresh, group, keep=0.0, share=1.0)
-    if started:
-        _update(started, group, keep=momentum, share=1 - group["dampening"])
+    @staticmethod
+    def _rule(t: Any, x: Any, n: Any) -> None:
+        way = x.grad
+        if x.momentum_buffer is not None:
+            x.momentum_buffer = x.grad if n.keep is None else t.add(x.momentum_buffer * n.keep, x.grad, alpha=n.share)
+            way = x.momentum_buffer if n.ahead is None else t.add(x.grad, x.momentum_buffer, alpha=n.ahead)
+        x.param = moved(t, x.param, way, n.move)
 
-
-def _sparse_step(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
-    """The step along a sparse gradient; the buffer is sparse too."""
-    momentum = group["momentum"]
-    with rushlight.no_grad():
-        g = -grad if group["maximize"] else grad
-        if group["weight_decay"] != 0:
-            g = g.add(param, alpha=number(group["weight_decay"]))
-        if momentum:
-            buffer = kept.get("momentum_buffer")
-            if buffer is None:
-                buffer = kept["momentum_buffer"] = g.clone().detach()
-            else:
-                buffer.mul_(momentum).add_(g, alpha=1 - group["dampening"])
-            g = g.add(buffer, alpha=momentum) if group["nesterov"] else buffer
-        param.add_(g, alpha=-number(group["lr"]))
-
-
-def _empty_buffer(param: Any) -> Any:
-    with rushlight.no_grad():
-        return rushlight.zeros_like(param, memory_format=rushlight.preserve_format)
-
-
-def _update(rows: list[Any], group: dict[str, Any], keep: float, share: float) -> None:
-    """buffer = keep * buffer + share * gradient, and the step along it."""
-    if group["differentiable"]:
-        with rushlight.enable_grad():
-            for row in rows:
-                _update_one(row, group, keep, share)
-        return
-    lr, weight_decay, momentum = number(group["lr"]), number(group["weight_decay"]), group["momentum"]
-    sign = -1.0 if group["maximize"] else 1.0
-    nesterov = group["nesterov"]
-    rest = fused_update("sgd", rows, (-lr, weight_decay, sign, momentum, share, keep, 1.0 if nesterov else 0.0))
-    if rest:
+    @classmethod
+    def _update_sparse(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
+        """The step along a sparse gradient; the buffer is sparse too."""
+        momentum = group["momentum"]
         with rushlight.no_grad():
-            for i in rest:
-                _update_one(rows[i], group, keep, share)
-
-
-def _update_one(row: Any, group: dict[str, Any], keep: float, share: float) -> None:
-    """One parameter by tensor operations: the definition that the kernel follows, and what can be differentiated."""
-    param, grad, *buffers = row
-    if group["fused"]:
-        check_param(param, group)
-    g = -grad if group["maximize"] else grad
-    weight_decay = hyper(group, "weight_decay")
-    if isinstance(weight_decay, Tensor):
-        g = g + param * weight_decay
-    elif weight_decay != 0:
-        g = g.add(param, alpha=weight_decay)
-    if buffers:
-        buffer = buffers[0]
-        buffer.mul_(keep).add_(g, alpha=share)
-        g = g.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
-    add_scaled(param, g, -hyper(group, "lr"))
+            g = -grad if group["maximize"] else grad
+            if group["weight_decay"] != 0:
+                g = g.add(param, alpha=number(group["weight_decay"]))
+            if momentum:
+                buffer = kept.get("momentum_buffer")
+                if buffer is None:
+                    buffer = kept["momentum_buffer"] = g.clone().detach()
+                else:
+                    buffer.mul_(momentum).add_(g, alpha=1 - group["dampening"])
+                g = g.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+            param.add_(g, alpha=-number(group["lr"]))
 
 
 def sgd(
@@ -199,9 +132,8 @@ def sgd(
     grads = unscaled(d_p_list, grad_scale, found_inf, group)
     if grads is None:
         return
-    kept: list[dict[str, Any]] = [{} for _ in params]
-    if momentum:
-        kept = [{"momentum_buffer": buffer} for buffer in momentum_buffer_list]
-    _update_all(list(zip(params, grads, kept, strict=True)), group)
+    buffers = momentum_buffer_list if momentum else [None] * len(params)
+    kept: list[dict[str, Any]] = [{} if buffer is None else {"momentum_buffer": buffer} for buffer in buffers]
+    SGD._update(list(zip(params, grads, kept, strict=True)), group)
     if momentum:
         momentum_buffer_list[:] = [state["momentum_buffer"] for state in kept]

@@ -1,8 +1,7 @@
 """Adafactor's update of many parameters at once: each needs sums over its rows and columns, so a parameter is never cut.
 
-Rows are those of `optimizers`.  A and B of a row: the share of the old averages that is given up, and the rate before it is scaled; C and D are
-integers here, the sizes of its matrices (0 for a vector).  The states are the averages of rows (first) and of columns (second) or of all
-elements (third).
+A row of the table: how many elements, parameter, gradient, averages of rows, of columns, of all elements (addresses), rows and columns of its
+matrices (0 for a vector), the share of the old averages that is given up, the rate before it is scaled (floats).
 """
 
 from __future__ import annotations
@@ -10,26 +9,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from rushlight._backends.cpu.optimizers import (
-    FIRST,
-    GRAD,
-    PARAM,
-    PIECE_BYTES,
-    PIECES_AT,
-    ROW_BYTES,
-    SECOND,
-    SIZE,
-    THIRD,
-    A,
-    B,
-    C,
-    D,
-)
+from rushlight._backends.cpu.optimizers import PIECE_WORDS, PIECES_AT
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.native import NativeFunction, f32, f64, fma, load, native, select, sqrt, stack, store
 from rushlight._backends.native import ptr as ptr_type
 
-__all__ = ["adafactor_kernel"]
+__all__ = ["ROW", "adafactor_kernel"]
+
+ROW = 10
+SIZE, PARAM, GRAD, OVER_ROWS, OVER_COLUMNS, MOMENTS, ROWS, COLUMNS, SHARE, RATE = range(ROW)
 
 _LANES = 16  # partial sums, which become the lanes of vectors
 
@@ -156,10 +144,10 @@ def _adafactor(T: Any) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, f64)", name=f"rl_adafactor_matrices_{T}")
     def matrices(numbers, row, p, g, rate):
-        over_rows = load(ptr_type, row, FIRST)
-        over_columns = load(ptr_type, row, SECOND)
-        rows = row.i64[C]
-        columns = row.i64[D]
+        over_rows = load(ptr_type, row, OVER_ROWS)
+        over_columns = load(ptr_type, row, OVER_COLUMNS)
+        rows = row.i64[ROWS]
+        columns = row.i64[COLUMNS]
         count = row.i64[SIZE] // (rows * columns)
         floor = T(numbers.f64[3])
         total = 0.0
@@ -167,7 +155,7 @@ def _adafactor(T: Any) -> NativeFunction:
             start = k * rows * columns
             means = over_rows + k * rows * width
             below = over_columns + k * columns * width
-            averages(g + start * width, means, below, rows, columns, row.f64[A])
+            averages(g + start * width, means, below, rows, columns, row.f64[SHARE])
             mean = mean_of(means, rows, numbers.f64[0])
             for i in range(rows):
                 total += measure(g + (start + i * columns) * width, below, columns, load(T, means, i), mean, floor)
@@ -184,9 +172,9 @@ def _adafactor(T: Any) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, f64)", name=f"rl_adafactor_vector_{T}")
     def vector(numbers, row, p, g, rate):
-        moments = load(ptr_type, row, THIRD)
+        moments = load(ptr_type, row, MOMENTS)
         n = row.i64[SIZE]
-        share = T(row.f64[A])
+        share = T(row.f64[SHARE])
         floor = T(numbers.f64[3])
         for i in range(n):
             x = load(T, g, i)
@@ -201,15 +189,15 @@ def _adafactor(T: Any) -> NativeFunction:
     def adafactor(bufs, ints, piece):
         table = load(ptr_type, bufs, 0)
         numbers = load(ptr_type, bufs, 1)
-        work = ints + PIECES_AT * 8 + piece * PIECE_BYTES
+        work = ints + (PIECES_AT + piece * PIECE_WORDS) * 8
         r = work.i64[0]
         while r < work.i64[1]:
-            row = table + r * ROW_BYTES
+            row = table + r * ROW * 8
             p = load(ptr_type, row, PARAM)
             g = load(ptr_type, row, GRAD)
             size = sqrt(squares(p, row.i64[SIZE]) / f64(row.i64[SIZE]))
-            rate = select(size > numbers.f64[1], size, numbers.f64[1]) * row.f64[B] * numbers.f64[5]
-            if row.i64[D] > 0:
+            rate = select(size > numbers.f64[1], size, numbers.f64[1]) * row.f64[RATE] * numbers.f64[5]
+            if row.i64[COLUMNS] > 0:
                 matrices(numbers, row, p, g, rate)
             else:
                 vector(numbers, row, p, g, rate)
