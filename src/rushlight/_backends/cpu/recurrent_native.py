@@ -8,7 +8,7 @@ in the first cache.  On the way back the slopes of a step are multiplied by the 
 from __future__ import annotations
 
 from rushlight._backends.cpu.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
-from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, memset, native, ptr, stack, store
+from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, memset, native, prefetch, ptr, stack, store
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._prims.recurrent import GATES, KEPT, SLOPES
@@ -138,6 +138,14 @@ def _make_pack_rows(shape: Shape) -> NativeFunction:
 # ***** forward *****
 
 
+@native("void(ptr, i64, i64, i64)")
+def expect(x, rows, row, nbytes):
+    """Asks for memory that a cell needs soon: it lies in so many short rows that the machine does not guess them."""
+    for r in range(rows):
+        for k in range(0, nbytes, 64):
+            prefetch(x + r * row + k)
+
+
 def _make_forward_step(shape: Shape) -> NativeFunction:
     mode, kind = shape.mode, shape.tile.kind
     size, lanes, columns, high = shape.real.itemsize, shape.lanes, shape.columns, shape.rows
@@ -145,7 +153,7 @@ def _make_forward_step(shape: Shape) -> NativeFunction:
     product = extern(shape.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
     cell = extern(f"rl_cell_{mode}_{kind}", FORWARD_CELL)
     pack_rows = _make_pack_rows(shape)
-    width = panels * columns
+    width, kept = panels * columns, KEPT[mode]
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"step_{shape.name}")
     def step(weight, a, z, x, b, h, c, hs, g, cs, units, rows):
@@ -154,6 +162,10 @@ def _make_forward_step(shape: Shape) -> NativeFunction:
             pack_rows(a + size * r * units, h + size * r * units, min(rows - r, i64(high)), units, units)
         groups = (units + lanes * blocks - 1) // (lanes * blocks)
         for group in range(groups):
+            at = size * group * blocks * lanes
+            expect(x + at, rows * gates, size * units, size * lanes * blocks)
+            if g is not None:
+                expect(g + at, rows * kept, size * units, size * lanes * blocks)
             for p in range(panels):
                 panel = weight + size * (group * panels + p) * units * columns
                 for r in range(0, rows, high):
