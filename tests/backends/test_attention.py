@@ -88,7 +88,7 @@ def compare(got, want, dtype):
         assert np.abs(g[finite] - w[finite]).max(initial=0) <= TOLERANCE[dtype.name] * max(1, np.abs(w[finite]).max(initial=0)) * 2
 
 
-def check(rng, dtype, lead, rows, keys, width, depth, orders=(None, None, None)):
+def check(rng, dtype, lead, rows, keys, width, depth, orders=(None, None, None), masks=masks):
     shapes = (*lead, rows, width), (*lead, keys, width), (*lead, keys, depth)
     xs = [draw(rng, shape, dtype, order) for shape, order in zip(shapes, orders, strict=True)]
     ct = draw(rng, (*lead, rows, depth), dtype)
@@ -115,6 +115,32 @@ def test_many_keys_and_sums_of_pieces():
     rng = np.random.default_rng(1)
     check(rng, FLOAT32, (1,), 100, 600, 8, 8)  # several pieces of keys for one head
     check(rng, FLOAT32, (8,), 34, 1100, 4, 8)  # more keys than one piece holds at a time
+
+
+def masks_of_blocks(rng, lead, rows, keys, dtype):
+    """Masks that leave out whole blocks of keys for whole blocks of queries: the first ones, the last ones, some, and all of some queries."""
+    row, key = np.arange(rows)[:, None], np.arange(keys)
+    band = np.abs(row * keys // rows - key) < 40
+    some = np.repeat(np.repeat(rng.random((-(-rows // 32), -(-keys // 64))) < 0.3, 32, 0), 64, 1)[:rows, :keys]
+    for kept in (row * keys // rows >= key, key >= 200, key < 130, band, some, np.zeros((rows, keys), bool)):
+        kept = np.broadcast_to(kept, (*lead, rows, keys))
+        yield (np.ascontiguousarray(kept),), False
+        added = rng.standard_normal(kept.shape).astype(dtype.wide.name)
+        yield (np.where(kept, added, -np.inf).astype(dtype.wide.name),), False
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, BFLOAT16], ids=lambda d: d.name)
+def test_blocks_that_a_mask_leaves_out(dtype):
+    check(np.random.default_rng(5), dtype, (2,), 150, 400, 16, 24, masks=masks_of_blocks)
+
+
+def test_what_is_not_a_number_in_a_mask_is_seen():
+    q = torch.randn(1, 40, 8)
+    mask = torch.full((40, 70), -float("inf"))
+    mask[3, 5] = float("nan")
+    out = attend(q, torch.randn(1, 70, 8), torch.randn(1, 70, 8), attn_mask=mask)
+    assert out[0, 3].isnan().all()
+    assert (out[0, 4:] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=lambda d: d.name)

@@ -42,6 +42,7 @@ class AttentionPanel:
     - `again_MASK(S, n, scale, norm, bias, shift)`: S becomes exp(S * scale - norm), masked as above.
     - `slope(S, G, n, delta, scale)`: G = S * (G - delta) * scale.
     - `allow(out, x, n)`: n bools as numbers to add: 0 or -inf.
+    - `closed(B, n)`: whether a panel of numbers to add leaves every key out for every query, that is, holds nothing but -inf.
     """
 
     def __init__(self, kind: str, lanes: int, vectors: int, fma: bool) -> None:
@@ -57,7 +58,7 @@ class AttentionPanel:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The names that `text` defines."""
-        names = [*(f"{part}_{mask}" for part in ("peak", "again") for mask in MASKS), "weigh", "rescale", "finish", "slope", "allow"]
+        names = [*(f"{part}_{mask}" for part in ("peak", "again") for mask in MASKS), "weigh", "rescale", "finish", "slope", "allow", "closed"]
         return tuple([self.prefix + name for name in names])
 
     @property
@@ -74,7 +75,7 @@ class _Functions:
 
     def text(self) -> str:
         parts = [self._peak(mask) for mask in MASKS] + [self._again(mask) for mask in MASKS]
-        parts += [self._weigh(), self._rescale(), self._finish(), self._slope(), self._allow()]
+        parts += [self._weigh(), self._rescale(), self._finish(), self._slope(), self._allow(), self._closed()]
         return "\n".join([str(self.module), *parts])
 
     # ***** the parts *****
@@ -126,11 +127,7 @@ class _Functions:
 
         sums = f.rows([f.em.const(self.real, 0.0)] * self.vectors, row)
         f.store_all([f.em.fma(total, turn, x) for total, turn, x in zip(f.load_all("%total"), turns, sums, strict=True)], "%total")
-        changes = [f.em.any_lane(turn.ne(1.0)) for turn in turns]
-        lines = [f"  %any0 = or i1 {changes[0]}, false"]
-        lines += [f"  %any{k} = or i1 %any{k - 1}, {c}" for k, c in enumerate(changes[1:], 1)]
-        f.em.lines.extend([*lines, f"  %changed = zext i1 %any{len(changes) - 1} to i32"])
-        return f.text("i32 %changed")
+        return f.text(f"i32 {f.any([turn.ne(1.0) for turn in turns])}")
 
     def _rescale(self) -> str:
         f = _Function(self.panel, self.module, "rescale", "ptr %O, i64 %n, ptr %turn")
@@ -173,6 +170,17 @@ class _Functions:
 
         f.rows([], row)
         return f.text()
+
+    def _closed(self) -> str:
+        f = _Function(self.panel, self.module, "closed", "ptr %B, i64 %n", "i32")
+
+        def row(held: list[Val]) -> list[Val]:
+            return [f.em.select(f.load_row("%B", v).eq(-math.inf), open_, 1.0) for v, open_ in enumerate(held)]
+
+        opened = f.rows([f.em.const(self.real, 0.0)] * self.vectors, row)
+        found = f.any([x.ne(0.0) for x in opened])
+        f.em.lines.append(f"  %closed = xor i32 {found}, 1")
+        return f.text("i32 %closed")
 
     def _allow(self) -> str:
         """Whole vectors, then one element after the other."""
@@ -263,6 +271,13 @@ class _Function:
         dtype = _REAL[self.panel.kind]
         y = self.em.op("exp", [x], [dtype], dtype)
         return y  # type: ignore[return-value]
+
+    def any(self, flags: Sequence[Val]) -> str:
+        """An i32: 1 where any lane of any of the vectors is set, else 0."""
+        found = self.em.any_lane(flags[0])
+        for flag in flags[1:]:
+            found = self.em.at(1).emit(f"or i1 {found}, {self.em.any_lane(flag)}", "i1")
+        return str(self.em.at(1).emit(f"zext i1 {found} to i32", "i32"))
 
     def text(self, result: str = "void") -> str:
         return "\n".join([self.head, *self.em.lines, f"  ret {result}", "}"])

@@ -132,33 +132,42 @@ def _make_panel(parts: Parts) -> NativeFunction:
     real, size, mr, nr, group = parts.real, parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.group
     rows, steps = block_queries(parts.tile.columns), parts.blocks.steps
     kernel, again, slope, bias = parts.kernel, parts.masked["again"], parts.slope, parts.bias
-    lanes_of, turned_lanes = parts.lanes_of, parts.turned_lanes
+    lanes_of, turned_lanes, closed = parts.lanes_of, parts.turned_lanes, parts.closed
 
-    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
     def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
         """The weights and slopes of a panel of queries, from place p of the block on, for n of the `packed` keys from b on; what they add for the
-        queries."""
+        queries.  Returns 0 where the mask leaves all of them out: then all of that is 0."""
         width, depth, masking = (ints.i64[WIDTH] + group - 1) // group, (ints.i64[DEPTH] + group - 1) // group, ints.i64[MASKING]
         wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
         weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
         slopes = room + size * (at.i64[A_SLOPES] + p * steps)
         keys, queries = room + size * (at.i64[A_KEYS] + b * width), room + size * (at.i64[A_Q_LANES] + p * width)
         values, ct = room + size * (at.i64[A_VALUES] + b * depth), room + size * (at.i64[A_CT_LANES] + p * depth)
-        for r in range(0, n, mr):
-            kernel(keys + size * r * width, queries, weights + size * r * nr, nr, width, 0)
-            kernel(values + size * r * depth, ct, slopes + size * r * nr, nr, depth, 0)
+        out, turned = room + size * (at.i64[A_TO_QUERIES] + p * wide), size * (p // group * nr)
         biases, aside = room + size * at.i64[A_BIAS], room + size * at.i64[A_ASIDE]
         if masking >= 2:
             bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
+            if closed(biases, n) != 0:
+                if b == 0:
+                    memset(out, 0, size * wide * nr)
+                for c in range(0, n, nr):
+                    place = turned + size * (c * (rows // group))
+                    memset(room + size * at.i64[A_WT] + place, 0, size * (nr // group * nr))
+                    memset(room + size * at.i64[A_ST] + place, 0, size * (nr // group * nr))
+                return 0
+        for r in range(0, n, mr):
+            kernel(keys + size * r * width, queries, weights + size * r * nr, nr, width, 0)
+            kernel(values + size * r * depth, ct, slopes + size * r * nr, nr, depth, 0)
         again(masking, weights, n, ints.f64[SCALE], room + size * (at.i64[A_NORM] + p), biases, shift)
         slope(weights, slopes, n, room + size * (at.i64[A_DELTA] + p), real(ints.f64[SCALE]))
         features = room + size * (at.i64[A_FEATURES] + b // group * wide)
-        out = room + size * (at.i64[A_TO_QUERIES] + p * wide)
         turns = lanes_of(biases, slopes, n, aside)
         for r in range(0, wide, mr):
             kernel(features + size * r * ((packed + group - 1) // group), turns, out + size * r * nr, nr, words, i64(b > 0))
-        turned_lanes(room + size * (at.i64[A_WT] + p // group * nr), weights, n, rows // group * nr, aside)
-        turned_lanes(room + size * (at.i64[A_ST] + p // group * nr), slopes, n, rows // group * nr, aside)
+        turned_lanes(room + size * at.i64[A_WT] + turned, weights, n, rows // group * nr, aside)
+        turned_lanes(room + size * at.i64[A_ST] + turned, slopes, n, rows // group * nr, aside)
+        return 1
 
     return panel
 
@@ -246,6 +255,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
             if ints.i64[MASKING] == 1 and start + b > i + queries - 1:
                 break
             part = min(i64(steps), n - b)
+            opened: i64 = 0
             for p in range(0, queries, nr):
                 seen = part
                 if ints.i64[MASKING] == 1:
@@ -258,8 +268,9 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
                 if ints.i64[MASKING] >= 2:
                     mask_at = from_.i64[4] + (i + p) * ints.i64[MASK_ROW] + (start + b) * ints.i64[MASK_COL]
                     mask = bufs.ptr[ints.i64[FIRST] + 6] + each * mask_at
-                panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
-            sums(ints, room, at, b, part, queries, held, start + b - i)
+                opened += panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
+            if opened > 0:
+                sums(ints, room, at, b, part, queries, held, start + b - i)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention_grad")
     def attention_grad(bufs, ints, piece):

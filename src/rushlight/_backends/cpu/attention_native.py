@@ -13,7 +13,7 @@ from typing import Any
 from rushlight._backends.cpu.gemm_native import make_turned
 from rushlight._backends.cpu.pack_native import make_pack, make_wide_pack
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, native, prefetch, stack, store
+from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, memset, native, prefetch, stack, store
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.attention_panel import AttentionPanel
 from rushlight._kernels.panels import Cast, Panels
@@ -79,6 +79,7 @@ class Parts:
         self.finish = extern(f"{prefix}finish", "void(ptr, i64, ptr, ptr, ptr)")
         self.slope = extern(f"{prefix}slope", f"void(ptr, ptr, i64, ptr, {real})")
         self.allow = extern(f"{prefix}allow", "void(ptr, ptr, i64)")
+        self.closed = extern(f"{prefix}closed", "i32(ptr, i64)")
         self.narrow = extern(casts[1].symbol, "void(ptr, ptr, i64)")
         self.masked = {
             part: self._masked(part, *(extern(f"{prefix}{part}_{mask}", f"void(ptr, i64, {real}, ptr, ptr, i64)") for mask in MASK_KINDS))
@@ -338,22 +339,26 @@ def _make_block(parts: Parts) -> NativeFunction:
     """One panel of queries against one block of keys."""
     size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
     kernel, peak, weigh, rescale, bias = parts.kernel, parts.masked["peak"], parts.weigh, parts.rescale, parts.bias
-    group, lanes_of = parts.group, parts.lanes_of
+    group, lanes_of, closed = parts.group, parts.lanes_of, parts.closed
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"block_{parts.name}")
     def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, held):
-        """`held` keys are packed, of which the first n take part."""
+        """`held` keys are packed, of which the first n take part; where the mask leaves all of them out nothing is computed."""
         words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
-        for r in range(0, n, mr):
-            kernel(keys + size * r * words, queries, scores + size * r * nr, nr, words, 0)
+        turn = numbers + size * 3 * nr
+        results = numbers + size * 4 * nr
         biases = scores + size * steps * nr
         if masking >= 2:
             each = size if masking == 2 else 1
             mask = bufs.ptr[5] + each * (mask_at + i * ints.i64[MASK_ROW] + j * ints.i64[MASK_COL])
             bias(masking, biases, mask, min(i64(nr), ints.i64[QUERIES] - i), n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
+            if closed(biases, n) != 0:
+                if j == 0:
+                    memset(results, 0, size * depth * nr)
+                return
+        for r in range(0, n, mr):
+            kernel(keys + size * r * words, queries, scores + size * r * nr, nr, words, 0)
         peak(masking, scores, n, ints.f64[SCALE], numbers, biases, i - j)
-        turn = numbers + size * 3 * nr
-        results = numbers + size * 4 * nr
         if weigh(scores, n, numbers, numbers + size * nr, numbers + size * 2 * nr, turn) != 0:
             if j > 0:
                 rescale(results, depth, turn)
