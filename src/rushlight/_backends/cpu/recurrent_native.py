@@ -8,7 +8,21 @@ in the first cache.  On the way back the slopes of a step are multiplied by the 
 from __future__ import annotations
 
 from rushlight._backends.cpu.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
-from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, memset, native, prefetch, ptr, stack, store
+from rushlight._backends.native import (
+    Type,
+    extern,
+    f32,
+    f64,
+    i64,
+    load,
+    memcpy,
+    memset,
+    native,
+    prefetch,
+    ptr,
+    stack,
+    store,
+)
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._prims.recurrent import GATES, KEPT, SLOPES
