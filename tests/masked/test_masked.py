@@ -67,3 +67,26 @@ def test_windows_as_scipy() -> None:
         for sym in (True, False):
             found = getattr(torch.signal.windows, name)(9, sym=sym, dtype=torch.float64, **more).numpy()
             np.testing.assert_allclose(found, getattr(windows, name)(9, *theirs, sym=sym), rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kaiser_is_computed_in_its_dtype(dtype: str) -> None:
+    for beta, M in ((0.0, 4), (6.0, 33), (85.0, 64), (150.0, 64)):
+        across = np.linspace(-beta, beta, M).astype(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            height = np.i0(np.sqrt(np.maximum(np.asarray(beta, dtype) ** 2 - across**2, 0)).astype("float64")).astype(dtype)
+            expected = height / np.i0(beta).astype(dtype)
+        found = torch.signal.windows.kaiser(M, beta=beta, dtype=getattr(torch, dtype)).numpy()
+        assert np.isnan(found).any() == (beta > 91 and dtype == "float32")  # inf / inf
+        np.testing.assert_allclose(found, expected, rtol=1e-4 if dtype == "float32" else 1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "float32"])
+def test_logsumexp_of_what_counts(dtype: str) -> None:
+    x, mask = np.array([[3, 1, 2], [0, 5, 7]], dtype), np.array([[True, False, True], [False, True, False]])
+    rest = 0.0 if dtype == "uint8" else -np.inf if dtype == "float32" else float(np.iinfo(dtype).min)  # PyTorch's identity: the dtype's least
+    expected = np.log(np.exp(np.where(mask, x, rest).astype("float64")).sum(1))
+    found = torch.masked.logsumexp(torch.from_numpy(x), 1, mask=torch.from_numpy(mask), dtype=torch.float32)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="bool"):
+        torch.masked.logsumexp(torch.from_numpy(mask), 1, mask=torch.from_numpy(mask))

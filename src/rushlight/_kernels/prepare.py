@@ -59,6 +59,8 @@ def _rule(node: Node) -> Any:
         if not few:
             return _topk_by_sort
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
+    if name == "kth":
+        return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _kth_rows
     if name == "conv":
         return _conv_rule(node)
     if name == "conv_windows":
@@ -230,6 +232,13 @@ def _topk_rows(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """The same for the largest or smallest few."""
     perm, back = _last(x, dim)
     found = PRIMITIVES["topk"](build.transpose(x, perm), k=k, dim=len(perm) - 1, largest=largest, sorted=sorted)
+    return tuple(build.transpose(v, back) for v in found)
+
+
+def _kth_rows(x: Any, rank: int, dim: int) -> Any:
+    """The same for the one of a rank."""
+    perm, back = _last(x, dim)
+    found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1)
     return tuple(build.transpose(v, back) for v in found)
 
 

@@ -754,9 +754,13 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th least value along dim, and where it is."""
     refuse(x, "kthvalue_cpu", "bc")
     lines, place = _lines(x, dim)
-    if numel(lines.shape) and not 1 <= k <= lines.shape[place]:
+    if not numel(lines.shape):
+        return _kth(x, k - 1, dim, keepdim)
+    if not 1 <= k <= lines.shape[place]:
         raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(place))
-    return _kth(x, k - 1, dim, keepdim)
+    values, indices = prim.kth(wide(lines), rank=k - 1, dim=place)
+    found = [build.squeeze(v, (place,)) for v in (narrow(values, x.dtype), indices)]
+    return tuple(finish(v, lines.shape if x.shape else (), dims_of(x, dim), keepdim) for v in found)
 
 
 @operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,

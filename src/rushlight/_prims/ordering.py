@@ -94,3 +94,69 @@ Primitive(
     jvp=lambda tangents, out, x, dim, **p: (prim.gather(tangents[0], out[1], dim=dim), None),
     batch=lambda batched, x, k, dim, **p: prim.topk(x, k=k, dim=dim + 1, **p),
 )  # fmt: skip
+
+# ***** kth *****
+
+
+def _kth_spec(x: Any, rank: int, dim: int) -> list[Aval]:
+    _check("kth", x, dim)
+    if not 0 <= rank < x.shape[dim]:
+        raise ValueError(f"prim.kth: rank={rank} is out of range for dim {dim} of {list(x.shape)}")
+    shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    return [(shape, x.dtype), (shape, INT64)]
+
+
+def _select(row: Any, rank: int) -> int:
+    """Hoare's selection: the place of the element that comes to stand at `rank`.  The pivot is the median of the first, middle and last."""
+    order = list(range(len(row)))
+
+    def above(i: int, j: int) -> bool:
+        a, b = row[order[i]], row[order[j]]
+        return bool(a > b or (a != a and b == b))
+
+    def swap(i: int, j: int) -> None:
+        order[i], order[j] = order[j], order[i]
+
+    left, right = 0, len(order) - 1
+    while right > left + 1:
+        swap(left + (right - left) // 2, left + 1)
+        for i, j in ((left + 1, right), (left, right), (left + 1, left)):
+            if above(i, j):
+                swap(i, j)
+        i, j = left + 1, right
+        while i <= j:
+            i, j = i + 1, j - 1
+            while above(left, i):
+                i += 1
+            while above(j, left):
+                j -= 1
+            if i <= j:
+                swap(i, j)
+        swap(left, j)
+        left, right = (i if j <= rank else left), (j - 1 if j >= rank else right)
+    if right == left + 1 and above(left, right):
+        swap(left, right)
+    return order[rank]
+
+
+def _kth(x: Any, rank: int, dim: int) -> tuple[Any, Any]:
+    places = np.apply_along_axis(lambda row: np.array([_select(row, rank)], "int64"), dim, x).astype("int64")
+    return np.take_along_axis(x, places, dim), places
+
+
+def _kth_samples() -> Samples:
+    for dtype in ("float64", "float32", "int64"):
+        for rank in (0, 3, 6):
+            yield [any_dtype((3, 7), dtype)], {"rank": rank, "dim": 1}
+    yield [floats((5, 2))], {"rank": 4, "dim": 0}
+    yield [np.array([[1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1]])], {"rank": 2, "dim": 1}
+    yield [np.array([2.0, np.nan, -np.inf, 1.0, np.nan, 1.0])], {"rank": 4, "dim": 0}
+
+
+Primitive(
+    "kth", "The value of a rank (from 0) along dim and its place; of equals the one at which Hoare's selection with a median of three ends.",
+    family="heavy", spec=_kth_spec, reference=_kth, lower=("extern", "kth"), multiple=True, samples=_kth_samples,
+    vjp=lambda ct, out, x, dim, rank: _back(ct, out, x, dim),
+    jvp=lambda tangents, out, x, dim, rank: (prim.gather(tangents[0], out[1], dim=dim), None),
+    batch=lambda batched, x, rank, dim: prim.kth(x, rank=rank, dim=dim + 1),
+)  # fmt: skip

@@ -192,11 +192,14 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
 
 @accepts_masked
 def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None) -> Any:
-    """log of the sum of exponentials of the elements that count."""
-    x = input.to(_mean_dtype(input, dtype))
-    return rushlight.logsumexp(_filled(x, mask, -math.inf), _dims(x, dim), keepdim).to(
-        input.dtype if dtype is None else dtype
-    )
+    """log of the sum of exponentials of the elements that count.
+
+    Among integers the least of the dtype stands for the others, as in PyTorch: in uint8 that is 0, and e^0 = 1 does count.
+    """
+    _check_identity("logsumexp", input, mask)
+    whole = not (input.is_floating_point() or input.is_complex())
+    x = _filled(input, mask, _least(input.dtype) if whole else -math.inf).to(_mean_dtype(input, dtype))
+    return rushlight.logsumexp(x, _dims(x, dim), keepdim).to(input.dtype if dtype is None else dtype)
 
 
 @accepts_masked

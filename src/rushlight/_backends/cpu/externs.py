@@ -14,7 +14,7 @@ from rushlight._backends.cpu.products import integer_call, product_call, product
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.sort_native import FEW, SORTS, make_sort, make_topk, make_topk_many
+from rushlight._backends.cpu.sort_native import FEW, SORTS, make_kth, make_sort, make_topk, make_topk_many
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
@@ -102,6 +102,10 @@ def _topk(step: ExternStep) -> Call:
     return _rows(step, make_topk if k <= FEW else make_topk_many, step.params["largest"], k)
 
 
+def _kth(step: ExternStep) -> Call:
+    return _rows(step, make_kth, False, step.params["rank"])
+
+
 def _conv(step: ExternStep) -> Call:
     return direct_call(step) if takes_direct(step) else conv_call(step)
 
@@ -116,7 +120,7 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "allocate": _allocate, "permutation": permutation_call,
+    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
     "conv_windows": _conv,
     **dict.fromkeys(LAPACK, lapack_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,

@@ -26,7 +26,7 @@ from rushlight._backends.native import (
 )
 from rushlight._backends.native.types import Type
 
-__all__ = ["FEW", "SORTS", "make_sort", "make_topk", "make_topk_many"]
+__all__ = ["FEW", "SORTS", "make_kth", "make_sort", "make_topk", "make_topk_many"]
 
 FEW = 64  # results up to which each is put into its place at once
 
@@ -180,15 +180,55 @@ def make_sort(dtype: str) -> NativeFunction:
 BLOCK = 64  # elements of which the least is found at once, before any of them is looked at
 
 
-# long function: the native function inside closes over one dtype's types, and is one loop
-def make_topk(dtype: str) -> NativeFunction:
-    """The kernel that finds the first `K` of each row in order, for small K: bufs are values, places (int64), then the rows.
+def make_best(dtype: str) -> NativeFunction:
+    """`best(x, n, count, flip, keys, places)`: the least `count` keys of a row in order, and where they are.
 
     The best so far are kept sorted; hardly any of a long row's elements comes in, so most blocks are passed over by their least key.
     """
     memory, key, how = SORTS[dtype]
     key_of = make_key(f"top_{dtype}", memory, key, how)
+
+    @native(f"void(ptr, i64, i64, {_name(key)}, ptr, ptr)", name=f"best_row_{dtype}")
+    def best(x, n, count, flip, keys, places):
+        block = stack(8 * BLOCK)
+        held = 0
+        worst: key = key(0)
+        at = 0
+        while at < n:
+            m = min(n - at, BLOCK)
+            least: key = key(0) - key(1)
+            for i in range(m):
+                k: key = key_of(load(memory, x, at + i)) ^ flip
+                store(key, block, i, k)
+                least = min(least, k)
+            if held == count and least >= worst:
+                at += m
+                continue
+            for i in range(m):
+                k2: key = load(key, block, i)
+                if held == count:
+                    if k2 >= worst:
+                        continue
+                    held -= 1
+                j = held
+                while j > 0 and load(key, keys, j - 1) > k2:
+                    store(key, keys, j, load(key, keys, j - 1))
+                    places.i64[j] = places.i64[j - 1]
+                    j -= 1
+                store(key, keys, j, k2)
+                places.i64[j] = at + i
+                held += 1
+                worst = load(key, keys, held - 1)
+            at += m
+
+    return best
+
+
+def make_topk(dtype: str) -> NativeFunction:
+    """The kernel that finds the first `K` of each row in order, for small K: bufs are values, places (int64), then the rows."""
+    memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
+    best = make_best(dtype)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_topk_{dtype}")
     def topk(bufs, ints, piece):
@@ -199,41 +239,12 @@ def make_topk(dtype: str) -> NativeFunction:
         if keys is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         places = keys + count * width
-        block = stack(8 * BLOCK)
         flip: key = key(0)
         if ints.i64[DESCENDING] != 0:
             flip = key(0) - key(1)
         for r in range(first, last):
             x = bufs.ptr[2] + r * n * size
-            held = 0
-            worst: key = key(0)
-            at = 0
-            while at < n:
-                m = min(n - at, BLOCK)
-                least: key = key(0) - key(1)
-                for i in range(m):
-                    k: key = key_of(load(memory, x, at + i)) ^ flip
-                    store(key, block, i, k)
-                    least = min(least, k)
-                if held == count and least >= worst:
-                    at += m
-                    continue
-                for i in range(m):
-                    k2: key = load(key, block, i)
-                    if held == count:
-                        if k2 >= worst:
-                            continue
-                        held -= 1
-                    j = held
-                    while j > 0 and load(key, keys, j - 1) > k2:
-                        store(key, keys, j, load(key, keys, j - 1))
-                        places.i64[j] = places.i64[j - 1]
-                        j -= 1
-                    store(key, keys, j, k2)
-                    places.i64[j] = at + i
-                    held += 1
-                    worst = load(key, keys, held - 1)
-                at += m
+            best(x, n, count, flip, keys, places)
             values = bufs.ptr[0] + r * count * size
             index = bufs.ptr[1] + r * count * 8
             for j in range(count):
@@ -245,15 +256,18 @@ def make_topk(dtype: str) -> NativeFunction:
     return topk
 
 
-# long function: the native function inside closes over one dtype's types, and is one loop
-def make_topk_many(dtype: str) -> NativeFunction:
-    """The same for larger K: what is better than the K-th so far is gathered, and sorted when there are four times as many."""
+# long function: the native functions inside close over one dtype's types
+def make_best_many(dtype: str) -> NativeFunction:
+    """`best(x, n, count, flip, work)`: the same for more of them; `work` gets the keys and, behind room for 2 (4 `count` + `BLOCK`) keys, the places.
+
+    What is better than the last so far is gathered, and sorted when there are four times as many.
+    """
     memory, key, how = SORTS[dtype]
     key_of = make_key(f"many_{dtype}", memory, key, how)
-    size, width = memory.itemsize, key.itemsize
+    width = key.itemsize
     insertion, radix = _make_sorters(dtype)
 
-    @native("i64(ptr, i64, i64)", name=f"best_{dtype}")
+    @native("i64(ptr, i64, i64)", name=f"keep_best_{dtype}")
     def keep_best(work, held, count):
         """Sort what is held and keep the first `count`; how many those are.  `work`: keys, other keys, places, other places."""
         room = 4 * count + BLOCK
@@ -266,6 +280,43 @@ def make_topk_many(dtype: str) -> NativeFunction:
             memcpy(places, other_places, min(held, count) * 4)
         return min(held, count)
 
+    @native(f"void(ptr, i64, i64, {_name(key)}, ptr)", name=f"best_many_{dtype}")
+    def best(x, n, count, flip, work):
+        places = work + 2 * (4 * count + BLOCK) * width
+        block = stack(8 * BLOCK)
+        held = 0
+        full = False
+        worst: key = key(0)
+        at = 0
+        while at < n:
+            m = min(n - at, BLOCK)
+            least: key = key(0) - key(1)
+            for i in range(m):
+                k: key = key_of(load(memory, x, at + i)) ^ flip
+                store(key, block, i, k)
+                least = min(least, k)
+            if not full or least < worst:
+                for i in range(m):
+                    k2: key = load(key, block, i)
+                    store(key, work, held, k2)
+                    places.u32[held] = u32(at + i)
+                    held += i64(not full or k2 < worst)
+                if held >= 4 * count:
+                    held = keep_best(work, held, count)
+                    worst = load(key, work, count - 1)
+                    full = True
+            at += m
+        keep_best(work, held, count)
+
+    return best
+
+
+def make_topk_many(dtype: str) -> NativeFunction:
+    """The same for larger K."""
+    memory, key, _ = SORTS[dtype]
+    size, width = memory.itemsize, key.itemsize
+    best = make_best_many(dtype)
+
     @native("i32(ptr, ptr, i64)", name=f"rl_topk_many_{dtype}")
     def topk(bufs, ints, piece):
         n, count = ints.i64[N], ints.i64[K]
@@ -276,35 +327,12 @@ def make_topk_many(dtype: str) -> NativeFunction:
         if work is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         places = work + 2 * room * width
-        block = stack(8 * BLOCK)
         flip: key = key(0)
         if ints.i64[DESCENDING] != 0:
             flip = key(0) - key(1)
         for r in range(first, last):
             x = bufs.ptr[2] + r * n * size
-            held = 0
-            full = False
-            worst: key = key(0)
-            at = 0
-            while at < n:
-                m = min(n - at, BLOCK)
-                least: key = key(0) - key(1)
-                for i in range(m):
-                    k: key = key_of(load(memory, x, at + i)) ^ flip
-                    store(key, block, i, k)
-                    least = min(least, k)
-                if not full or least < worst:
-                    for i in range(m):
-                        k2: key = load(key, block, i)
-                        store(key, work, held, k2)
-                        places.u32[held] = u32(at + i)
-                        held += i64(not full or k2 < worst)
-                    if held >= 4 * count:
-                        held = keep_best(work, held, count)
-                        worst = load(key, work, count - 1)
-                        full = True
-                at += m
-            keep_best(work, held, count)
+            best(x, n, count, flip, work)
             values = bufs.ptr[0] + r * count * size
             index = bufs.ptr[1] + r * count * 8
             for j in range(count):
@@ -315,3 +343,98 @@ def make_topk_many(dtype: str) -> NativeFunction:
         return 0
 
     return topk
+
+
+def _make_selection(dtype: str) -> NativeFunction:
+    """`selection(keys, places, n, rank)`: Hoare's, with the median of three as pivot; the place of the element that ends at this rank."""
+    key = SORTS[dtype][1]
+
+    @native("void(ptr, ptr, i64, i64)", name=f"swap_{dtype}", inline=True)
+    def swap(keys, places, i, j):
+        k: key = load(key, keys, i)
+        store(key, keys, i, load(key, keys, j))
+        store(key, keys, j, k)
+        p = places.u32[i]
+        places.u32[i] = places.u32[j]
+        places.u32[j] = p
+
+    @native("i64(ptr, ptr, i64, i64)", name=f"selection_{dtype}")
+    def selection(keys, places, n, rank):
+        left, right = 0, n - 1
+        while right > left + 1:
+            swap(keys, places, left + (right - left) // 2, left + 1)
+            if load(key, keys, left + 1) > load(key, keys, right):
+                swap(keys, places, left + 1, right)
+            if load(key, keys, left) > load(key, keys, right):
+                swap(keys, places, left, right)
+            if load(key, keys, left + 1) > load(key, keys, left):
+                swap(keys, places, left + 1, left)
+            pivot: key = load(key, keys, left)
+            i, j = left + 1, right
+            while i <= j:
+                i += 1
+                while pivot > load(key, keys, i):
+                    i += 1
+                j -= 1
+                while load(key, keys, j) > pivot:
+                    j -= 1
+                if i <= j:
+                    swap(keys, places, i, j)
+            swap(keys, places, left, j)
+            if j >= rank:
+                right = j - 1
+            if j <= rank:
+                left = i
+        if right == left + 1 and load(key, keys, left) > load(key, keys, right):
+            swap(keys, places, left, right)
+        return i64(places.u32[rank])
+
+    return selection
+
+
+# long function: the native function inside closes over one dtype's types
+def make_kth(dtype: str) -> NativeFunction:
+    """The kernel that finds the element of rank `K` of each row: bufs are values, places (int64), then the rows.
+
+    Of equals it finds the one at which PyTorch's selection ends.  A low rank is found faster by keeping the best: then selection runs only where
+    the value occurs more than once.
+    """
+    memory, key, how = SORTS[dtype]
+    key_of = make_key(f"kth_{dtype}", memory, key, how)
+    size, width = memory.itemsize, key.itemsize
+    best, best_many, selection = make_best(dtype), make_best_many(dtype), _make_selection(dtype)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_kth_{dtype}")
+    def kth(bufs, ints, piece):
+        n, rank = ints.i64[N], ints.i64[K]
+        first = piece * ints.i64[CHUNK]
+        last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
+        room = 4 * rank + 4 + BLOCK
+        keys = malloc(max(n * (width + 8), 2 * room * (width + 4)))
+        if keys is None:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        places = keys + n * width
+        for r in range(first, last):
+            x = bufs.ptr[2] + r * n * size
+            count, place = 0, 0
+            if 4 * rank < n:
+                if rank < FEW:
+                    best(x, n, rank + 1, key(0), keys, places)
+                    place = places.i64[rank]
+                else:
+                    best_many(x, n, rank + 1, key(0), keys)
+                    place = i64((keys + 2 * room * width).u32[rank])
+                found: key = load(key, keys, rank)
+                for i in range(n):
+                    count += i64(key_of(load(memory, x, i)) == found)
+            if count != 1:
+                for i in range(n):
+                    store(key, keys, i, key_of(load(memory, x, i)))
+                    places.u32[i] = u32(i)
+                place = selection(keys, places, n, rank)
+            bufs.ptr[1].i64[r] = place
+            store(memory, bufs.ptr[0], r, load(memory, x, place))
+        free(keys)
+        return 0
+
+    return kth

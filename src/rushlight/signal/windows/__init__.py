@@ -168,13 +168,15 @@ def kaiser(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1."""
+    """I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1; computed in `dtype`, so that I0 overflows in float32 for beta above 91."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
+    dtype = default_dtype() if dtype is None else dtype
 
-    def values(n: Any, span: float) -> Any:
-        t = n * (2.0 / span) - 1.0
-        inside = rushlight.sqrt(rushlight.clamp(1.0 - t * t, min=0.0))
-        return rushlight.i0(beta * inside) / rushlight.i0(rushlight.tensor(float(beta), dtype=rushlight.float64))
+    def values(_: Any, span: float) -> Any:
+        height = rushlight.tensor(float(beta), dtype=dtype)
+        last = rushlight.minimum(height, (M - 1) * (2.0 * height / span) - height)
+        across = rushlight.linspace(-height, last, M, dtype=dtype)
+        return rushlight.i0(rushlight.sqrt(height * height - across * across)) / rushlight.i0(height)
 
     return _window("kaiser", M, sym, dtype, layout, device, requires_grad, values)
