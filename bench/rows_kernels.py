@@ -66,6 +66,8 @@ def _convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], backward: bo
 _convolution("3x3_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), padding=1)
 _convolution("3x3_backward_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), True, padding=1)
 _convolution("3x3_bfloat16_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), dtype="bfloat16", padding=1)
+_convolution("3x3_8x128x28x28", (8, 128, 28, 28), (128, 128, 3, 3), padding=1)
+_convolution("3x3_1x64x224x224", (1, 64, 224, 224), (64, 64, 3, 3), padding=1)
 _convolution("1x1_8x64x56x56_256", (8, 64, 56, 56), (256, 64, 1, 1))
 _convolution("7x7_stride_2_8x3x224x224", (8, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
 _convolution("3x3_1x512x7x7", (1, 512, 7, 7), (512, 512, 3, 3), padding=1)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, trace_arrays
 
-from rushlight._backends.cpu import conv, threads
+from rushlight._backends.cpu import conv, threads, winograd
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.reference import run as run_reference
 from rushlight._kernels.register_tile import register_tile
-from rushlight._prims import PRIMITIVES
+from rushlight._prims import PRIMITIVES, build
 from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BY_NAME
 
@@ -124,8 +124,6 @@ def test_gradients(x, w, params):
 
 def test_nothing_is_written_out_between():
     """Padding, spreading, turning, widening, the bias and rounding are inside the one call."""
-    from rushlight._prims import build
-
     def transposed(x, w, b):
         x, w, b = (build.convert(v, BY_NAME["float32"]) for v in (x, w, b))
         x = build.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), (0, 0, 1, 1))
@@ -189,3 +187,121 @@ def test_bits_do_not_depend_on_threads(x, w, params):
     finally:
         threads.set_num_threads(before)
     assert all(bits == seen[0] for bits in seen[1:])
+
+
+# ***** Winograd's method *****
+
+
+@pytest.fixture
+def always_winograd(monkeypatch):
+    """Wherever it can be done, and the sizes of what was done so."""
+    seen = []
+    monkeypatch.setattr(winograd, "worth", lambda words, tiles, tile: not seen.append((words["n"], words["c"], words["o"])))
+    return seen
+
+
+def convolved(x, w, bias=None, groups=1, last=False):
+    """A convolution with a padding of 1 by the kernels, and by float64."""
+    params = {"stride": (1,) * (x.ndim - 2), "padding": (1,) * (x.ndim - 2), "dilation": (1,) * (x.ndim - 2), "groups": groups}
+
+    def function(x, w, *bias):
+        y = CONV(x, w, **params)
+        if bias:
+            y = y + build.broadcast_to(build.reshape(bias[0], (1, y.shape[1], *(1,) * len(y.shape[2:]))), y.shape)
+        return y
+
+    arrays = [x, w] if bias is None else [x, w, bias]
+    graph = trace_arrays(function, arrays)
+    shape = graph.outputs[0].shape
+    strides = None
+    if last:
+        strides = [(shape[1] * shape[2] * shape[3], 1, shape[1] * shape[3], shape[1])]
+    got = Ran(graph, arrays, out_strides=strides).results[0]
+    wide = [a.astype(np.float64) for a in arrays]
+    return got, run_reference(trace_arrays(function, wide), wide)[0]
+
+
+def test_winograd_any_sizes_and_layouts(always_winograd):
+    for seed in range(40):
+        r, rng = random.Random(seed), np.random.default_rng(seed)
+        groups, depth, outs = r.choice((1, 1, 2)), r.choice((1, 5, 20, 150)), r.choice((9, 17, 40))
+        x = numbers(rng, (r.choice((1, 2, 5)), groups * depth, r.choice((2, 3, 8, 17)), r.choice((2, 7, 20, 41))), "float32")
+        w = numbers(rng, (groups * outs, depth, 3, 3), "float32", r.sample(range(4), 4) if r.random() < 0.3 else None)
+        if r.random() < 0.3:
+            x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        bias = numbers(rng, (groups * outs,), "float32") if r.random() < 0.5 else None
+        got, want = convolved(x, w, bias, groups, r.random() < 0.4)
+        np.testing.assert_allclose(got / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=2e-6, err_msg=str(seed))
+    assert len(always_winograd) > 30
+
+
+def test_winograd_of_turned_weights(always_winograd):
+    """The gradient by the image."""
+    graph, arrays = gradient_case((3, 40, 20, 19), (36, 40, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+    by_shape = {a.shape: a for a in arrays}
+    given = [by_shape[v.shape] for v in graph.inputs]
+    for got, want in zip(Ran(graph, given).results, run_reference(graph, given), strict=True):
+        np.testing.assert_allclose(got / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=3e-5)
+    assert (3, 36, 40) in always_winograd
+
+
+def test_errors_of_winograd_are_those_of_sums_in_order(always_winograd):
+    """Numbers of one sign are the worst case: the transforms take differences of what is alike."""
+    rng = np.random.default_rng(7)
+    for channels, draw in ((64, rng.standard_normal), (256, rng.standard_normal), (64, rng.random)):
+        x, w = draw((1, channels, 14, 14)).astype(np.float32), rng.standard_normal((64, channels, 3, 3)).astype(np.float32)
+        got, want = convolved(x, w)
+        around, ordered = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros(want.shape, np.float32)
+        for c in range(channels):
+            for i in range(3):
+                for j in range(3):
+                    ordered += w[None, :, c, i, j, None, None] * around[:, c, None, i : i + 14, j : j + 14]
+        assert always_winograd
+        ours, theirs = got - want, ordered - want
+        assert np.sqrt(np.mean(ours**2)) <= 2 * np.sqrt(np.mean(theirs**2))
+        assert np.abs(ours).max() <= 3 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38], ids=str)
+def test_winograd_keeps_what_is_not_finite_where_it_belongs(always_winograd, value):
+    rng = np.random.default_rng(3)
+    x, w = numbers(rng, (3, 20, 12, 13), "float32"), np.abs(numbers(rng, (24, 20, 3, 3), "float32")) + 0.1
+    x[1, 7, 4, 5] = value
+    if value == 3e38:  # a sum of neighbours leaves the range, none of a window does
+        w[:] = 0.125
+        x[1, 7, 4, 7] = value
+    got, want = convolved(x, w)
+    assert always_winograd
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    finite = np.isfinite(want)
+    np.testing.assert_allclose(got[finite], want[finite], rtol=1e-4, atol=1e-4)
+
+
+def test_bits_of_winograd_do_not_depend_on_threads(always_winograd):
+    rng = np.random.default_rng(3)
+    x, w = numbers(rng, (5, 24, 30, 31), "float32"), numbers(rng, (150, 24, 3, 3), "float32")
+    x[2, 3, 4, 5] = np.nan
+    before, seen = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            seen.append(convolved(x, w)[0].tobytes())
+    finally:
+        threads.set_num_threads(before)
+    assert len(always_winograd) == 4 and all(bits == seen[0] for bits in seen[1:])
+
+
+def test_winograd_is_left_alone_where_it_would_not_pay_or_is_not_wanted():
+    def taken(n, c, size, outs):
+        x, w = numbers(rng, (n, c, size, size), "float32"), numbers(rng, (outs, c, 3, 3), "float32")
+        program = Ran(trace_arrays(lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1), [x, w]), [x, w]).program
+        (step,) = (step for step in program.steps if getattr(step, "name", "") == "conv_windows")
+        return winograd.winograd_call(step) is not None
+
+    rng = np.random.default_rng(0)
+    assert taken(2, 64, 28, 64)
+    assert not taken(1, 512, 7, 512)  # the weights would take longer to transform than it saves
+    assert not taken(2, 3, 28, 16)
+    with winograd.WINOGRAD.scoped(False):
+        assert not taken(2, 64, 28, 64)

@@ -16,18 +16,32 @@ from rushlight._backends.cpu.conv_words import W
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["conv_call", "conv_form", "conv_kernel"]
+__all__ = [
+    "GRAIN",
+    "SHORT",
+    "WANTED",
+    "Work",
+    "call_ints",
+    "choose_parts",
+    "conv_call",
+    "conv_form",
+    "conv_kernel",
+    "conv_symbols",
+    "even",
+    "multiplications",
+    "padded_places",
+]
 
-_SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 _DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
 _PLACES = 512  # places in one piece: with the sums over them it stays in the second cache
 _ROOM = 3 << 18  # bytes of weights and sums that a piece keeps at hand: the second cache, but for a rest
 _MOVE = 8  # how long moving a vector into a panel takes, in steps of a tile's vectors
-_GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
-_SMALL_GRAIN = 1 << 20  # multiplications that are worth a thread's while
-_WANTED = 16  # pieces that large work is cut into at least, where it can be
-_GIL_WORK = 1 << 21
+GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
+WANTED = 16  # pieces that large work is cut into at least, where it can be
+GIL_WORK = 1 << 21
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
+_SYMBOLS: dict[str, dict[str, int]] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 
@@ -42,10 +56,10 @@ def conv_form(source: str, target: str) -> ConvForm:
     return ConvForm(tiles, source, target)
 
 
-def conv_kernel(form: ConvForm) -> Callable[..., Any]:
-    """The callable for a form."""
+def conv_symbols(form: ConvForm) -> dict[str, int]:
+    """The addresses of what a form's kernel is made of, and its own."""
     key = f"{form.name} {' '.join(t.key for t in form.tiles)}"
-    if key not in _KERNELS:
+    if key not in _SYMBOLS:
         imports = dict(_runtime.runtime().symbols)
         for text, names in form.texts:
             if text not in _LOADED:
@@ -57,8 +71,17 @@ def conv_kernel(form: ConvForm) -> Callable[..., Any]:
             _LOADED.setdefault(name, jit.load(_runtime.compile_native(loops), symbols, imports))
         imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
         function = make_conv(form)
-        loaded = jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], imports)
-        _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
+        if key not in _LOADED:
+            _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], imports))
+        _SYMBOLS[key] = {**imports, function.symbol: _LOADED[key][function.symbol]}
+    return _SYMBOLS[key]
+
+
+def conv_kernel(form: ConvForm) -> Callable[..., Any]:
+    """The callable for a form."""
+    symbol, key = f"rl_conv_{form.name}", f"{form.name} {' '.join(t.key for t in form.tiles)}"
+    if key not in _KERNELS:
+        _KERNELS.setdefault(key, stubs.make_kernel_callable(conv_symbols(form)[symbol], symbol))
     return _KERNELS[key]
 
 
@@ -139,7 +162,7 @@ def _skip_unread(words: dict[str, int], letter: str) -> None:
         words[f"step_{letter}"] = 1
 
 
-def _even(total: int, most: int) -> int:
+def even(total: int, most: int) -> int:
     """The size of equal blocks of at most `most`."""
     return -(-total // -(-total // max(most, 1))) if total else 1
 
@@ -152,7 +175,7 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
     wide, places = tiles[0].columns, words["d"] * words["h"] * words["w"]
     inside = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
-    _choose_parts(words)
+    choose_parts(words)
     best: tuple[float, dict[str, int]] | None = None
     for form in _forms(words, tiles, places):
         listed = inside and form < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8
@@ -163,7 +186,7 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
             _choose_places(words, places, width, most)
             count = 1
             while True:
-                words["block_o"] = min(-(-_even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
+                words["block_o"] = min(-(-even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
                 found = _cost(words, width, unit, tiles[0].lanes)
                 if best is None or found < best[0]:
                     best = found, {key: words[key] for key in _CHOSEN}
@@ -197,7 +220,7 @@ def _forms(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) 
 def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
     """About how long it takes, cut like this, in steps of a tile's vectors; too few pieces count as longer."""
     steps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"], 1)
-    padded, boxes = _padded(words, width)
+    padded, boxes = padded_places(words, width)
     outs, blocks = words["block_o"], -(-words["o"] // words["block_o"])
     rows = (blocks - 1) * -(-outs // unit) * unit + -(-(words["o"] - (blocks - 1) * outs) // unit) * unit
     inside = words["images_inside"]
@@ -213,10 +236,10 @@ def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
     pieces = max(words["g"] * boxes * blocks, 1)
     chunks = _chunks([words], pieces)
     sums = 2 * chunks * words["n"] * words["o"] * words["d"] * words["h"] * words["w"] if chunks > 1 else 0
-    return (time + sums) * (1 + 0.05 * max(0.0, min(_WANTED, _multiplications(words) // _GRAIN) / (pieces * chunks) - 1))
+    return (time + sums) * (1 + 0.05 * max(0.0, min(WANTED, multiplications(words) // GRAIN) / (pieces * chunks) - 1))
 
 
-def _padded(words: dict[str, int], width: int) -> tuple[int, int]:
+def padded_places(words: dict[str, int], width: int) -> tuple[int, int]:
     """How many places all boxes of a group have when their panels are filled up, and how many boxes there are."""
     columns = prod(words[f"block_{letter}"] for letter in "ndhw")
     whole = rest = 1
@@ -237,25 +260,25 @@ def _choose_places(words: dict[str, int], places: int, width: int, most: int) ->
         words[f"block_{letter}"] = max(words[letter], 1)
     if words["images_inside"]:
         unit = max(words["images_inside"], 16)
-        words["block_n"] = min(-(-_even(words["n"], max(most // max(places, 1), unit)) // unit) * unit, words["n"])
+        words["block_n"] = min(-(-even(words["n"], max(most // max(places, 1), unit)) // unit) * unit, words["n"])
         if words["block_n"] * places > 2 * most:
             words["block_d"] = 1
-            words["block_h"] = _even(words["h"], max(most // (words["block_n"] * words["w"]), 1))
+            words["block_h"] = even(words["h"], max(most // (words["block_n"] * words["w"]), 1))
         return
     if places <= most:
-        words["block_n"] = _even(words["n"], most // max(places, 1))
+        words["block_n"] = even(words["n"], most // max(places, 1))
         return
     words["block_n"] = 1
     plane = words["h"] * words["w"]
     if plane <= most:
-        words["block_d"] = _even(words["d"], most // plane)
+        words["block_d"] = even(words["d"], most // plane)
         return
     words["block_d"] = 1
     if words["w"] <= most:
         words["block_h"] = _full(words["h"], words["w"], width, most)
     else:
         words["block_h"] = 1
-        words["block_w"] = -(-_even(words["w"], 2 * most) // width) * width
+        words["block_w"] = -(-even(words["w"], 2 * most) // width) * width
 
 
 def _full(rows: int, w: int, width: int, most: int) -> int:
@@ -265,23 +288,23 @@ def _full(rows: int, w: int, width: int, most: int) -> int:
     return max(counts, key=lambda r: (round(rows * w / (rows // r * -(-r * w // width) * width + -(-(rows % r) * w // width) * width), 2), r))
 
 
-def _choose_parts(words: dict[str, int]) -> None:
+def choose_parts(words: dict[str, int]) -> None:
     """Parts of about `_DEPTH` steps: some channels, or some of the kernel for one."""
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"part_{letter}"] = max(words[key], 1)
     taps = words["k_d"] * words["k_h"] * words["k_w"]
     if taps <= _DEPTH:
-        words["part_c"] = _even(words["c"], _DEPTH // taps)
+        words["part_c"] = even(words["c"], _DEPTH // taps)
     else:
         words["part_c"] = 1
         if words["k_h"] * words["k_w"] <= _DEPTH:
-            words["part_d"] = _even(words["k_d"], _DEPTH // (words["k_h"] * words["k_w"]))
+            words["part_d"] = even(words["k_d"], _DEPTH // (words["k_h"] * words["k_w"]))
         else:
             words["part_d"] = 1
             if words["k_w"] <= _DEPTH:
-                words["part_h"] = _even(words["k_h"], _DEPTH // words["k_w"])
+                words["part_h"] = even(words["k_h"], _DEPTH // words["k_w"])
             else:
-                words["part_h"], words["part_w"] = 1, _even(words["k_w"], _DEPTH)
+                words["part_h"], words["part_w"] = 1, even(words["k_w"], _DEPTH)
     parts = 1
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"parts_{letter}"] = max(-(-words[key] // words[f"part_{letter}"]), 1)
@@ -292,10 +315,10 @@ def _choose_parts(words: dict[str, int]) -> None:
 def _chunks(parts: Sequence[dict[str, int]], pieces: int) -> int:
     """How many chunks to cut the steps into, whose sums are added up afterwards, where there are few results and many steps."""
     most = max(words["chunk"] for words in parts)
-    return max(1, min(_WANTED // pieces, sum(map(_multiplications, parts)) // pieces // _GRAIN, most // 2)) if pieces else 1
+    return max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // GRAIN, most // 2)) if pieces else 1
 
 
-def _multiplications(words: dict[str, int]) -> int:
+def multiplications(words: dict[str, int]) -> int:
     steps = words["c"] * words["k_d"] * words["k_h"] * words["k_w"]
     return words["n"] * words["g"] * words["o"] * words["d"] * words["h"] * words["w"] * steps
 
@@ -311,7 +334,7 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     """The callable of a `conv_windows`, its constants and the places of its operands; `form` stands for this machine's."""
     x, w, *more = step.inputs
     y = step.outputs[0]
-    form = form or conv_form(_SHORT[x.dtype.name], _SHORT[y.dtype.name])
+    form = form or conv_form(SHORT[x.dtype.name], SHORT[y.dtype.name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     parts = whole.phases()
     for words in parts:
@@ -320,7 +343,7 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     chunks = _chunks(parts, sum(map(_pieces, parts)))
     if chunks > 1:
         return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
-    return conv_kernel(form), _ints(parts, step.sizes), places
+    return conv_kernel(form), call_ints(parts, step.sizes), places
 
 
 def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callable[..., Any]:
@@ -340,7 +363,7 @@ def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callabl
         _cut(part, form.tiles)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
     sums = "f64" if form.kind == "f64" else "f32"
-    first = array("q", _ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)]))
+    first = array("q", call_ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)]))
     call, total = conv_kernel(ConvForm(form.tiles, form.source, sums)), _sum_kernel(sums, form.target)
     first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
 
@@ -358,9 +381,9 @@ def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
     return _KERNELS[key]
 
 
-def _ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
+def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
     for words in parts:
         words["pieces"] = _pieces(words)
-    work = sum(map(_multiplications, parts))
-    head = [sum(words["pieces"] for words in parts), int(work > _GIL_WORK), len(sizes), *sizes]
+    work = sum(map(multiplications, parts))
+    head = [sum(words["pieces"] for words in parts), int(work > GIL_WORK), len(sizes), *sizes]
     return head + [0] * (8 - len(head)) + [words[name] for words in parts for name in W]

@@ -82,7 +82,7 @@ from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["fetch_of", "held_type", "make_run", "make_scattered", "make_slab", "make_weights"]
+__all__ = ["fetch_of", "held_type", "make_block", "make_run", "make_scattered", "make_slab", "make_weights"]
 
 
 @native("f32(u16)", inline=True)
@@ -157,7 +157,8 @@ def make_run(kind: str, source: str) -> NativeFunction:
     return copy_run
 
 
-def _make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
+def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
+    """`void(out, x, rows, count, x_row, x_step, out_row, out_step)`: a matrix brought to another order."""
     given, real = fetch_of(source, kind)[0], held_type(kind)
     size, given_size, n8 = real.itemsize, given.itemsize, panels.n
     turns = given is real
@@ -204,7 +205,7 @@ def ask_for(x, rows, row_bytes, nbytes):
 
 def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
     size, given_size, n8 = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize, panels.n
-    copy_block = _make_block(kind, source, panels)
+    copy_block = make_block(kind, source, panels)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"inside_{source}_{kind}")
     def fill_inside(at, box, valid, slab, x):
@@ -233,7 +234,7 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
 
 def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
-    copy_run, copy_block = extern(f"run_{source}_{kind}", RUN), _make_block(kind, source, panels)
+    copy_run, copy_block = extern(f"run_{source}_{kind}", RUN), make_block(kind, source, panels)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
     def fill_wide(at, box, valid, slab, x):

@@ -16,6 +16,7 @@ from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.sort_native import FEW, SORTS, make_kth, make_sort, make_topk, make_topk_many
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.winograd import winograd_call
 from rushlight._kernels.program import ExternStep
 
 __all__ = ["extern_call", "extern_note"]
@@ -107,7 +108,7 @@ def _kth(step: ExternStep) -> Call:
 
 
 def _conv(step: ExternStep) -> Call:
-    return direct_call(step) if takes_direct(step) else conv_call(step)
+    return direct_call(step) if takes_direct(step) else winograd_call(step) or conv_call(step)
 
 
 def _allocate(step: ExternStep) -> Call:

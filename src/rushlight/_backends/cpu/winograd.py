@@ -1,0 +1,172 @@
+"""Convolutions by Winograd's method as native calls: which of them, and how the work is cut."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from rushlight._backends.cpu import jit, stubs
+from rushlight._backends.cpu import runtime as _runtime
+from rushlight._backends.cpu.conv import (
+    GRAIN,
+    SHORT,
+    WANTED,
+    Work,
+    call_ints,
+    choose_parts,
+    conv_form,
+    conv_symbols,
+    even,
+    multiplications,
+    padded_places,
+)
+from rushlight._backends.cpu.conv_native import ConvForm
+from rushlight._backends.cpu.conv_words import W
+from rushlight._backends.cpu.winograd_native import DEPTH, make_winograd, make_winograd_weights
+from rushlight._base.knobs import Knob
+from rushlight._kernels.program import ExternStep
+from rushlight._kernels.register_tile import RegisterTile
+from rushlight._kernels.winograd import TAPS, Winograd
+
+__all__ = ["WINOGRAD", "winograd_call"]
+
+WINOGRAD: Knob[bool] = Knob(
+    "winograd", env="RUSHLIGHT_WINOGRAD", kind=bool, default=True,
+    doc="Whether convolutions of float32 by kernels of 3 x 3 may go by Winograd's method, where it should be faster.",
+)  # fmt: skip
+
+_OUTS = 256  # output channels of a piece, at most
+_SLAB = 1 << 19  # elements of the image in a piece, about
+_ROOM = 1 << 20  # elements of panels and sums that a piece keeps at hand, about
+_PLAIN = 1.3  # how much longer a plain convolution takes than its multiplications
+_LOADED: dict[str, jit.Loaded | jit.Image] = {}
+_KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+def winograd_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[..., Any], None, Sequence[int]] | None:
+    """The callable of a `conv_windows` and the places of its operands; None where a plain convolution is the better way."""
+    x, w, *more = step.inputs
+    y = step.outputs[0]
+    form = form or conv_form(SHORT[x.dtype.name], SHORT[y.dtype.name])
+    if not WINOGRAD.get() or form.name != "f32_f32_f32" or max(step.params["spread"]) > 1:
+        return None
+    (words,) = Work(x, w, y, more[0] if more else None, step.params).phases()
+    if not _fits(words):
+        return None
+    tile = _tile(words["o"], form)
+    tiles = _cut(words, tile)
+    if not worth(words, tiles, tile):
+        return None
+    channels, panels = words["c"], -(-words["o"] // tile.rows)
+    each = (4 * channels * tile.rows + 127) // 64 * 64
+    transform, convolve, address = _kernels(form, tile)
+    first = array("q", [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *(words[name] for name in W)])
+    second = array("q", [*call_ints([tiles], step.sizes), *(words[name] for name in W), address, tile.rows, _together(tiles, tile)])
+    first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
+
+    def run(ints: int, x: Any, w: Any, *bias: Any, keep: Any = (first, second)) -> Any:
+        return convolve(second_ints, x, transform(first_ints, w), w, *bias)
+
+    return run, None, [operand.place for operand in step.inputs]
+
+
+def _fits(words: dict[str, int]) -> bool:
+    """Whether a convolution has a kernel of 3 x 3 that goes over neighbouring places."""
+    plain = all(words[f"{what}_{letter}"] == 1 for what in ("step", "gap") for letter in "dhw")
+    return plain and (words["k_d"], words["k_h"], words["k_w"]) == (1, 3, 3) and min(words["h"], words["w"]) > 1
+
+
+def _tile(outs: int, form: ConvForm) -> RegisterTile:
+    """The register tile that output channels fill best as rows, with a little for each row that has to be read."""
+    first = form.tiles[0]
+    rows = min(range(first.rows, first.rows // 2, -1), key=lambda rows: -(-outs // rows) * rows * (1 + 0.3 / rows))
+    return RegisterTile(first.kind, first.lanes, rows, first.vectors, first.fma, first.instruction)
+
+
+def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
+    """The words of tiles; those of the plain convolution are cut in the same manner."""
+    tiles = dict(words)
+    for letter in "hw":
+        tiles |= {letter: -(-words[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
+    for letter, size in zip("cdhw", (words["c"], 1, 4, 4), strict=True):
+        tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
+    tiles |= {"form": 0, "images_inside": 0, "chunk": 1, "chunks": 1, "flip": 0, "block_d": 1, "block_w": tiles["w"]}
+    best: tuple[float, dict[str, int]] | None = None
+    for block_n, block_h in _boxes(tiles):
+        for count in (1, 2, 4, 8):
+            block_o = -(-even(words["o"], min(-(-words["o"] // count), _OUTS)) // tile.rows) * tile.rows
+            chosen = {"block_n": block_n, "block_h": block_h, "block_o": block_o}
+            found = _cost({**tiles, **chosen}, tile)
+            if best is None or found < best[0]:
+                best = found, chosen
+    assert best is not None
+    tiles |= best[1]
+    for letter in "ndhwo":
+        tiles[f"blocks_{letter}"] = -(-tiles[letter] // tiles[f"block_{letter}"])
+    choose_parts(words)
+    for letter, times in zip("ndhwo", (1, 1, 2, 2, 1), strict=True):
+        words |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
+    words |= {"form": 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
+    for letter in "ndhw":
+        words["pieces"] *= tiles[f"blocks_{letter}"]
+    return tiles
+
+
+def _together(tiles: dict[str, int], tile: RegisterTile) -> int:
+    """How many panels of tiles meet the weights at a time: some, where the weights have to be read from afar."""
+    weights = TAPS * tiles["c"] * tiles["block_o"]
+    return max(1, min(weights >> 16, _ROOM // (TAPS * tile.columns * (tiles["block_o"] + min(tiles["c"], DEPTH)))))
+
+
+def _boxes(tiles: dict[str, int]) -> list[tuple[int, int]]:
+    """Some rows of tiles of an image, or some images, of which the slab holds all channels."""
+    row = tiles["c"] * 2 * (tiles["w"] + 1)
+    most = max(_SLAB // row, 4) // 2 - 1
+    rows = [(1, h) for h in range(1, min(tiles["h"], most) + 1)]
+    image = row * 2 * (tiles["h"] + 1)
+    return rows + [(n, tiles["h"]) for n in range(2, min(tiles["n"], _SLAB // image) + 1)]
+
+
+def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bool:
+    """Whether it should take less time than a plain convolution, by a tenth or more."""
+    plain = _PLAIN * multiplications(words) / tile.lanes
+    weights = 320 * words["g"] * words["c"] * words["o"] / tile.lanes
+    return plain > 1.1 * (words["g"] * _cost(tiles, tile) + weights)
+
+
+def _cost(tiles: dict[str, int], tile: RegisterTile) -> float:
+    """About how long a group takes, in multiplications of vectors."""
+    padded, boxes = padded_places(tiles, tile.columns)
+    outs, blocks, c = tiles["block_o"], -(-tiles["o"] // tiles["block_o"]), tiles["c"]
+    last = -(-(tiles["o"] - (blocks - 1) * outs) // tile.rows) * tile.rows
+    rows = (blocks - 1) * outs + last
+    pixels = boxes * tiles["block_n"] * 4 * (tiles["block_h"] + 1) * (tiles["w"] + 1)
+    steps = TAPS * padded * c * rows + c * blocks * (128 * padded + 16 * pixels) + 128 * padded * tiles["o"]
+    pieces = tiles["g"] * boxes * blocks * tiles["d"]
+    passes = boxes * max(padded // boxes // tile.columns / _together(tiles, tile), 1)
+    steps += passes * TAPS * c * rows * 8  # to read the weights
+    return steps / tile.lanes * (1 + 0.05 * max(0.0, min(WANTED, multiplications(tiles) // GRAIN) / pieces - 1))
+
+
+def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Callable[..., Any], int]:
+    """The callables that transform weights and that convolve, and the address of the tile."""
+    symbols = dict(conv_symbols(form))
+    for part in (Winograd(tile.lanes, tile.rows), tile):
+        loaded = _loaded(part.text, part.symbols, partial(_runtime.compile_text, part.text), {})
+        symbols |= {symbol: loaded[symbol] for symbol in part.symbols}
+    made = []
+    for function in (make_winograd_weights(form, tile), make_winograd(form)):
+        key = f"{function.symbol} {tile.lanes} {tile.vectors}"
+        if key not in _KERNELS:
+            loaded = _loaded(key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols)
+            _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
+        made.append(_KERNELS[key])
+    return made[0], made[1], symbols[tile.symbol]
+
+
+def _loaded(key: str, names: Sequence[str], compile_: Callable[[], bytes], imports: dict[str, int]) -> jit.Loaded | jit.Image:
+    if key not in _LOADED:
+        _LOADED.setdefault(key, jit.load(compile_(), names, imports))
+    return _LOADED[key]

@@ -1,0 +1,258 @@
+"""Convolutions with kernels of 3 x 3 by Winograd's method (see `_kernels/winograd.py`), in the native language.
+
+One kernel transforms the weights, once for all pieces.  In the other a piece is a box of tiles of 2 x 2 results and a run of output channels: a
+convolution with windows of 4 x 4 and strides of 2 as far as boxes and the slab go (`conv_native.py`).  Some tiles at a time are transformed to 16
+panels, multiplied, and transformed back to results.
+
+A piece with a result that is not finite is computed again as a plain convolution: an infinity or NaN would reach results whose windows do not
+hold it, and sums of large numbers may leave the range where a plain convolution would not.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv_native import SLACK, ConvForm, rl_fail
+from rushlight._backends.cpu.conv_slab import make_block, make_slab, make_weights
+from rushlight._backends.cpu.conv_words import (
+    BIAS_G,
+    BIAS_O,
+    BOX_BYTES,
+    C0,
+    C1,
+    COLUMNS,
+    D0,
+    D1,
+    FLIP,
+    GROUP,
+    H0,
+    H1,
+    K_H,
+    K_W,
+    N0,
+    N1,
+    O0,
+    O1,
+    PHASE,
+    S_C,
+    S_H,
+    TD0,
+    TD1,
+    TH0,
+    TH1,
+    TW0,
+    TW1,
+    W0,
+    W1,
+    WIDE,
+    WORDS,
+    Y_BASE,
+    Y_D,
+    Y_G,
+    Y_H,
+    Y_N,
+    Y_O,
+    Y_W,
+    C,
+    H,
+    O,
+    find_box,
+    find_part,
+    lay_slab,
+    list_moves,
+)
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._backends.native import NativeFunction, call_ptr, extern, f32, i64, memcpy, memset, native, ptr, stack
+from rushlight._kernels.register_tile import RegisterTile
+from rushlight._kernels.winograd import TAPS, Winograd
+
+__all__ = ["DEPTH", "make_winograd", "make_winograd_weights"]
+
+DEPTH = 128  # channels that are transformed at a time
+SIZE = 4
+TILE = "void(ptr, ptr, ptr, i64, i64, i64)"
+
+
+@native("i64(i64, i64)", inline=True)
+def panel_bytes(channels, rows):
+    """Of transformed weights: a vector may be written behind them."""
+    return (SIZE * channels * rows + 127) // 64 * 64
+
+
+def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
+    """The kernel that transforms weights: bufs are [groups][16][panels][channels][rows], and w; a piece is a panel of a group."""
+    rows, work = tile.rows, Winograd(tile.lanes, tile.rows)
+    pack = make_weights(form.kind, form.source, tile, rows)
+    transform = extern(work.weight_symbol, "void(ptr, i64, ptr, i64, i64, i64)")
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_winograd_weights_{form.name}_{rows}")
+    def weights(bufs, ints, piece):
+        at = ints + 64
+        box = stack(BOX_BYTES)
+        count = (at.i64[O] + rows - 1) // rows
+        panel, group = piece % count, piece // count
+        channels, each = at.i64[C], panel_bytes(at.i64[C], i64(rows))
+        box.i64[GROUP] = group
+        box.i64[O0], box.i64[O1] = panel * rows, min(panel * rows + rows, at.i64[O])
+        box.i64[TD0], box.i64[TD1], box.i64[TH0], box.i64[TH1], box.i64[TW0], box.i64[TW1] = 0, 1, 0, at.i64[K_H], 0, at.i64[K_W]
+        slot = borrow(SIZE * 9 * rows * min(channels, DEPTH) + SLACK)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        first, tap = i64(0), i64(SIZE * rows)
+        if at.i64[FLIP] != 0:  # they were packed as they lie
+            first, tap = 8 * tap, -tap
+        out = bufs.ptr[0] + each * (group * TAPS * count + panel)
+        for c in range(0, channels, DEPTH):
+            box.i64[C0], box.i64[C1] = c, min(c + DEPTH, channels)
+            pack(at, box, borrowed(slot), bufs.ptr[1])
+            transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, box.i64[C1] - c)
+        give_back(slot)
+        return 0
+
+    return weights
+
+
+@native("i64(ptr, ptr, ptr, ptr, ptr, i64)")
+def list_runs(at, whole, box, cursor, runs, width):
+    """The runs of tiles in the next panel: where their results begin, how many a row has of them, whether there is a second row, and
+    which place of the panel they begin with.  `cursor` holds the next tile (4 numbers), at first zeros."""
+    high, wide = box.i64[H1] - box.i64[H0], box.i64[W1] - box.i64[W0]
+    deep, images = box.i64[D1] - box.i64[D0], box.i64[N1] - box.i64[N0]
+    w, h, d, n = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3]
+    filled: i64 = 0
+    count: i64 = 0
+    while filled < width and n < images:
+        some = min(wide - w, width - filled)
+        row, column = 2 * (box.i64[H0] + h), 2 * (box.i64[W0] + w)
+        runs.i64[4 * count] = (box.i64[N0] + n) * whole.i64[Y_N] + (box.i64[D0] + d) * whole.i64[Y_D] + row * whole.i64[Y_H] + column * whole.i64[Y_W]
+        runs.i64[4 * count + 1] = min(2 * some, whole.i64[WIDE] - column)
+        runs.i64[4 * count + 2] = i64(row + 1 < whole.i64[H])
+        runs.i64[4 * count + 3] = 2 * filled
+        count += 1
+        filled += some
+        w += some
+        if w == wide:
+            w, h = i64(0), h + 1
+            if h == high:
+                h, d = i64(0), d + 1
+                if d == deep:
+                    d, n = i64(0), n + 1
+    cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3] = w, h, d, n
+    return count
+
+
+def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
+    result, copy_block = extern(work.result_symbol, "i64(ptr, ptr, ptr, i64, i64, f32)"), make_block(form.kind, form.source, form.panels)
+    lanes = work.lanes
+
+    @native("i64(ptr, ptr, ptr, ptr, i64, ptr, i64, ptr, ptr, i64)", name=f"winograd_results_{form.name}")
+    def results(whole, box, rows, sums, apart, runs, count, y, bias, tiles):
+        """The results of a panel into memory; `rows` has room for two rows of one channel, or of all where channels are neighbours there."""
+        line: i64 = 4 * wide  # elements of both rows
+        odd: i64 = 0
+        outs, step = box.i64[O1] - box.i64[O0], whole.i64[Y_W]
+        for o in range(outs):
+            here = rows if step == 1 else rows + SIZE * line * o
+            added = f32(-0.0)
+            if bias is not None:
+                added = bias.f32[o * whole.i64[BIAS_O]]
+            odd |= result(here, here + SIZE * 2 * wide, sums + SIZE * wide * o, apart, (tiles + lanes - 1) // lanes, added)
+            if step == 1:
+                to = y + SIZE * o * whole.i64[Y_O]
+                for r in range(count):
+                    place, from_, bytes_ = to + SIZE * runs.i64[4 * r], here + SIZE * runs.i64[4 * r + 3], SIZE * runs.i64[4 * r + 1]
+                    memcpy(place, from_, bytes_)
+                    if runs.i64[4 * r + 2] != 0:
+                        memcpy(place + SIZE * whole.i64[Y_H], from_ + SIZE * 2 * wide, bytes_)
+        if step != 1:
+            for r in range(count):
+                place, from_ = y + SIZE * runs.i64[4 * r], rows + SIZE * runs.i64[4 * r + 3]
+                copy_block(place, from_, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[Y_O], step)
+                if runs.i64[4 * r + 2] != 0:
+                    copy_block(place + SIZE * whole.i64[Y_H], from_ + SIZE * 2 * wide, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[Y_O], step)
+        return odd
+
+    return results
+
+
+def make_winograd(form: ConvForm) -> NativeFunction:
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, transformed weights, w and the bias; ints[8...] the words of
+    tiles (see above), those of the plain convolution, cut in the same manner, the address of a register tile, its rows, and how many panels
+    of tiles meet the weights at a time, at most."""
+    tile = form.tiles[0]
+    wide, lanes, work = tile.columns, tile.lanes, Winograd(tile.lanes, tile.rows)
+    short = work.short
+    fill_slab, results = make_slab(form.kind, form.source, form.panels), _make_results(form, work, wide)
+    image, image_short = (extern(s, "void(ptr, i64, ptr, i64, i64, i64, i64, i64, ptr, i64)") for s in (work.image_symbol, work.short_symbol))
+    plain = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64)", name=f"winograd_image_{form.name}")
+    def transform(at, box, cursor, c, channels, panels, out, apart, size):
+        """The next panels of some channels, `size` bytes apart; the slab lies at cursor.ptr[5]."""
+        moves = stack(16 * 128)
+        few = box.i64[W1] - box.i64[W0] <= short
+        slab = cursor.ptr[5] + SIZE * c * box.i64[S_C]
+        step, row, phase, width = SIZE * box.i64[S_C], SIZE * box.i64[S_H], SIZE * box.i64[PHASE], i64(SIZE * wide)
+        for j in range(panels):
+            n = list_moves(at, box, cursor, moves, i64(wide), i64(short) if few else i64(lanes), i64(SIZE), i64(SIZE))
+            if few:
+                image_short(out + j * size, apart, slab, step, row, phase, channels, width, moves, n)
+            else:
+                image(out + j * size, apart, slab, step, row, phase, channels, width, moves, n)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_winograd_{form.name}")
+    def winograd(bufs, ints, piece):
+        at = ints + 64
+        whole = at + 8 * WORDS
+        tile_of, rows, most = whole.ptr[WORDS], whole.i64[WORDS + 1], whole.i64[WORDS + 2]
+        box, cursor, start, behind, runs = stack(BOX_BYTES), stack(64), stack(64), stack(64), stack(32 * 128)
+        find_box(at, box, piece)
+        find_part(at, box, i64(0))
+        lay_slab(at, box)
+        channels, outs = at.i64[C], (box.i64[O1] - box.i64[O0] + rows - 1) // rows * rows
+        each, count = panel_bytes(channels, rows), (at.i64[O] + rows - 1) // rows
+        apart, sums_apart = SIZE * min(channels, i64(DEPTH)) * wide + 64, SIZE * outs * wide + 64  # not all 16 in the same places of the cache
+        size, sums_size, together = TAPS * apart, TAPS * sums_apart, min(most, (box.i64[COLUMNS] + wide - 1) // wide)
+        room = SIZE * 4 * wide * (i64(1) if whole.i64[Y_W] == 1 else outs)
+        slot = borrow(together * (size + sums_size) + room + SIZE * box.i64[S_C] * channels + SLACK)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        sums = borrowed(slot)
+        panels = sums + together * sums_size
+        lines = panels + together * size
+        fill_slab(at, box, lines + room, bufs.ptr[1])
+        weights = bufs.ptr[2] + each * (box.i64[GROUP] * TAPS * count + box.i64[O0] // rows)
+        y = bufs.ptr[0] + SIZE * (whole.i64[Y_BASE] + box.i64[GROUP] * whole.i64[Y_G] + box.i64[O0] * whole.i64[Y_O])
+        bias: ptr = None
+        if whole.i64[BIAS_O] >= 0:
+            bias = bufs.ptr[4] + SIZE * (box.i64[GROUP] * whole.i64[BIAS_G] + box.i64[O0] * whole.i64[BIAS_O])
+        memset(start, 0, 64)
+        memset(behind, 0, 64)
+        start.ptr[5] = lines + room
+        odd: i64 = 0
+        first: i64 = 0
+        while first < box.i64[COLUMNS]:
+            now = min(together, (box.i64[COLUMNS] - first + wide - 1) // wide)
+            for c in range(0, channels, DEPTH):
+                some = min(channels - c, i64(DEPTH))
+                memcpy(cursor, start, 64)
+                transform(at, box, cursor, c, some, now, panels, apart, size)
+                for k in range(TAPS):
+                    of = weights + each * count * k + SIZE * rows * c
+                    for j in range(now):
+                        i: i64 = 0
+                        while i < outs:
+                            to = sums + j * sums_size + k * sums_apart + SIZE * wide * i
+                            call_ptr(TILE, tile_of, of + each * (i // rows), panels + j * size + k * apart, to, i64(wide), some, i64(c > 0))
+                            i += rows
+            memcpy(start, cursor, 64)
+            for j in range(now):
+                n = list_runs(at, whole, box, behind, runs, i64(wide))
+                odd |= results(whole, box, lines, sums + j * sums_size, sums_apart, runs, n, y, bias, min(i64(wide), box.i64[COLUMNS] - first))
+                first += wide
+        give_back(slot)
+        if odd != 0:
+            others = stack(64)
+            others.ptr[0], others.ptr[1], others.ptr[2], others.ptr[3] = bufs.ptr[0], bufs.ptr[1], bufs.ptr[3], bufs.ptr[4]
+            return plain(others, ints + 8 * WORDS, piece)
+        return 0
+
+    return winograd
