@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,6 +186,11 @@ def test_going_on(name: str) -> None:
         check(loaders(0)[name], stop)
 
 
+def test_going_on_behind_the_last_batch() -> None:
+    check(loaders(0)["keeping"], 5)
+    check(loaders(1)["keeping"], 5)
+
+
 @pytest.mark.parametrize("name", ["shuffle", "replacement", "counting", "keeping", "stream", "iterator"])
 def test_going_on_with_workers(name: str) -> None:
     make = loaders(2)[name]
@@ -248,7 +255,65 @@ def test_states_that_do_not_fit() -> None:
         StatefulDataLoader([1]).load_state_dict({})
     with pytest.raises(ValueError, match="snapshot_every_n_steps"):
         StatefulDataLoader([1], snapshot_every_n_steps=0)
-    loader = StatefulDataLoader([1, 2], num_workers=1, in_order=False)
-    next(iter(loader))
-    with pytest.raises(NotImplementedError, match="in_order=False"):
-        loader.state_dict()
+
+
+class Uneven(Noisy):
+    """The first worker is slow, so the other one overtakes it."""
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        if info is not None and info.id == 0:
+            time.sleep(0.03)
+        return super().__getitem__(index)
+
+
+class UnevenStream(StatefulStream):
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        for each in super().__iter__():
+            time.sleep(0.03 if info.id == 0 else 0.0)
+            yield each
+
+
+def without_order(kind: str, prefetch: int, workers: int = 2) -> Any:
+    more: dict[str, Any] = {"num_workers": workers, "in_order": False, "prefetch_factor": prefetch} if workers else {}
+    if kind == "stream":
+        return StatefulDataLoader(UnevenStream(), batch_size=2, **more)
+    if kind == "keeping":
+        return StatefulDataLoader(Uneven(), sampler=Keeping(), batch_size=2, **more)
+    return StatefulDataLoader(Uneven(), batch_size=2, shuffle=True, **more)
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "keeping", "stream"])
+@pytest.mark.parametrize("stop", [0, 1, 3])
+def test_without_an_order_the_same_batches_are_to_come(kind: str, stop: int) -> None:
+    """With all tasks handed out, who makes what is settled: the rest is the same to the last random number."""
+    seed()
+    loader = without_order(kind, 8)
+    batches = iter(loader)
+    for _ in range(stop):
+        next(batches)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    rest = sorted(plain(b) for b in batches)
+    torch.manual_seed(99)
+    file.seek(0)
+    again = without_order(kind, 8)
+    again.load_state_dict(torch.load(file))
+    assert sorted(plain(b) for b in again) == rest
+    assert len(list(again)) == len(rest) + stop  # and an epoch after it is whole
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "keeping"])
+def test_without_an_order_none_is_lost_and_none_comes_twice(kind: str) -> None:
+    for workers in (2, 1, 0):  # the order of samples needs no workers' states
+        seed()
+        loader = without_order(kind, 1)
+        seen: list[int] = []
+        for resumed in (2, 1, 9):  # broken off twice
+            for batch in itertools.islice(loader, resumed):
+                seen += [int(i) for i in batch[:, 0]]
+            state = loader.state_dict()
+            loader = without_order(kind, 1, workers)
+            loader.load_state_dict(state)
+        assert sorted(seen) == (list(range(11)) if kind == "shuffle" else sorted(i * 5 % 11 for i in range(1, 10)))

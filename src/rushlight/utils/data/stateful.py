@@ -30,8 +30,10 @@ class StatefulDataLoader(DataLoader[Any]):
     without is read again up to where it was. With workers a state is taken every `snapshot_every_n_steps` batches, and the batches
     since then are made again after loading. A state from the end of an epoch starts the next one.
 
-    `ValueError` for a state that does not fit (another kind of dataset, another number of workers of a stream), `NotImplementedError`
-    for `in_order=False` with workers, where there is no order to go on with.
+    With `in_order=False` what is still to come has no order, and a state (taken with every batch) keeps which batches are under way, and
+    with whom: none comes twice, none is lost, and each is what its worker would have made.
+
+    `ValueError` for a state that does not fit (another kind of dataset, another number of workers of a stream).
 
         >>> from rushlight.utils.data import StatefulDataLoader
         >>> loader = StatefulDataLoader(list(range(6)), batch_size=2)
@@ -102,15 +104,20 @@ class _Resumable(_BaseDataLoaderIter):
     def _draw(self, first: bool) -> None:
         state = self._restored() if first else None
         self._finished = self._begun = False
-        self._position = 0
+        self._position = self._drawn = 0
+        self._held: list[tuple[int, Any]] = []  # worker and index of batches that were under way
+        self._drained = False
         self._keeper = _keeper(self._index_sampler)
         if state is None:
+            self._from: tuple[int, int, list[Any]] = (0, 0, [])
             self._start: dict[str, Any] = {"first": first, "random": get_random(), "generators": [g.get_state() for g in self._generators()]}
             if isinstance(self._inner_sampler(), DistributedSampler):
                 self._start["epoch"] = self._inner_sampler().epoch
             super()._draw(first)
             return
         self._start, self._position = state["start"], state["position"]
+        self._drawn, self._held = state.get("drawn", self._position), list(state.get("pending", ()))
+        self._from = self._position, self._drawn, list(self._held)
         now = get_random()
         try:
             set_random(self._start["random"])
@@ -127,17 +134,27 @@ class _Resumable(_BaseDataLoaderIter):
         if self._keeper is not None:
             self._keeper.load_state_dict(state["sampler"])
         super()._draw(self._start["first"])
+        self._drained = state.get("drained", False)
+        if self._drained:
+            self._sampler_iter = iter(())
         if not self._start["first"]:
             self._base_seed = state["base_seed"]
         if self._keeper is None and self._dataset_kind == 0:
-            for _ in range(self._position):
+            for _ in range(self._drawn):
                 next(self._sampler_iter, None)
             if state["begun"]:  # what it drew with its first index, it draws here and now
                 self._sampler_iter = itertools.chain([*itertools.islice(self._sampler_iter, 1)], self._sampler_iter)
 
     def _next_index(self) -> Any:
         self._begun = True
-        return super()._next_index()
+        if self._held:
+            return self._next_held()
+        index = super()._next_index()
+        self._drawn += 1
+        return index
+
+    def _next_held(self) -> Any:
+        return self._held.pop(0)[1]
 
     def _inner_sampler(self) -> Any:
         return getattr(self._index_sampler, "sampler", self._index_sampler)
@@ -151,11 +168,24 @@ class _Resumable(_BaseDataLoaderIter):
                 found[id(generator)] = generator
         return list(found.values())
 
+    def _to_come(self) -> dict[str, Any]:
+        """Where the sampler stands, and what was drawn from it and is still to come, when batches come in order."""
+        position, drawn, held = self._from
+        taken = self._position - position
+        return self._standing(drawn + max(taken - len(held), 0), held[taken:])
+
+    def _standing(self, drawn: int, pending: list[Any]) -> dict[str, Any]:
+        try:  # who yields the last samples as a smaller batch has asked the sampler for more: it is ready for the next pass by now
+            drained = self._drained or self._keeper is not None and drawn >= len(self._index_sampler)
+        except (TypeError, NotImplementedError):  # a sampler without a length
+            drained = self._drained
+        return {"drawn": drawn, "pending": pending, "drained": drained}
+
     def _state(self, **more: Any) -> dict[str, Any]:
         return {
             "format": _FORMAT, "kind": self._dataset_kind, "workers": self._num_workers, "finished": self._finished, "start": self._start,
             "base_seed": self._base_seed, "shared_seed": self._shared_seed, "position": self._position, "begun": self._begun,
-            "again": 0, **more,
+            "again": 0, **self._to_come(), **more,
         }  # fmt: skip
 
     def __next__(self) -> Any:
@@ -200,7 +230,8 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
         self._states: dict[int, Any] = {}
         self._sampler_states: dict[int, Any] = {}
         self._last = -1
-        self._every = loader.snapshot_every_n_steps
+        self._every = loader.snapshot_every_n_steps if loader.in_order else 1  # without an order none can be counted off
+        self._wanted: int | None = None
         super().__init__(loader)
 
     def _begin(self) -> None:
@@ -210,6 +241,8 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
         self._sampler_states = {}
         if state is not None:
             same = state["workers"] == self._num_workers
+            if not same:
+                self._held = [(-1, index) for _, index in self._held]  # whoever comes takes them
             self._last, self._states = (state["last"], dict(state["states"])) if same else (-1, {})
             self._turn = (self._last + 1) % self._num_workers
         else:
@@ -228,14 +261,23 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
 
     def _next_index(self) -> Any:
         index = super()._next_index()
-        if self._keeper is not None:
+        if self._keeper is not None and self._in_order:
             self._sampler_states[self._send_idx] = self._keeper.state_dict()
         return index
+
+    def _next_held(self) -> Any:
+        worker, index = self._held.pop(0)
+        self._wanted = worker if worker >= 0 else None
+        return index
+
+    def _choose(self) -> int | None:
+        wanted, self._wanted = self._wanted, None
+        return super()._choose() if wanted is None else wanted
 
     def _wants_state(self, number: int) -> bool:
         position = self._base + number + 1
         # Whoever yields last before a snapshot: with streams that may be any task, as those of workers that have ended are skipped.
-        return self._dataset_kind == 1 or -position % self._every < self._num_workers
+        return not self._in_order or self._dataset_kind == 1 or -position % self._every < self._num_workers
 
     def _yields(self, number: int, worker: int, state: Any) -> None:
         self._position += 1
@@ -255,8 +297,13 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
             sampler = self._keeper.state_dict()
         return self._state(last=self._last, states=dict(self._states), sampler=sampler)
 
+    def _to_come(self) -> dict[str, Any]:
+        if self._in_order or self._dataset_kind == 1:
+            return super()._to_come()
+        under_way = [self._tasks[number] for number in sorted(self._tasks)]
+        self._drained = self._drained or self._exhausted
+        return self._standing(self._drawn, [*under_way, *self._held])
+
     def state_dict(self) -> dict[str, Any]:
         """See `StatefulDataLoader.state_dict`."""
-        if not self._in_order:
-            raise NotImplementedError("StatefulDataLoader.state_dict with in_order=False: batches have no order to go on with")
         return {**self._snapshot, "begun": self._begun, "finished": self._finished, "again": 0 if self._finished else self._since}
