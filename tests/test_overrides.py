@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -38,12 +39,57 @@ X = torch.arange(4.0)
         (lambda: torch.arange(3), ["torch.arange"]), (lambda: X.exp().sum(), ["torch.Tensor.exp", "torch.Tensor.sum"]),
         (lambda: torch.exp(X), ["torch.exp"]), (lambda: X + 1, ["torch.add"]), (lambda: X[0], ["torch.Tensor.__getitem__"]),
         (lambda: torch.cat([X, X]), ["torch.cat"]), (lambda: X.clone().add_(1), ["torch.clone", "torch.Tensor.add_"]),
+        (lambda: X.shape, ["torch.Tensor.shape.__get__"]), (lambda: X.is_leaf, ["torch.Tensor.is_leaf.__get__"]),
+        (lambda: torch.ones(2, 2).T, ["torch.ones", "torch.Tensor.T.__get__"]), (lambda: torch.ones(2, 2).mH, ["torch.ones", "torch.Tensor.mH.__get__"]),
+        (lambda: X.grad, ["torch.Tensor.grad.__get__"]), (lambda: setattr(X, "grad", None), ["torch.Tensor.grad.__set__"]),
+        (lambda: setattr(X, "requires_grad", False), ["torch.Tensor.requires_grad.__set__"]), (lambda: X.real, ["torch.Tensor.real.__get__"]),
+        (lambda: repr(X), ["torch.Tensor.__repr__"]), (lambda: f"{X}", ["torch.Tensor.__format__"]), (lambda: len(X), ["torch.Tensor.__len__"]),
+        (lambda: X.numpy(), ["torch.Tensor.numpy"]), (lambda: np.asarray(X), ["torch.Tensor.__array__"]), (lambda: X.tolist(), ["torch.Tensor.tolist"]),
+        (lambda: X.dim(), ["torch.Tensor.dim"]), (lambda: copy.deepcopy(X), ["torch.Tensor.__deepcopy__"]),
+        (lambda: torch.ones(2, requires_grad=True).sum().backward(), ["torch.ones", "torch.Tensor.sum", "torch.Tensor.backward"]),
         (lambda: torch.linalg.norm(X), ["torch.linalg.norm"]), (lambda: torch.ones(2).relu(), ["torch.ones", "torch.Tensor.relu"]),
     ],
 )  # fmt: skip
 def test_what_a_mode_is_shown(program: Callable[[], Any], names: list[str]) -> None:
     assert shown(program) == names
     assert shown(program) == names  # also where a plan is known already
+
+
+def test_properties_are_themselves_again_without_a_mode() -> None:
+    before = {name: torch.Tensor.__dict__[name] for name in ("shape", "T", "numpy", "__repr__")}
+    getter = torch.Tensor.T.__get__
+    assert X.reshape(2, 2).T.shape == (2, 2)  # the first reading
+    seen: list[Any] = []
+
+    class Mode(overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return "shape" if func == torch.Tensor.shape.__get__ else func(*args, **(kwargs or {}))
+
+    x = torch.ones(2, 2)
+    with Mode(), Mode():
+        assert x.shape == "shape" and torch.Tensor.shape.__get__ == before["shape"].__get__
+        assert x.T.sum() == 4.0 and seen[1] == seen[2] == getter  # the inner mode's, and the outer one's
+        with torch._C.DisableTorchFunctionSubclass():
+            assert torch.Tensor.numpy is before["numpy"]
+    assert x.shape == (2, 2) and all(torch.Tensor.__dict__[name] is value for name, value in before.items())
+
+
+def test_properties_of_a_subclass_with_a_say() -> None:
+    seen: list[str | None] = []
+
+    class Sub(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(overrides.resolve_name(func))
+            return super().__torch_function__(func, types, args, kwargs)
+
+    x = X.clone().as_subclass(Sub)
+    _ = x.shape, repr(x), x.grad, x.numpy(), np.asarray(x), x.is_leaf
+    x.requires_grad = False
+    x.grad = None
+    names = ["shape.__get__", "__repr__", "grad.__get__", "numpy", "__array__", "is_leaf.__get__", "requires_grad.__set__", "grad.__set__"]
+    assert [n for n in seen if n] == [f"torch.Tensor.{n}" for n in names]
 
 
 def test_a_mode_that_changes_what_factories_make() -> None:

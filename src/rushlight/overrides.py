@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 from rushlight._engine.native_plans import is_function
-from rushlight._engine.override import DisableTorchFunctionSubclass, as_arguments, dispatch, has_override
+from rushlight._engine.override import WATCH, DisableTorchFunctionSubclass, as_arguments, dispatch, has_override, plain_attribute
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._surface.registry import SPACES, row_of
@@ -86,6 +86,7 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[C
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
     """Whether a function given to `__torch_function__` belongs to Tensor (the getter of a property does too)."""
+    func = getattr(func, "asked", func)
     name = getattr(func, "__name__", "")
     return name == "__get__" or getattr(Tensor, name, None) is func or _static_name(func) is not None
 
@@ -94,6 +95,7 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
     """The public name of a function, as `torch.add`, of a method (`torch.Tensor.add_`) or of a property's getter (`torch.Tensor.shape.__get__`);
     None for what is not ours.  What is a function and a method alike here goes by the function's name.
     """
+    f = getattr(f, "asked", f)
     name = getattr(f, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
         found = _static_name(getattr(f, "__self__", None))
@@ -110,14 +112,17 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
 def _static_name(value: Any) -> str | None:
     """The name of an attribute of Tensor."""
     for cls in Tensor.__mro__[:-1]:
-        for name, each in cls.__dict__.items():
-            if each is value and value is not None:
+        for name in cls.__dict__:
+            if value is not None and (plain_attribute(name) if cls is Tensor else cls.__dict__[name]) is value:
                 return name
     return None
 
 
 class TorchFunctionMode:
     """A context in which every call of a function of the package goes through `__torch_function__(func, types, args, kwargs)`.
+
+    What tensors are asked is seen too: `x.shape` is a call of `Tensor.shape.__get__`, `x.grad = g` one of `Tensor.grad.__set__`; so are
+    methods such as `numpy`, `backward` and `repr`.  (Flags that are the same for every tensor of a class, as `x.is_cuda`, are not.)
 
     Inside that method the mode is off; modes nest, the innermost sees a call first.
     """
@@ -126,6 +131,7 @@ class TorchFunctionMode:
         raise NotImplementedError(f"{type(self).__name__} has no __torch_function__")
 
     def __enter__(self) -> TorchFunctionMode:
+        WATCH.enter()
         STATE.function_modes.append(self)
         STATE.word |= FUNCTION_MODE
         return self
@@ -134,6 +140,7 @@ class TorchFunctionMode:
         STATE.function_modes.pop()
         if not STATE.function_modes:
             STATE.word &= ~FUNCTION_MODE
+        WATCH.leave()
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):

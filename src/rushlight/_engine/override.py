@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any
@@ -14,12 +15,14 @@ from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, plain_hook, subclass_hook
 
 __all__ = [
+    "WATCH",
     "DisableTorchFunctionSubclass",
     "as_arguments",
     "as_subclass",
     "dispatch",
     "handle",
     "has_override",
+    "plain_attribute",
     "shown_as",
 ]
 
@@ -176,7 +179,7 @@ def _note_class(cls: Any) -> None:
         return
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
     defined = {name for each in cls.__mro__ if each not in plain_classes and each is not object for name in each.__dict__}
-    for name, value in list(Tensor.__dict__.items()):
+    for name, value in _plain_attributes():
         if name in defined:
             continue
         if isinstance(value, property):
@@ -188,7 +191,7 @@ def _note_class(cls: Any) -> None:
 
 def _ask_methods(cls: type[Kind]) -> None:
     """A kind answers for the plain methods of Tensor too, and for the properties that are operators; its facts come from its spec."""
-    for name, value in list(Tensor.__dict__.items()):
+    for name, value in _plain_attributes():
         if name in cls.__dict__ or any(name in each.__dict__ for each in cls.__mro__[1:] if each is not Tensor and issubclass(each, Tensor)):
             continue
         if isinstance(value, property):
@@ -215,32 +218,149 @@ def _is_plain_method(name: str, value: Any) -> bool:
     return name in _ASKING_SPECIAL if name.startswith("_") else name not in ("view", "as_subclass")
 
 
-_ASKING_SPECIAL = frozenset(("__bool__", "__complex__", "__contains__", "__float__", "__format__", "__index__", "__int__", "__len__", "__repr__"))
+_ASKING_SPECIAL = frozenset((
+    "__array__", "__bool__", "__complex__", "__contains__", "__deepcopy__", "__dir__", "__dlpack__", "__dlpack_device__", "__float__", "__format__",
+    "__index__", "__int__", "__len__", "__reduce_ex__", "__repr__", "__reversed__",
+))  # fmt: skip
 
 
 def _asking_method(plain: Any) -> Any:
     """A plain method of Tensor as a subclass with a `__torch_function__` of its own has it."""
 
+    again = _Again(plain)
+
     @functools.wraps(plain)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        handled, made = handle(plain, (self, *args), kwargs)
+        last = len(STATE.function_modes) < 2 and (type(self) in plain_classes or not STATE.function_modes)  # nobody is asked after this one
+        handled, made = handle(plain if last else again, (self, *args), kwargs)
         return made if handled else plain(self, *args, **kwargs)
 
     return method
+
+
+class _Again:
+    """A plain function as overrides are shown it: equal to it, and asking whoever comes next (the mode around, the class of an argument)."""
+
+    __slots__ = ("__name__", "__self__", "asked")
+
+    def __init__(self, asked: Any) -> None:
+        self.asked, self.__name__, self.__self__ = asked, asked.__name__, getattr(asked, "__self__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        handled, made = handle(self, args, kwargs)
+        return made if handled else self.asked(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self.asked == (other.asked if isinstance(other, _Again) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.asked)
+
+    def __repr__(self) -> str:
+        return repr(self.asked)
 
 
 _TENSOR_PROPERTIES = frozenset(("T", "mT", "H", "mH", "real", "imag", "data"))
 
 
 def _asking(plain: property) -> property:
-    """A property of a subclass: its `__torch_function__` gets the getter of Tensor's own."""
-    getter = plain.__get__
+    """A property of a subclass: its `__torch_function__` gets the getter, or the setter, of Tensor's own."""
+    getter, setter = _Again(plain.__get__), _Again(plain.__set__)
 
     def get(self: Any) -> Any:
-        handled, made = handle(getter, (self,), {})
-        return made if handled else getter(self)
+        return getter(self)
 
-    return property(get, plain.fset, plain.fdel, plain.__doc__)
+    def put(self: Any, value: Any) -> None:
+        setter(self, value)
+
+    return property(get, put if plain.fset is not None else None, plain.fdel, plain.__doc__)
+
+
+# ***** function modes see what plain tensors are asked, too *****
+
+
+class _Watched:
+    """Stands on Tensor for a property while function modes are on.  The class itself still shows the property."""
+
+    __slots__ = ("deleter", "getter", "plain", "setter")
+
+    def __init__(self, plain: property) -> None:
+        self.plain, self.getter, self.setter, self.deleter = plain, _Again(plain.__get__), _Again(plain.__set__), _Again(plain.__delete__)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self.plain
+        return self.getter(instance) if STATE.word & FUNCTION_MODE else self.plain.__get__(instance)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        (self.setter if STATE.word & FUNCTION_MODE else self.plain.__set__)(instance, value)
+
+    def __delete__(self, instance: Any) -> None:
+        (self.deleter if STATE.word & FUNCTION_MODE else self.plain.__delete__)(instance)
+
+
+class _WatchedMethod:
+    """Stands on Tensor for a plain method while function modes are on.  The class itself still shows the function."""
+
+    __slots__ = ("asking", "plain")
+
+    def __init__(self, plain: FunctionType) -> None:
+        self.plain, self.asking = plain, _asking_method(plain)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self.plain
+        return (self.asking if STATE.word & FUNCTION_MODE else self.plain).__get__(instance, owner)
+
+
+class _Watch:
+    """Puts the watched forms on Tensor while there are function modes in any thread, so that without one nobody pays.
+
+    Every change of a class costs its version, of which newer interpreters have a thousand a class: after `_CHANGES` they stay.
+    """
+
+    _CHANGES = 200
+
+    def __init__(self) -> None:
+        self.lock, self.modes, self.changes = threading.Lock(), 0, 0
+        self.forms: dict[str, Any] = {}
+
+    def enter(self) -> None:
+        """A mode begins."""
+        with self.lock:
+            self.modes += 1
+            if self.modes == 1 and not self.forms:
+                self.changes += 1
+                for name, value in list(Tensor.__dict__.items()):
+                    if isinstance(value, property):
+                        self.forms[name] = _Watched(value)
+                    elif _is_plain_method(name, value):
+                        self.forms[name] = _WatchedMethod(value)
+                for name, form in self.forms.items():
+                    setattr(Tensor, name, form)
+
+    def leave(self) -> None:
+        """A mode ends."""
+        with self.lock:
+            self.modes -= 1
+            if not self.modes and self.changes < self._CHANGES:
+                for name, form in self.forms.items():
+                    if Tensor.__dict__.get(name) is form:
+                        setattr(Tensor, name, form.plain)
+                self.forms.clear()
+
+
+WATCH = _Watch()
+
+
+def plain_attribute(name: str) -> Any:
+    """What Tensor has under a name, modes or not."""
+    found = Tensor.__dict__.get(name)
+    return found.plain if isinstance(found, (_Watched, _WatchedMethod)) else found
+
+
+def _plain_attributes() -> list[tuple[str, Any]]:
+    return [(name, plain_attribute(name)) for name in Tensor.__dict__]
 
 
 OVERRIDE[0] = handle

@@ -712,14 +712,15 @@ def _warn_reduced(self: Tensor) -> Tensor:
 
 
 def _learning(name: str, get: Any) -> None:
-    """A property that is a view: from its second reading on by plans that are kept."""
+    """A property that is a view: from its second reading on by plans that are kept.  It stays the same object: overrides know it by that."""
 
     def first(self: Tensor) -> Any:
-        if Tensor.__dict__[name].fget is first:
-            setattr(Tensor, name, property(make_learner(get, ("self",)), doc=get.__doc__))
+        if made.fget is first:
+            made.__init__(make_learner(get, ("self",)), doc=get.__doc__)  # type: ignore[misc]
         return get(self)
 
-    setattr(Tensor, name, property(first, doc=get.__doc__))
+    made = property(first, doc=get.__doc__)
+    setattr(Tensor, name, made)
 
 
 _learning("T", _warn_reduced)
@@ -747,6 +748,11 @@ def _part(name: str) -> property:
 
 Tensor.real, Tensor.imag = _part("real"), _part("imag")  # type: ignore[attr-defined]
 _learning("mT", _swap_last)
-Tensor.H = property(lambda self: _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self))  # type: ignore[attr-defined]
-Tensor.mH = Tensor.H  # type: ignore[attr-defined]
+
+
+def _adjoint(self: Tensor) -> Tensor:
+    return _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self)  # type: ignore[attr-defined, no-any-return]
+
+
+Tensor.H, Tensor.mH = property(_adjoint), property(_adjoint)  # type: ignore[attr-defined]
 
