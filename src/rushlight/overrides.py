@@ -21,7 +21,14 @@ from importlib import import_module
 from typing import Any
 
 from rushlight._engine.native_plans import is_function
-from rushlight._engine.override import WATCH, DisableTorchFunctionSubclass, as_arguments, dispatch, has_override, plain_attribute
+from rushlight._engine.override import (
+    WATCH,
+    DisableTorchFunctionSubclass,
+    as_arguments,
+    dispatch,
+    has_override,
+    plain_attribute,
+)
 from rushlight._engine.state import FUNCTION_MODE, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._surface.registry import SPACES, row_of

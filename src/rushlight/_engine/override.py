@@ -355,7 +355,7 @@ WATCH = _Watch()
 
 def plain_attribute(name: str) -> Any:
     """What Tensor has under a name, modes or not."""
-    found = Tensor.__dict__.get(name)
+    found: Any = Tensor.__dict__.get(name)
     return found.plain if isinstance(found, (_Watched, _WatchedMethod)) else found
 
 
