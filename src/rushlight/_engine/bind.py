@@ -100,7 +100,7 @@ def _fail(argument: Argument, value: Any, name: str, place: int) -> TypeError:
 def _number(value: Any) -> Any:
     """A plain Python number, or None.  NumPy scalars and 0-dim tensors count as numbers."""
     if type(value) in NUMBERS:
-        return value
+        return value if type(value) is not int or -_SIGNED <= value < 2 * _SIGNED else _too_big(value)
     if isinstance(value, (bool, int, float, complex)):
         return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))  # type: ignore[arg-type]
     if isinstance(value, Tensor):
@@ -110,18 +110,31 @@ def _number(value: Any) -> Any:
     return None
 
 
+_SIGNED = 2**63
+
+
+def _too_big(value: int) -> int:
+    raise OverflowError("int too big to convert" if value > 0 else "can't convert negative int to unsigned")
+
+
 def _integer(value: Any) -> int:
-    if isinstance(value, float) or isinstance(value, complex):
+    """An int that is no number to compute with: a size, a dim.  True is none; what 64 bits cannot hold is a ValueError."""
+    if isinstance(value, (bool, float, complex)):
         raise TypeError
     if isinstance(value, Tensor):
         if value._spec.numel != 1 or not (value._spec.dtype.is_integer or value._spec.dtype is BOOL):
             raise TypeError
         return int(value.item())  # type: ignore[attr-defined]
-    return operator.index(value)
+    found = operator.index(value)
+    if not -_SIGNED <= found < _SIGNED:
+        raise ValueError("Overflow when unpacking long long")
+    return found
 
 
 def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int) -> Any:
     if value is None:
+        if argument.name == "reduction":
+            raise ValueError("None is not a valid value for reduction")
         if argument.optional or argument.base == "any" or (not argument.required and argument.default is None):
             return None
         if argument.default == ():  # `amax(x, None)`: a list that may be empty may be left out by name too
@@ -139,6 +152,10 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             found = _number(value) if argument.name in op.numbers else None
         elif base == "Scalar":
             found = _number(value)
+        elif base == "str" and argument.name == "reduction" and not isinstance(value, str):
+            raise ValueError(f"{value} is not a valid value for reduction")
+        elif base == "bool" and argument.optional and isinstance(value, int):  # `size_average`, `reduce`: of Python's making
+            found = bool(value)
         else:
             found = _plain(base, value)
     except TypeError:
@@ -157,9 +174,9 @@ def _plain(base: str, value: Any) -> Any:
             raise TypeError
         return float(found)
     if base == "bool":
-        if not isinstance(value, (bool, int)):
+        if not isinstance(value, bool):
             raise TypeError
-        return bool(value)
+        return value
     if base == "str" and not isinstance(value, str):
         raise TypeError
     if base == "dtype" and not isinstance(value, DType):
@@ -185,9 +202,7 @@ def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
                 raise TypeError
         return items
     if not isinstance(value, (tuple, list)):
-        if isinstance(value, Tensor) and value._spec.ndim:
-            value = value.tolist()  # type: ignore[attr-defined]
-        elif argument.repeat or base == "int":
+        if argument.repeat or base == "int":
             item = _plain(base, value)
             return (item,) * max(argument.repeat or 1, 1)
         else:

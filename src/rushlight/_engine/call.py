@@ -319,7 +319,7 @@ def make_function(caller: Caller, check: Callable[..., None] | None = None) -> A
             handled, made = override(seen[0], args, kwargs)
             if handled:
                 return made
-        out = kwargs.pop("out", None) if op.out or op.kind == "graph" else None
+        out = kwargs.pop("out", None) if op.out else None
         return caller.call(args, kwargs) if out is None else call_out(caller, args, kwargs, out)
 
     function = make_dispatch(op, caller.prepare, slow, caller.result, check)

@@ -10,7 +10,17 @@ from typing import Any
 
 from rushlight._base.errors import DTypeError
 from rushlight._graph.core import Graph, GraphBuilder, Value
-from rushlight._ops.dtypes import REFUSED, not_implemented, refuse_dtype
+from rushlight._ops.dtypes import (
+    ALIKE,
+    CHECKED,
+    CHECKED_ARGUMENTS,
+    JOINED,
+    REFUSED,
+    check_alike,
+    check_arguments,
+    not_implemented,
+    refuse_dtype,
+)
 from rushlight._ops.table import Operator
 from rushlight._prims import build, not_differentiable, prim
 from rushlight._transforms.vjp import vjp
@@ -173,9 +183,8 @@ def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec],
     results stands after them.
     """
     call = _Call(op, template, specs)
-    kinds = REFUSED.get(op.name)
-    if kinds is not None and specs:
-        refuse_dtype(op.public, kinds, call.promoted if op.promote == "same" and call.promoted is not None else specs[0].dtype)
+    if specs and (op.name in REFUSED or op.name in CHECKED or op.name in ALIKE or op.name in CHECKED_ARGUMENTS):
+        _check_dtypes(op, call, template, specs)
     builder = GraphBuilder()
     tensors, scalars = _inputs(builder, template, specs)
     with builder:
@@ -193,6 +202,23 @@ def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec],
     if op.name not in _COMPUTES_FLOAT8:
         _refuse_arithmetic(op, graph, specs)
     return graph, count
+
+
+def _check_dtypes(op: Operator, call: _Call, template: Sequence[Any], specs: Sequence[Spec]) -> None:
+    """The errors of `_ops.dtypes` for this call."""
+    dtype = call.promoted if op.promote == "same" and call.promoted is not None else specs[0].dtype
+    if op.name in JOINED:
+        dtype = result_type([(s.dtype, len(s.shape)) for s in specs], [])
+    for table in (CHECKED, REFUSED):
+        if op.name in table:
+            refuse_dtype(op.public, table[op.name], dtype, checked=table is CHECKED)
+    if op.name in ALIKE or op.name in CHECKED_ARGUMENTS:
+        rest = iter(specs)
+        given = {a.name: next(rest).dtype for a, item in zip(op.schema.arguments, template, strict=True) if item == TENSOR}
+        if op.name in ALIKE:
+            check_alike(op.name, given)
+        if op.name in CHECKED_ARGUMENTS:
+            check_arguments(op.name, given)
 
 
 def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec]) -> None:

@@ -122,6 +122,7 @@ def _channels(x: Any, weight: Any) -> Any:
           node="PreluKernelBackward0")  # fmt: skip
 def prelu(x: Any, weight: Any) -> Any:
     """x where it is positive, weight * x elsewhere; the weight is one number or one for each channel."""
+    refuse(x, "prelu", "bui")
     return build.select(x > 0.0, x, x * _channels(x, weight))
 
 
@@ -163,7 +164,7 @@ def _within(x: Any, size: Any) -> Any:
 
 
 @operator("hardshrink(Tensor input, Scalar lambd=0.5) -> Tensor", promote="same", promote_over=("input",), spaces=("torch", "nn.functional"),
-          inplace=False)  # fmt: skip
+          inplace=False, out=True)  # fmt: skip
 def hardshrink(x: Any, lambd: Any) -> Any:
     """0 within [-lambd, lambd], x elsewhere."""
     refuse(x, "hardshrink", "buic")

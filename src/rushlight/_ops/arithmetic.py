@@ -467,7 +467,7 @@ def _log_sum(x: Any, y: Any, exp: str, log: Any) -> Any:
 def logaddexp(x: Any, y: Any) -> Any:
     """log(exp(input) + exp(other)), without overflow."""
     x, y = pair(x, y)
-    refuse(x, "logaddexp", "bui")
+    refuse(x, "logaddexp", "bui", joined=True)
     if x.dtype.is_complex:
         swap = prim.real(x) < prim.real(y)
         great, small = build.select(swap, y, x), build.select(swap, x, y)
@@ -485,7 +485,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 def logaddexp2(x: Any, y: Any) -> Any:
     """log2(2^input + 2^other), without overflow."""
     x, y = pair(x, y)
-    refuse(x, "logaddexp2", "buic")
+    refuse(x, "logaddexp2", "buic", joined=True)
     return _log_sum(x, y, "exp2", lambda v: prim.log1p(v) * (1.0 / math.log(2.0)))
 
 

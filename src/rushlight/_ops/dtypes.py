@@ -1,16 +1,19 @@
 """What PyTorch's CPU operators refuse to compute with, though a body would give an answer: by operator, kinds of dtype.
 
-A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16).  What no primitive takes needs no entry:
+`REFUSED` has those for which there is no kernel (NotImplementedError), `CHECKED` those that are looked at before any kernel (RuntimeError), `ALIKE`
+the arguments that must have one dtype (RuntimeError too).  A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16).  What no primitive takes needs no entry:
 the body's own error becomes the operator's.  The dtype that is looked at is the one to which all were joined where the operator joins
 them, else the first tensor's.
 """
 
 from __future__ import annotations
 
-from rushlight._ops.bodies import CPP_NAME
-from rushlight._types.dtype import DType
+from collections.abc import Mapping
 
-__all__ = ["REFUSED", "not_implemented", "refuse_dtype"]
+from rushlight._ops.bodies import CPP_NAME
+from rushlight._types.dtype import FLOAT32, DType
+
+__all__ = ["ALIKE", "CHECKED", "CHECKED_ARGUMENTS", "JOINED", "REFUSED", "check_alike", "check_arguments", "not_implemented", "refuse_dtype"]
 
 _NO_HALF = (
     "zeta", "ndtri", "log_ndtr", "erfcx", "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0",
@@ -22,23 +25,65 @@ _NO_HALF = (
 REFUSED: dict[str, str] = {
     **{f"special_{name}": "h" for name in _NO_HALF},
     # activations
-    "prelu": "bui", "softsign": "b", "tanhshrink": "b", "threshold": "b", "relu": "b",
+    "softsign": "b", "threshold": "b", "rms_norm": "bui",
     # pooling, windows
     "avg_pool1d": "bu", "avg_pool2d": "bu", "avg_pool3d": "buh", "local_response_norm": "buc",
     "im2col": "ui", "conv_transpose1d": "u", "conv_transpose2d": "u", "conv_transpose3d": "u",
     # losses
     "mse_loss": "buic", "smooth_l1_loss": "buic", "huber_loss": "buic", "kl_div": "buic", "gaussian_nll_loss": "bui",
-    "binary_cross_entropy_with_logits": "buic", "soft_margin_loss": "bui", "multilabel_soft_margin_loss": "buic", "multi_margin_loss": "buich",
-    "multilabel_margin_loss": "buich", "nll_loss": "ui", "cross_entropy": "bui", "poisson_nll_loss": "b", "l1_loss": "b",
-    "hinge_embedding_loss": "b", "cosine_similarity": "buic",
+    "binary_cross_entropy_with_logits": "buic", "multilabel_soft_margin_loss": "buic", "multi_margin_loss": "buich",
+    "multilabel_margin_loss": "buich", "nll_loss": "ui", "cross_entropy": "bui", "poisson_nll_loss": "b",
     # the rest
-    "dist": "bui", "mvlgamma": "b", "topk": "b", "trace": "b", "nanmean": "c",
+    "mvlgamma": "b", "batch_norm_train": "buic", "batch_norm_eval": "buic", "trace": "b", "nanmean": "c",
+}  # fmt: skip
+
+CHECKED: dict[str, str] = {
+    "relu": "b", "tanhshrink": "b", "hardtanh": "b", "relu6": "b", "deg2rad": "c", "rad2deg": "c", "heaviside": "c", "isposinf": "c", "isneginf": "c",
+    "max_dim": "c", "min_dim": "c", "topk": "bc", "dist": "bui", "isin": "bc", "cosine_similarity": "buic",
+    "soft_margin_loss": "bui", "margin_ranking_loss": "b", "triplet_margin_loss": "b", "hinge_embedding_loss": "b",
+}  # fmt: skip
+
+# Operator -> argument -> kinds that it may not have, whatever the others are: a subtraction that takes no bool, a product in place.
+CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
+    "l1_loss": {"input": "b", "target": "b"}, "margin_ranking_loss": {"input1": "b", "input2": "b", "target": "b"}, "triplet_margin_loss": {"anchor": "b", "positive": "b", "negative": "b"},
+    "binary_cross_entropy_with_logits": {"target": "bui", "weight": "c", "pos_weight": "bc"}, "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
+}  # fmt: skip
+
+# Of these the joined dtype is looked at, though they are computed in a float in any case.
+JOINED = frozenset(("cosine_similarity",))
+
+# Operator -> its arguments that must have one dtype.  Where "mixed" ends the list, parameters in float32 go with an input in a half type.
+ALIKE: dict[str, tuple[str, ...]] = {
+    "linear": ("input", "weight", "bias"), "bilinear": ("input1", "input2", "weight", "bias"), "prelu": ("input", "weight"),
+    "cross_entropy": ("input", "weight"), "nll_loss": ("input", "weight"), "binary_cross_entropy": ("input", "target"),
+    **dict.fromkeys(("layer_norm", "group_norm", "batch_norm_train", "instance_norm_core"), ("input", "weight", "bias", "mixed")),
+    "batch_norm_eval": ("input", "weight", "bias", "running_mean", "running_var", "mixed"),
 }  # fmt: skip
 
 
-def refuse_dtype(name: str, kinds: str, dtype: DType) -> None:
-    """NotImplementedError in PyTorch's words where `dtype` is of one of the kinds."""
+def check_arguments(name: str, given: Mapping[str, DType]) -> None:
+    """RuntimeError where one of an operator's arguments, by name, has a dtype that it may not have."""
+    for argument, kinds in CHECKED_ARGUMENTS[name].items():
+        if argument in given and given[argument].kind in kinds:
+            raise RuntimeError(f"{name}(): {argument} may not be of dtype {given[argument].name}")
+
+
+def check_alike(name: str, given: Mapping[str, DType]) -> None:
+    """RuntimeError where an operator's arguments, by name, have not the one dtype that they must have."""
+    first, *others = ALIKE[name]
+    dtype = given[first]
+    mixed = "mixed" in others and dtype.kind == "f" and dtype.itemsize == 2
+    for other in others:
+        found = given.get(other)
+        if found is not None and found is not dtype and not (mixed and found is FLOAT32):
+            raise RuntimeError(f"{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found {found.name}")
+
+
+def refuse_dtype(name: str, kinds: str, dtype: DType, checked: bool = False) -> None:
+    """NotImplementedError in PyTorch's words where `dtype` is of one of the kinds; RuntimeError where it is `checked` for."""
     if dtype.kind in kinds or ("h" in kinds and dtype.kind == "f" and dtype.itemsize == 2):
+        if checked:
+            raise RuntimeError(f"{name}() does not support inputs of dtype {dtype.name}")
         raise not_implemented(name, dtype)
 
 

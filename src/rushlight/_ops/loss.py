@@ -15,6 +15,7 @@ from rushlight._ops.bodies import (
     along,
     as_float,
     dims_of,
+    given_dtype,
     is_weak,
     isnan,
     pair,
@@ -26,7 +27,7 @@ from rushlight._ops.bodies import (
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import INT32, INT64
+from rushlight._types.dtype import INT32, INT64, DType
 from rushlight._types.layout import broadcast_shapes, numel
 
 __all__: list[str] = []
@@ -100,6 +101,14 @@ def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, wei
     return _weighted((x - y) * (x - y), weight, reduction_of(size_average, reduce, reduction))
 
 
+def _floats_for_mean(dtype: DType, reduction: str) -> None:
+    """RuntimeError where whole numbers would be averaged."""
+    if dtype.kind in "ui" and reduction == "mean":
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {CPP_NAME[dtype.name]}"
+        )
+
+
 @operator(
     f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0", **{**LOSS, "promote": "same"}
 )
@@ -107,10 +116,7 @@ def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weig
     """Mean of |input - target|."""
     x, y = _alike(x, y)
     reduction = reduction_of(size_average, reduce, reduction)
-    if x.dtype.kind in "ui" and reduction == "mean":
-        raise RuntimeError(
-            f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {CPP_NAME[x.dtype.name]}"
-        )
+    _floats_for_mean(x.dtype, reduction)
     return _weighted(prim.abs(x - y), weight, reduction)
 
 
@@ -147,14 +153,14 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
 def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
     """The dim of the classes; errors where input, target and weight do not fit."""
     if not x.shape:
-        raise RuntimeError(f"{name}: expected input to have at least one dimension")
+        raise (IndexError if name == "cross_entropy" else RuntimeError)(f"{name}: expected input to have at least one dimension")
     dim = 0 if len(x.shape) == 1 else 1
     batch = (*x.shape[:dim], *x.shape[dim + 1 :])
     if target.shape != batch:
-        if x.shape and target.shape and dim and x.shape[0] != target.shape[0]:
-            raise ValueError(
-                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
-            )
+        if not dim and len(target.shape) == 1:
+            raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
+        if dim and (not target.shape or x.shape[0] != target.shape[0]):
+            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({[*target.shape[:1]]}).")
         raise RuntimeError(f"Expected target size {list(batch)}, got {list(target.shape)}")
     if weight is not None and weight.shape != (x.shape[dim],):
         raise RuntimeError(
@@ -163,6 +169,11 @@ def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
     if target.dtype.kind not in "ui":
         raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
     return dim
+
+
+def _single(x: Any, target: Any) -> Any:
+    """The target of a single sample, which may come as a vector of one."""
+    return build.reshape(target, ()) if len(x.shape) == 1 and target.shape == (1,) else target
 
 
 def _targets(x: Any, target: Any, dim: int, ignore_index: int) -> tuple[Any, Any]:
@@ -282,6 +293,7 @@ def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_in
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
+    target = _single(x, target)
     dim = _classes(x, target, weight, "cross_entropy")
     classes, counts = _targets(x, target, dim, ignore_index)
     norm = log_sum_exp(x, (dim,))
@@ -371,13 +383,20 @@ def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, re
     yes = prim.maximum(prim.log(x), build.full_like(x, -100.0))
     no = prim.maximum(prim.log1p(-x), build.full_like(x, -100.0))
     loss = (target - 1.0) * no - target * yes
-    return reduced(loss if weight is None else loss * weight, reduction_of(size_average, reduce, reduction))
+    _fits(weight, x)
+    return reduced(loss if weight is None else loss * build.convert(weight, loss.dtype), reduction_of(size_average, reduce, reduction))
+
+
+def _fits(weight: Any, x: Any) -> None:
+    """RuntimeError where a weight is larger than what it weighs."""
+    if weight is not None and broadcast_shapes(x.shape, weight.shape) != x.shape:
+        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, weight.shape))}")
 
 
 @binary_cross_entropy.gradient
 def _(ct: Any, out: Any, x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     share = _each(ct, x.shape, reduction_of(size_average, reduce, reduction))
-    share = share if weight is None else share * weight
+    share = share if weight is None else share * build.convert(weight, share.dtype)
     product = (1.0 - x) * x
     to_x = share * (x - target) / prim.maximum(product, build.full_like(x, 1e-12))
     return to_x, share * (prim.log1p(-x) - prim.log(x)), None
@@ -400,6 +419,7 @@ def binary_cross_entropy_with_logits(
     """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` weighs the positive class."""
     if x.shape != target.shape:
         raise ValueError(f"Target size ({list(target.shape)}) must be the same as input size ({list(x.shape)})")
+    _fits(weight, x)
     return reduced(_logits_loss(x, target, weight, pos_weight), reduction_of(size_average, reduce, reduction))
 
 
@@ -423,6 +443,8 @@ def _(
 @operator(f"soft_margin_loss(Tensor input, Tensor target, {LEGACY}) -> Tensor", **LOSS)
 def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """log(1 + exp(-target * input))."""
+    if broadcast_shapes(x.shape, y.shape) != x.shape:
+        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, y.shape))}")
     x, y = pair(x, y)
     return reduced(prim.log1p(prim.exp(-(y * x))), reduction_of(size_average, reduce, reduction))
 
@@ -542,9 +564,11 @@ def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any
 )
 def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """input where target is 1, max(0, margin - input) where it is -1."""
+    reduction = reduction_of(size_average, reduce, reduction)
+    _floats_for_mean(given_dtype(x), reduction)
     x, y = pair(x, y)
     loss = build.select(build.ne(y, 1), _clamped(margin - x), 0) + build.select(build.ne(y, -1), x, 0)
-    return reduced(loss, reduction_of(size_average, reduce, reduction))
+    return reduced(loss, reduction)
 
 
 def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
@@ -566,6 +590,8 @@ def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
           spaces=("torch", "nn.functional"), node="SumBackward1")  # fmt: skip
 def cosine_similarity(a: Any, b: Any, dim: int, eps: float) -> Any:
     """sum(x1 * x2) / (max(|x1|, eps) * max(|x2|, eps)) along dim: the cosine of the angle between vectors."""
+    if not eps >= 0:
+        raise RuntimeError(f"eps must be non-negative, got: {eps}")
     return _cosine(a, b, dim, eps)
 
 

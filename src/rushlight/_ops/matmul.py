@@ -284,11 +284,12 @@ def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:
     spaces=("nn.functional",),
     method=False,
     node=_linear_node,
+    out=True,
 )
 def linear(x: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over the last dim: one product with all rows."""
-    if not x.shape:
-        raise RuntimeError("both arguments to linear need to be at least 1D, but they are 0D and 2D")
+    if not x.shape or not weight.shape:
+        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {len(x.shape)}D and {len(weight.shape)}D")
     if len(weight.shape) == 1:
         found = product(x, weight)
         return found if bias is None else narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
@@ -384,7 +385,7 @@ def tensordot_core(a: Any, b: Any, dims_a: Any, dims_b: Any) -> Any:
     return contract(a, b, [wrap(d, a) for d in dims_a], [wrap(d, b) for d in dims_b])
 
 
-@operator("tensordot(Tensor a, Tensor b, any dims=2) -> Tensor", method=False, node="ViewBackward0")
+@operator("tensordot(Tensor a, Tensor b, any dims=2) -> Tensor", method=False, node="ViewBackward0", out=True)
 def tensordot(a: Any, b: Any, dims: Any) -> Any:
     """sum of a[..., k] b[k, ...] over the last `dims` dims of a and the first of b, or over two lists of dims."""
     if isinstance(dims, int):
@@ -433,6 +434,10 @@ def kron(a: Any, b: Any) -> Any:
           method=False, node="AddBackward0")  # fmt: skip
 def bilinear(a: Any, b: Any, weight: Any, bias: Any) -> Any:
     """sum over i, j of input1[i] weight[k, i, j] input2[j], plus bias[k]."""
+    if len(a.shape) != len(b.shape) or not a.shape:
+        raise RuntimeError(f"bilinear(): input dimensions do not match: got {len(a.shape)} and {len(b.shape)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise (RuntimeError if bias.shape else IndexError)(f"bilinear(): bias {list(bias.shape)} does not fit weight {list(weight.shape)}")
     if a.shape[:-1] != b.shape[:-1]:
         raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(a.shape)} and {list(b.shape)}")
     if len(weight.shape) != 3 or a.shape[-1] != weight.shape[1] or b.shape[-1] != weight.shape[2]:

@@ -293,7 +293,7 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 
 @operator("normalize(Tensor input, float p=2.0, int dim=1, float eps=1e-12) -> Tensor", spaces=("nn.functional",), method=False,
-          like="operands", node="DivBackward0")  # fmt: skip
+          like="operands", node="DivBackward0", out=True)  # fmt: skip
 def normalize(x: Any, p: float, dim: int, eps: float) -> Any:
     """Each vector along dim divided by its p-norm, or by eps where that is less."""
     given = x.dtype

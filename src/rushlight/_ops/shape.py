@@ -456,6 +456,8 @@ def diag(x: Any, diagonal: int) -> Any:
 def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
     """out[i, i + offset] = src[i], `input` elsewhere."""
     first, second = wrap(dim1, x), wrap(dim2, x)
+    if first == second:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     shape = diagonal_of(x, offset, first, second).shape
     if src.shape != shape:
         raise RuntimeError(
@@ -465,7 +467,7 @@ def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any
     perm = (*rest, first, second)
     moved = build.transpose(x, perm)
     ndim = len(perm)
-    rows = pad_dim(src, ndim - 2, max(-offset, 0), moved.shape[-2] - max(-offset, 0) - src.shape[-1])
+    rows = pad_dim(build.convert(src, x.dtype), ndim - 2, max(-offset, 0), moved.shape[-2] - max(-offset, 0) - src.shape[-1])
     spread = prim.broadcast(rows, shape=moved.shape, dims=tuple(range(ndim - 1)))
     row, column = (along(moved.shape, d) for d in (ndim - 2, ndim - 1))
     start = max(-offset, 0)
@@ -510,7 +512,7 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
     return _patched(x, build.expand_dims(src, (at,)), at, index, index + 1, 1)
 
 
-@operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor")
+@operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor", out=True)
 def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
     """out[..., start:end:step, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)

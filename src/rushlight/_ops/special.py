@@ -423,7 +423,7 @@ _polynomial("legendre_polynomial_p", "Legendre's polynomial of degree n: 1 / (2^
 def _incomplete(name: str, doc: str, primitive: Callable[[Any, Any], Any]) -> None:
     def function(a: Any, x: Any) -> Any:
         a, x = pair(a, x)
-        refuse(a, f"{name}_cpu", "buic")
+        refuse(a, f"{name}_cpu", "buic", joined=True)
         return primitive(a, x)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, inplace_spaces=(), out=True, doc=doc,

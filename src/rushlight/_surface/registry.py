@@ -26,7 +26,7 @@ from rushlight._engine.call import (
 from rushlight._engine.fast import make_learner
 from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
-from rushlight._ops.dtypes import refuse_dtype
+from rushlight._ops.dtypes import CHECKED, refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._types.dtype import DType
 
@@ -125,7 +125,8 @@ def composite(
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _refusing(function, name, refuses) if refuses else function
-        public = _overridable(casts(policy_of(name, spaces))(function), name, apart) if overridable else function
+        declared = _Declared(function, name) if spaces != ("nn.functional",) else None
+        public = _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
         make = functools.cache(lambda _: _learner(public, learns, tensors))
         for each in (name, *aliases):
             word = method if isinstance(method, str) else each
@@ -157,7 +158,7 @@ def _refusing(function: Callable[..., Any], name: str, kinds: str) -> Callable[.
     def checked(*args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else next(iter(kwargs.values()), None)
         if isinstance(first, Tensor):
-            refuse_dtype(name, kinds, first._spec.dtype)
+            refuse_dtype(name, kinds, first._spec.dtype, checked=name in CHECKED)
         return function(*args, **kwargs)
 
     return checked
@@ -166,22 +167,98 @@ def _refusing(function: Callable[..., Any], name: str, kinds: str) -> Callable[.
 _NUMBERS = frozenset((int, float, bool, str, type(None), DType))
 
 
-def _overridable(function: Callable[..., Any], name: str, apart: bool) -> Callable[..., Any]:
-    """Ask subclasses first, and check `out=`."""
+class _Declared:
+    """What a composite's annotations say that its arguments are; TypeError, as from a row of the table, for what they are not.
+
+    Read at the first call.  An annotation in other words than these says nothing, and so does one of a number that may be complex.
+    """
+
+    __slots__ = ("function", "name", "parameters")
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+        self.parameters: dict[str, tuple[frozenset[str], frozenset[type], bool]] | None = None
+
+    def read(self) -> dict[str, tuple[frozenset[str], frozenset[type], bool]]:
+        """Of every parameter the words of its annotation (none where they say nothing), types that need no second look, and whether tensors do not."""
+        import inspect
+
+        made = {}
+        for name, parameter in inspect.signature(inspect.unwrap(self.function)).parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                break
+            words = frozenset(w.strip() for w in str(parameter.annotation).split("|"))
+            words |= {"None"} if parameter.default is None else frozenset()
+            words = words if words <= _ACCEPTED.keys() else frozenset()
+            made[name] = words, frozenset(_PLAIN[w] for w in words if w in _PLAIN), "Tensor" in words
+        self.parameters = made
+        return made
+
+    def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """TypeError for the first argument that is not what is declared."""
+        parameters = self.parameters if self.parameters is not None else self.read()
+        for (name, (words, types, tensor)), value in zip(parameters.items(), args, strict=False):
+            kind = type(value)
+            if words and kind not in types and not (tensor and kind in plain_classes) and not _accepted(words, value):
+                raise self.refusal(name, words, value, f" (position {list(parameters).index(name) + 1})")
+        for name, value in kwargs.items():
+            words = parameters[name][0] if name in parameters else frozenset()
+            if words and not _accepted(words, value):
+                raise self.refusal(name, words, value, "")
+
+    def refusal(self, name: str, words: Iterable[str], value: Any, where: str) -> TypeError:
+        """The error for an argument."""
+        wanted = " or ".join(sorted(w for w in words if w != "None"))
+        return TypeError(f"{self.name}(): argument '{name}'{where} must be {wanted}, not {type(value).__name__}")
+
+
+_PLAIN: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str, "None": type(None)}
+
+
+def _accepted(words: Iterable[str], value: Any) -> bool:
+    return any(_ACCEPTED[word](value) for word in words) or hasattr(type(value), "__torch_function__")
+
+
+def _is_int(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value._spec.numel == 1 and value._spec.dtype.kind in "uib"
+    return not isinstance(value, bool) and hasattr(type(value), "__index__")
+
+
+def _is_float(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value._spec.numel == 1
+    return isinstance(value, (int, float)) or type(value).__module__ == "numpy" and hasattr(value, "__float__")
+
+
+_ACCEPTED: dict[str, Callable[[Any], bool]] = {
+    "Tensor": lambda value: isinstance(value, Tensor), "int": _is_int, "float": _is_float, "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str), "None": lambda value: value is None,
+}  # fmt: skip
+
+
+def _overridable(function: Callable[..., Any], name: str, apart: bool, declared: _Declared | None) -> Callable[..., Any]:
+    """Ask subclasses first, look at what arguments are, and check `out=`."""
     handler = OVERRIDE
 
     state, plain = STATE, plain_classes
 
     def public(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs and not state.word & (FUNCTION_MODE | OBSERVED):  # the usual case: plain tensors and numbers, which ask for nothing
+        if kwargs or state.word & (FUNCTION_MODE | OBSERVED):
+            usual = False
+        else:
             for item in args:
                 if type(item) not in plain and type(item) not in _NUMBERS:
+                    usual = False
                     break
-            else:
-                return function(*args)
-        handled, made = handler[0](shown[0], args, kwargs)
-        if handled:
-            return made
+            else:  # plain tensors and numbers, which ask for nothing
+                usual = True
+        if not usual:
+            handled, made = handler[0](shown[0], args, kwargs)
+            if handled:
+                return made
+        if declared is not None:
+            declared.check(args, kwargs)
         if kwargs.get("out") is not None:
             check_outs(name, kwargs["out"], list(_tensors_among((*args, *[v for k, v in kwargs.items() if k != "out"]))), apart)
         return function(*args, **kwargs)

@@ -16,7 +16,7 @@ _PAGE = "rushlight.nn.parameter"
 
 # What needs no shape: questions about the dtype and the place, and moves of what is not there yet.
 _ALLOWED = frozenset((
-    "__get__", "__hash__", "byte", "char", "copy_", "cpu", "cuda", "double", "float", "get_device", "half", "int", "is_complex",
+    "__get__", "__set__", "__hash__", "byte", "char", "copy_", "cpu", "cuda", "double", "float", "get_device", "half", "int", "is_complex",
     "is_floating_point", "long", "short", "size", "to",
 ))  # fmt: skip
 

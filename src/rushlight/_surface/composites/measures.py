@@ -86,7 +86,10 @@ Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
 # ***** distances *****
 
 
-@composite("cdist", refuses="hc")
+_DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+
+
+@composite("cdist", refuses="h")
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:
@@ -97,8 +100,15 @@ def cdist(
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1._spec.shape[-1]} X2: {x2._spec.shape[-1]}"
         )
-    if p < 0:
+    for name, x in (("X1", x1), ("X2", x2)):
+        if not x._spec.dtype.is_floating_point:
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x._spec.dtype.name}")
+    if x1._spec.dtype is not x2._spec.dtype:
+        raise RuntimeError(f"expected scalar type {x1._spec.dtype.name} but found {x2._spec.dtype.name}")
+    if not p >= 0:
         raise RuntimeError("cdist only supports non-negative p values")
+    if compute_mode not in _DISTANCE_MODES:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
     gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)  # type: ignore[attr-defined]
     return function_of("linalg_vector_norm")(gap, float(p), (-1,))  # type: ignore[no-any-return]
 
@@ -118,6 +128,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
     """a x b along a dim of size 3; other dims broadcast."""
+    if input._spec.dtype is not other._spec.dtype:
+        raise RuntimeError(f"expected scalar type {input._spec.dtype.name} but found {other._spec.dtype.name}")
     shape = broadcast_shapes(input._spec.shape, other._spec.shape)
     at = wrap_dim(dim, len(shape))
     if input._spec.shape[dim] != 3 or other._spec.shape[dim] != 3:
@@ -231,7 +243,7 @@ def nanquantile(
 
 
 @composite("cov", method=True)
-def cov(input: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """The covariance matrix of variables in rows and observations in columns."""
     if input._spec.ndim > 2:
         raise RuntimeError(
@@ -400,6 +412,7 @@ def isin(
     x = elements if isinstance(elements, Tensor) else T["tensor"](elements)
     y = test_elements if isinstance(test_elements, Tensor) else T["tensor"](test_elements)
     dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
+    refuse_dtype("isin", "bc", y._spec.dtype, checked=True)
     x, y = x.to(dtype), y.to(dtype).reshape(-1)  # type: ignore[attr-defined]
     found = (x.unsqueeze(-1) == y).any(-1)
     return into(out, T["logical_not"](found) if invert else found, "isin", exact=True)  # type: ignore[no-any-return]

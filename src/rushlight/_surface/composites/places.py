@@ -135,7 +135,7 @@ def as_strided_scatter(
             "expected src to have a size equal to the slice of self. "
             f"src size = {list(src._spec.shape)}, slice size = {list(places._spec.shape)}"
         )
-    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src)  # type: ignore[no-any-return]
+    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src.to(input.dtype))  # type: ignore[no-any-return]
 
 
 # ***** order statistics *****

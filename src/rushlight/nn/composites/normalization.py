@@ -41,6 +41,8 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
         return function_of("batch_norm_eval")(input, running_mean, running_var, weight, bias, eps)
+    for running in (running_mean, running_var):
+        _check_running(input, running)
     out, mean, var = function_of("batch_norm_train")(input, weight, bias, eps)
     _mix(running_mean, mean, momentum)
     _mix(running_var, var, momentum)
@@ -50,6 +52,16 @@ def batch_norm(
 def _check_values(input: Any, values: int) -> None:
     if values == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.size()}")
+
+
+def _check_running(input: Any, running: Any) -> None:
+    if running is None:
+        return
+    mixed = input.dtype.itemsize == 2 and running.dtype is rushlight.float32
+    if running.dtype is not input.dtype and not mixed:
+        raise RuntimeError(f"expected scalar type {input.dtype} but found {running.dtype}")
+    if running.dim() != 1:
+        raise RuntimeError(f"expected running statistics of 1 dim, but found {running.dim()}")
 
 
 def _mix(running: Any, batch: Any, momentum: float) -> None:

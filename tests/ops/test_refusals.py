@@ -1,0 +1,85 @@
+"""Calls with arguments that do not fit: refused with PyTorch's class of exception, or taken as PyTorch takes them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rushlight
+
+pytestmark = pytest.mark.oracle
+
+
+def given(t: Any) -> SimpleNamespace:
+    """The arguments that the calls below are made of."""
+    f = t.arange(6.0).reshape(2, 3) / 8
+    return SimpleNamespace(
+        f=f, i=t.arange(6).reshape(2, 3), b=t.ones(2, 3, dtype=t.bool), d=f.double(), h=f.half(), c=f.to(t.complex64), v=t.ones(3), w=t.ones(4, 3),
+        classes=t.tensor([0, 2]), z=t.ones(()), s=f.abs(), image=t.ones(1, 3, 4, 4), cube=f.reshape(1, 2, 3), five=t.ones(5),
+    )  # fmt: skip
+
+
+# One call a line: `t` is the library, `F` its nn.functional, `a` has the arguments.
+BINDING = """
+t.softmax(a.f, True) | t.softmax(a.f, 2**70) | a.f.sum(dim=True) | a.f.sum(0, 1) | t.sum(a.f, dim=0, keepdim=1) | t.cumsum(a.f, True)
+t.unsqueeze(a.f, True) | t.topk(a.v, True) | a.f.chunk(True) | t.cat([a.f], True) | t.stack([a.f], dim=False) | t.roll(a.v, True) | a.f.select(0, True)
+t.triu(a.f, True) | t.diag(a.v, True) | a.f.transpose(True, False) | t.argmax(a.f, True) | t.roll(a.v, 2**70) | t.topk(a.v, 2**70) | t.diagonal(a.f, 2**70)
+a.f + 2**64 | a.f * -(2**63 + 1) | t.add(a.f, 2**70) | a.i == 2**70 | t.add(a.f, 2**63) | a.i * 2**63 | a.f.clone().add_(2**70)
+t.linalg.cholesky(t.eye(2), upper=1) | t.std(a.f, 0, keepdim=1) | t.sort(a.f, 0, 1) | t.linalg.norm(a.f, keepdim=None)
+a.f.view(t.tensor([3, 2])) | t.permute(a.f, t.tensor([1, 0])) | a.v.sum(t.tensor([0])) | F.pad(a.f, t.tensor([1, 1])) | t.flip(a.f, dims=t.tensor([0, 1]))
+t.flip(a.f, [0], out=a.f) | t.isnan(a.f, out=a.b) | t.diag_embed(a.f, out=a.f) | t.roll(a.f, 1, out=a.f) | F.hardtanh(a.f, out=a.f) | t.rot90(a.f, out=a.f)
+F.mse_loss(a.f, a.f, reduction=None) | F.l1_loss(a.f, a.f, reduction=1) | F.cross_entropy(a.f, a.classes, reduction=("a",)) | F.mse_loss(a.f, a.f, 1, 1)
+F.kl_div(a.f, a.f, reduction="max") | F.max_pool2d(a.image, True) | F.avg_pool2d(a.image, 2, ceil_mode=1)
+t.cdist("abc", a.f) | t.cdist(None, a.f) | t.broadcast_to(1.5, (2,)) | t.combinations([1.0, 2.0]) | t.combinations(a.v, 2, "abc") | t.cov(a.f, fweights="abc")
+t.cov(a.f, correction=1.5) | t.conj(3) | t.diff("abc") | t.renorm(None, 2, 0, 1.0) | t.trapezoid("abc") | t.cross(a.f, [1.0]) | t.nanmedian([1.0])
+t.combinations(a.v, 2, 1) | t.combinations(a.v, True) | t.cov(a.f, correction=True) | t.diff(a.f, True) | t.renorm(a.f, 2, True, 1.0)
+"""
+
+DTYPES = """
+F.hinge_embedding_loss(a.i, a.f) | F.hinge_embedding_loss(a.i, a.i, reduction="sum") | F.hinge_embedding_loss(a.b, a.b) | F.l1_loss(a.i, a.i)
+F.l1_loss(a.b, a.f) | F.l1_loss(a.i, a.f) | F.margin_ranking_loss(a.v, a.v, a.v > 0) | F.margin_ranking_loss(a.b, a.b, a.b) | F.soft_margin_loss(a.i, a.f)
+F.soft_margin_loss(a.v, a.f) | F.triplet_margin_loss(a.b, a.f, a.f) | F.binary_cross_entropy(a.s, a.b) | F.binary_cross_entropy(a.s, a.d)
+F.binary_cross_entropy(a.s, a.s, weight=a.b) | F.binary_cross_entropy(a.s, a.s, weight=a.cube) | F.binary_cross_entropy_with_logits(a.f, a.i)
+F.binary_cross_entropy_with_logits(a.f, a.b) | F.binary_cross_entropy_with_logits(a.f, a.f, a.cube)
+F.binary_cross_entropy_with_logits(a.b, a.b) | F.multilabel_soft_margin_loss(a.f, a.b) | F.cosine_similarity(a.i, a.i) | F.cosine_similarity(a.i, a.f)
+F.cosine_similarity(a.c, a.f) | F.cosine_similarity(a.f, a.f, eps=-1.0) | F.cross_entropy(a.d, a.classes, t.ones(3)) | F.cross_entropy(a.h, a.classes, t.ones(3))
+F.cross_entropy(a.b, a.classes, t.ones(3)) | F.cross_entropy(a.v, a.classes) | F.cross_entropy(a.v, a.classes[:1]) | F.cross_entropy(a.z, a.classes)
+F.cross_entropy(a.f, a.classes[0]) | F.linear(a.f, a.w, t.ones(4).double()) | F.linear(a.f, a.w, t.ones(4).half()) | F.linear(a.f, a.w.double())
+F.linear(a.f, a.z) | F.bilinear(a.d, a.f, t.ones(2, 3, 3)) | F.bilinear(a.f, a.h, t.ones(2, 3, 3)) | F.bilinear(a.v, a.z, t.ones(2, 3, 3))
+F.bilinear(a.f, a.f, t.ones(2, 3, 3), t.ones(1, 2)) | F.prelu(a.h, t.ones(1)) | F.prelu(a.d, t.ones(1)) | F.prelu(a.i, t.ones(1)) | F.relu(a.b)
+F.hardtanh(a.b) | F.relu6(a.b) | F.tanhshrink(a.b) | F.layer_norm(a.d, (3,), t.ones(3)) | F.layer_norm(a.f, (3,), t.ones(3).half()) | F.layer_norm(a.i, (3,))
+F.layer_norm(a.h, (3,), t.ones(3), t.ones(3)) | F.group_norm(a.d, 1, t.ones(3)) | F.rms_norm(a.i, (3,)) | F.batch_norm(a.d, None, None, t.ones(3), training=True)
+F.batch_norm(a.f, t.ones(3).double(), t.ones(3), training=True) | F.batch_norm(a.f, t.ones(1, 3), t.ones(3), training=True) | F.batch_norm(a.i, None, None, training=True)
+F.batch_norm(a.d, t.ones(3), t.ones(3)) | t.deg2rad(a.c) | t.rad2deg(a.c) | t.heaviside(a.c, a.c) | t.isposinf(a.c) | t.max(a.c, 0) | t.min(a.c, 0)
+t.topk(a.b, 1) | t.topk(a.c, 1) | t.isin(a.b, a.f) | t.isin(a.f, a.c) | t.dist(a.b, a.f) | t.dist(a.i, a.i) | t.cross(a.f, a.d) | t.linalg.cross(a.i, a.f)
+t.cdist(a.f, a.d) | t.cdist(a.i, a.i) | t.cdist(a.c, a.c) | t.cdist(a.f, a.f, float("nan")) | t.cdist(a.f, a.f, compute_mode="abc") | t.logaddexp(a.i, a.f)
+t.logaddexp(a.i, a.i) | t.igamma(a.i, a.f) | t.igamma(a.i, a.i) | t.diagonal_scatter(a.f, t.ones(2, dtype=t.int64)) | t.diagonal_scatter(a.f, a.v, 0, 1, 1)
+t.as_strided_scatter(a.f, t.ones(1).double(), (1,), (1,))
+"""
+
+
+def calls(text: str) -> list[str]:
+    return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
+
+
+def outcome(call: str, t: Any) -> str:
+    run: Callable[..., Any] = eval(f"lambda t, F, a: {call}")  # noqa: S307
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run(t, t.nn.functional, given(t))
+        except Exception as error:
+            return type(error).__name__
+    return "taken"
+
+
+@pytest.mark.parametrize("table", [BINDING, DTYPES], ids=["binding", "dtypes"])
+def test_the_same_is_refused_in_the_same_way(table: str) -> None:
+    import torch
+
+    differ = {call: (ours, theirs) for call in calls(table) if (ours := outcome(call, rushlight)) != (theirs := outcome(call, torch))}
+    assert not differ
