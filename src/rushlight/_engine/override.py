@@ -345,7 +345,7 @@ class _Watch:
             self.modes -= 1
             if not self.modes and self.changes < self._CHANGES:
                 for name, form in self.forms.items():
-                    if Tensor.__dict__.get(name) is form:
+                    if Tensor.__dict__[name] is form:
                         setattr(Tensor, name, form.plain)
                 self.forms.clear()
 

@@ -1,7 +1,9 @@
 """What PyTorch's CPU operators refuse to compute with, though a body would give an answer: by operator, kinds of dtype.
 
-`REFUSED` has those for which there is no kernel (NotImplementedError), `CHECKED` those that are looked at before any kernel (RuntimeError), `ALIKE`
-the arguments that must have one dtype (RuntimeError too).  A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16).  What no primitive takes needs no entry:
+`REFUSED` has those for which there is no kernel (NotImplementedError), `CHECKED` those that are looked at before any kernel (RuntimeError),
+`ALIKE` the arguments that must have one dtype (RuntimeError too).
+
+A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16).  What no primitive takes needs no entry:
 the body's own error becomes the operator's.  The dtype that is looked at is the one to which all were joined where the operator joins
 them, else the first tensor's.
 """
@@ -45,8 +47,11 @@ CHECKED: dict[str, str] = {
 
 # Operator -> argument -> kinds that it may not have, whatever the others are: a subtraction that takes no bool, a product in place.
 CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
-    "l1_loss": {"input": "b", "target": "b"}, "margin_ranking_loss": {"input1": "b", "input2": "b", "target": "b"}, "triplet_margin_loss": {"anchor": "b", "positive": "b", "negative": "b"},
-    "binary_cross_entropy_with_logits": {"target": "bui", "weight": "c", "pos_weight": "bc"}, "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
+    "l1_loss": {"input": "b", "target": "b"},
+    "margin_ranking_loss": {"input1": "b", "input2": "b", "target": "b"},
+    "triplet_margin_loss": {"anchor": "b", "positive": "b", "negative": "b"},
+    "binary_cross_entropy_with_logits": {"target": "bui", "weight": "c", "pos_weight": "bc"},
+    "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
 }  # fmt: skip
 
 # Of these the joined dtype is looked at, though they are computed in a float in any case.
