@@ -12,9 +12,10 @@ from tests.kernels.kernel_harness import Ran, check, trace_arrays
 import rushlight as torch
 import rushlight._backends.cpu.recurrent as calls
 from rushlight import nn
+from rushlight._engine import plan
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._prims import prim
-from rushlight._prims.recurrent import BIASES, GATES, GRAD_OPERANDS, KEPT
+from rushlight._prims.recurrent import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
 from rushlight._types.dtype import BY_NAME
 from rushlight.nn.composites import recurrence
 
@@ -38,11 +39,13 @@ def forward_case(rng: Any, mode: str, batch: int, units: int, steps: int, packed
     return arrays + sizes
 
 
-def backward_case(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, dtype: str) -> list[Any]:
+def backward_case(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, dtype: str, extra: bool) -> list[Any]:
     sizes = [lengths_of(rng, batch, steps)] if packed else []
     rows = int(sizes[0].sum()) if packed else batch * steps
     widths = {"w": (GATES[mode] * units, units), "gates": (rows, KEPT[mode] * units), "hs": (rows, units), "cs": (rows, units), "ct_hs": (rows, units)}
-    return [rng.uniform(-0.9, 0.9, widths.get(name, (batch, units))).astype(dtype) for name in GRAD_OPERANDS[mode]] + sizes
+    widths |= {"ct_gates": widths["gates"], "ct_cs": (rows, units)}
+    names = GRAD_OPERANDS[mode] + (EXTRA_OPERANDS[mode] if extra else ())
+    return [rng.uniform(-0.9, 0.9, widths.get(name, (batch, units))).astype(dtype) for name in names] + sizes
 
 
 def run_both(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, reverse: bool, dtype: str) -> None:
@@ -51,11 +54,12 @@ def run_both(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bo
     arrays = forward_case(rng, mode, batch, units, steps, packed, dtype)
     for keep in (True, False):
         check(lambda *xs, keep=keep: prim.recurrence(*xs, mode=mode, reverse=reverse, keep=keep), *arrays, dtypes=[BY_NAME[a.dtype.name] for a in arrays], **tolerance)
-    arrays = backward_case(rng, mode, batch, units, steps, packed, dtype)
-    check(
-        lambda *xs: prim.recurrence_grad(*xs, mode=mode, reverse=reverse, extra=False), *arrays, dtypes=[BY_NAME[a.dtype.name] for a in arrays],
-        **tolerance,
-    )  # fmt: skip
+    for extra in (False, True) if KEPT[mode] else (False,):
+        arrays = backward_case(rng, mode, batch, units, steps, packed, dtype, extra)
+        check(
+            lambda *xs, extra=extra: prim.recurrence_grad(*xs, mode=mode, reverse=reverse, extra=extra), *arrays,
+            dtypes=[BY_NAME[a.dtype.name] for a in arrays], **tolerance,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -158,6 +162,48 @@ def test_derivatives_of_every_kind(kind: str) -> None:
     stacks = [torch.stack([w, 2 * w]) for w in weights]
     found = torch.vmap(lambda *ws: call(x, h, *ws)[0])(*stacks)
     torch.testing.assert_close(found[1], call(x, h, *[2 * w for w in weights])[0])
+
+
+def second_gradients(layer: Any, inputs: list[Any], call: Any) -> list[Any]:
+    """Gradients of everything, and those of a function of them."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    results = call(layer, *leaves)
+    total = sum(((r * torch.arange(1.0, r.numel() + 1, dtype=r.dtype).reshape(r.shape).cos()).sum() for r in results), torch.zeros((), dtype=results[0].dtype))
+    every = [*leaves, *layer.parameters()]
+    first = torch.autograd.grad(total, every, create_graph=True)
+    second = torch.autograd.grad(sum((g * g.sin()).sum() for g in first), every)
+    return [*first, *second]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_derivatives_of_derivatives_beside_steps(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Sequences that end at their own times, both directions, states given or not: as the steps of cells have them."""
+    torch.manual_seed(0)
+    for how, state in itertools.product((padded, packed), (False, True)):
+        layer = getattr(nn, kind)(3, 5, num_layers=2, bidirectional=True, dtype=torch.float64)
+        states = [torch.randn(4, 4, 5, dtype=torch.float64) for _ in range(2 if kind == "LSTM" else 1)] if state else []
+        inputs = [torch.randn(6, 4, 3, dtype=torch.float64), *states]
+        found = second_gradients(layer, inputs, how)
+        with monkeypatch.context() as patch:
+            patch.setattr(recurrence, "_suits", lambda tensors: False)
+            want = second_gradients(layer, inputs, how)
+        for f, w in zip(found, want, strict=True):
+            torch.testing.assert_close(f, w, rtol=1e-9, atol=1e-9)
+
+
+def test_derivatives_of_derivatives_are_no_longer_for_longer_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is differentiated is one step at a time: a graph of all steps would take seconds to make a plan for."""
+    sizes = []
+    differentiate = plan.differentiate_graph
+
+    def watched(graph: Any, *rest: Any, **more: Any) -> Any:
+        sizes.append(len(graph.nodes))
+        return differentiate(graph, *rest, **more)
+
+    monkeypatch.setattr(plan, "differentiate_graph", watched)
+    for kind in KINDS:
+        second_gradients(getattr(nn, kind)(3, 5), [torch.randn(50, 4, 3)], padded)
+    assert sizes and max(sizes) < 120
 
 
 def test_the_same_bits_for_any_number_of_threads() -> None:

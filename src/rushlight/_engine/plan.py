@@ -17,6 +17,7 @@ from rushlight._engine.lower import Backward, differentiate_graph
 from rushlight._engine.native_plans import choose_plan
 from rushlight._engine.native_plans import kernel_plan as native_plan
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
+from rushlight._engine.stepping import Stepped, takes_steps
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, new_meta
 from rushlight._engine.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
@@ -182,7 +183,8 @@ class Recipe:
 def graph_caller(graph: Graph, name: str) -> Any:
     """A function that runs `graph` on tensors and Python numbers, recording a node where gradients are wanted.
 
-    Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.
+    Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.  What is recorded and takes steps (see `stepping`) is
+    recorded step by step.
     """
     plans = new_plan_table()
     state = STATE
@@ -196,7 +198,11 @@ def graph_caller(graph: Graph, name: str) -> Any:
         choose.prepare = lambda *inputs: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
         return choose
 
+    stepped = Stepped(graph, lambda part: graph_caller(part, name)) if takes_steps(graph) else None
+
     def call(*inputs: Any) -> Any:
+        if stepped is not None and state.word & GRAD and any(isinstance(i, Tensor) and i._rg for i in inputs):
+            return stepped(*inputs)
         signature: list[Any] = [state.word]
         for item in inputs:
             if isinstance(item, Tensor):

@@ -17,9 +17,9 @@ FEW_ROWS = 2  # so few do not pay for packing the weight
 
 
 def stepwise(node: Node) -> Any:
-    """The decomposition where there are hardly any rows, and for the rarely wanted gradient of what the gradient keeps; else None."""
+    """The decomposition where there are hardly any rows; else None."""
     few = node.outputs[0].shape[0] <= FEW_ROWS or not all(numel(v.shape) for v in node.outputs)
-    return node.prim.decompose if few or node.params.get("extra") else None
+    return node.prim.decompose if few else None
 
 
 def spared(graph: Graph) -> Graph:

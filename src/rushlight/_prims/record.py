@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rushlight._types.dtype import DType
 
-__all__ = ["PRIMITIVES", "Aval", "Builder", "ByDecomposition", "Namespace", "Primitive", "building", "not_differentiable", "prim"]
+__all__ = ["PRIMITIVES", "Aval", "Builder", "ByDecomposition", "Namespace", "Primitive", "Steps", "building", "not_differentiable", "prim"]
 
 Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
@@ -37,6 +37,22 @@ class Builder(Protocol):
     """Whoever receives primitive calls: a graph under construction, or an interpreter."""
 
     def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any: ...
+
+
+class Steps(Protocol):
+    """What a primitive's `steps` is made of, over values of any kind."""
+
+    def call(self, key: Any, function: Rule, *xs: Any) -> tuple[Any, ...]:
+        """The results of `function(x...)`, which is written over primitives; equal keys promise equal functions."""
+
+    def split(self, x: Any, sizes: Sequence[int]) -> Sequence[Any]:
+        """Runs of so many rows."""
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        """The rows of all parts."""
+
+    def numbers(self, x: Any) -> list[int]:
+        """The elements of a vector of integers."""
 
 
 class _Stack:
@@ -87,11 +103,14 @@ class Primitive:
     - `layout(shape, strides, offset, **p)` -> (shape, strides, offset) or None: for those that can be views.
     - `decompose(x..., **p)`: the same in simpler primitives, for backends that do not claim it.
     - `empty(x..., **p)`: likewise where an operand or the first result has no elements and the library is not asked.
+    - `steps(run, x..., **p)`: the same as many small calls of few kinds, for whoever computes (and records) them one by one because the
+      decomposition would be as long as an input; `run` is a `Steps`.
     - `samples()` -> iterator of (arrays, params) for the tests.
     """
 
     __slots__ = (
-        "batch", "decompose", "doc", "empty", "family", "jvp", "layout", "lower", "multiple", "name", "reference", "samples", "spec", "vjp",
+        "batch", "decompose", "doc", "empty", "family", "jvp", "layout", "lower", "multiple", "name", "reference", "samples", "spec", "steps",
+        "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -111,12 +130,14 @@ class Primitive:
         layout: Rule | None = None,
         decompose: Rule | None = None,
         empty: Rule | None = None,
+        steps: Rule | None = None,
     ) -> None:
         if name in PRIMITIVES:
             raise ValueError(f"primitive {name!r} is declared twice")
         self.name, self.doc, self.family, self.multiple = name, doc, family, multiple
         self.spec, self.reference, self.vjp, self.jvp, self.batch = spec, reference, vjp, jvp, batch
         self.lower, self.samples, self.layout, self.decompose, self.empty = lower, samples, layout, decompose, empty
+        self.steps = steps
         PRIMITIVES[name] = self
         prim.__dict__[name] = self
 

@@ -20,7 +20,7 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
 from rushlight._prims.families import require, size_of_batch
-from rushlight._prims.record import PRIMITIVES, Aval, ByDecomposition, Primitive, prim
+from rushlight._prims.record import PRIMITIVES, Aval, ByDecomposition, Primitive, Steps, prim
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT64
 
@@ -346,6 +346,57 @@ def _decompose(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
     return tuple(found)
 
 
+def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
+    """One step back over values in the order of `names`: slopes, the cotangent of the state before, and that of the cell before."""
+
+    def step(*xs: Any) -> tuple[Any, ...]:
+        at: dict[str, Any] = dict(zip(names, xs, strict=True))
+        size = at["hs"].shape[-1]
+        kept, more = ([] if name not in at else _parts(_Graphs, at[name], size) for name in ("gates", "ct_gates"))
+        found, dc, part = _backward_step(
+            _Graphs, mode, at["ct_hs"] + at["dh"], at.get("dc"), kept, at["hs"], at.get("cs"), (at["before"], at.get("before_c")), more,
+            at.get("ct_cs"),
+        )  # fmt: skip
+        slopes = _Graphs.join(found, 1)
+        through = prim.dot(_Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
+        return slopes, through if part is None else through + part, *([] if dc is None else [dc])
+
+    return step
+
+
+def _grad_in_steps(run: Steps, *xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[Any, ...]:
+    """Step by step, from the last, as calls of one small function."""
+    call = GradCall(xs, mode, reverse, extra)
+    if not call.hs.shape[0] or not call.steps:
+        return run.call("nothing", lambda *xs: _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra}), *xs)
+    batch = call.h.shape[0]
+    counts = [batch] * call.steps if call.sizes is None else run.numbers(call.sizes)
+    at = {name: run.split(getattr(call, name), counts) for name in GradCall.__slots__ if name in _OF_ROWS and getattr(call, name) is not None}
+    (w,) = run.call("inner weight", lambda w: (_inner_weight(_Graphs, mode, w),), call.w) if mode == "gru" else (call.w,)
+    states = [call.ct_h] if call.ct_c is None else [call.ct_h, call.ct_c]
+    names = ("w", *at, "dh", *(("dc",) if call.ct_c is not None else ()), "before", *(("before_c",) if call.ct_c is not None else ()))
+    slopes: list[Any] = [None] * call.steps
+    befores: list[Any] = [None] * call.steps
+
+    def before(state: Any, rows: Sequence[Any], other: int, k: int) -> Any:
+        """The state before a step of k rows: that after the step `other`, and the first one of sequences that had not begun."""
+        old = min(counts[other], k) if 0 <= other < call.steps else 0
+        ran = [rows[other] if counts[other] == old else run.split(rows[other], [old, counts[other] - old])[0]] if old else []
+        fresh = [state if k == batch and not old else run.split(state, [old, k - old, batch - k])[1]] if old < k else []
+        return run.join(ran + fresh) if ran and fresh else (ran or fresh)[0]
+
+    for t in range(call.steps) if reverse else reversed(range(call.steps)):
+        k, other = counts[t], t + 1 if reverse else t - 1
+        befores[t] = before(call.h, at["hs"], other, k)
+        cells: list[Any] = [] if call.c is None else [before(call.c, at["cs"], other, k)]
+        parts = [(x,) if k == batch else run.split(x, [k, batch - k]) for x in states]
+        given = [w, *[rows[t] for rows in at.values()], *[part[0] for part in parts], befores[t], *cells]
+        slopes[t], *made = run.call((mode, names), _grad_step(mode, names), *given)
+        states = [x if len(part) == 1 else run.join([x, part[1]]) for x, part in zip(made, parts, strict=True)]
+    rows = run.join(slopes)
+    return rows, run.join(befores), *run.call("total", lambda x: (build.total(x, (0,)),), rows), *states
+
+
 def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[Any, ...]:
     """Step by step, from the last."""
     call = GradCall(xs, mode, reverse, extra)
@@ -573,5 +624,5 @@ Primitive(
 Primitive(
     "recurrence_grad", "The way back through `recurrence`: (slopes of all rows, the state before each row, the sum of the slopes, cotangents of the first states...).",
     family="heavy", spec=_grad_spec, reference=_grad_reference, lower=("extern", "recurrence"), multiple=True, decompose=_grad_decompose,
-    samples=_grad_samples, vjp=ByDecomposition(), jvp=ByDecomposition(), batch=_batch("recurrence_grad", _grad_names),
+    samples=_grad_samples, vjp=ByDecomposition(), jvp=ByDecomposition(), batch=_batch("recurrence_grad", _grad_names), steps=_grad_in_steps,
 )  # fmt: skip

@@ -63,6 +63,8 @@ def provide_engine_operators() -> None:
         zero_=lambda: Tensor.zero_,  # type: ignore[attr-defined]
         reshape=lambda: torch["reshape"],
         zeros_like=lambda: torch["zeros_like"],
+        cat=lambda: torch["cat"],
+        split_with_sizes=lambda: torch["split_with_sizes"],
     )
     OPS.update(
         stack=lambda tensors: torch["stack"](tensors),

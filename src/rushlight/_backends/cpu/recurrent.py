@@ -84,9 +84,10 @@ def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | N
         raise NotImplementedError(f"primitive {step.name!r} has no routine for {step.outputs[0].dtype.name}")
     way = step.name == "recurrence"
     mode, reverse = step.params["mode"], step.params["reverse"]
-    call: Any = Call(step.inputs, mode, reverse) if way else GradCall(step.inputs, mode, reverse, False)
+    extra = not way and step.params["extra"]
+    call: Any = Call(step.inputs, mode, reverse) if way else GradCall(step.inputs, mode, reverse, extra)
     batch, units = call.h.shape
-    shape = Shape(mode, kind, _tile(kind, batch), host_tiles(kind)[-1])
+    shape = Shape(mode, kind, _tile(kind, batch), host_tiles(kind)[-1], extra)
     groups = shape.groups(units) if way else -(-units // shape.columns)
     rows = step.outputs[0].shape[0]
     words = _Words(call, rows, shape, groups, step.params.get("keep", True))
@@ -125,7 +126,8 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
             names = [tile.symbol, tile.turn_symbol]
             found = _loaded_text(tile.text, names)
             imports.update({name: found[name] for name in names})
-        symbol, text = (forward_cell if way else backward_cell)(shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma)
+        cell = shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma
+        symbol, text = forward_cell(*cell) if way else backward_cell(*cell, shape.extra)
         imports[symbol] = _loaded_text(text, [symbol])[symbol]
         makers = (make_pack_forward, make_forward) if way else (make_pack_backward, make_backward, make_sums)
         functions = [make(shape) for make in makers]

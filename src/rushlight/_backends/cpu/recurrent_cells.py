@@ -22,10 +22,12 @@ _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}
 # The state is replaced by the next one; rows of x and gates hold their parts side by side, `hidden size` apart, and so does the bias.
 FORWARD_CELL = "void(ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)"
 _FORWARD = "ptr %z, i64 %zrow, ptr %x, i64 %size, ptr %b, ptr %h, ptr %c, ptr %hs, ptr %g, ptr %cs, i64 %rows, i64 %units"
-# (dh, dc, cotangents of hs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows, units)
-BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
+# (dh, dc, cotangents of hs, of gates, of cs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows, units);
+# the cotangents of gates and cs are read by the form that takes them alone
+BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
 _BACKWARD = (
-    "ptr %dh, ptr %dc, ptr %ct, ptr %g, ptr %hs, ptr %cs, ptr %hb, ptr %cb, ptr %d, ptr %before, ptr %sums, i64 %size, i64 %rows, i64 %units"
+    "ptr %dh, ptr %dc, ptr %ct, ptr %ctg, ptr %ctc, ptr %g, ptr %hs, ptr %cs, ptr %hb, ptr %cb, ptr %d, ptr %before, ptr %sums, i64 %size, "
+    "i64 %rows, i64 %units"
 )
 
 
@@ -169,26 +171,26 @@ _FORWARD_STEPS: dict[str, Callable[[_Lanes, str, str], tuple[list[Any], Any]]] =
 # ***** backward *****
 
 
-def backward_cell(mode: str, kind: str, lanes: int, fma: bool) -> tuple[str, str]:
-    """Symbol and LLVM text of the way back through a step of `mode`, but for the recurrent product.
+def backward_cell(mode: str, kind: str, lanes: int, fma: bool, extra: bool) -> tuple[str, str]:
+    """Symbol and LLVM text of the way back through a step of `mode`, but for the recurrent product; `extra`: gates and cells have cotangents too.
 
     dc becomes the cotangent of the cell before; dh of a GRU that part of the cotangent of the state before that does not go through the product.
     """
-    symbol, module = f"rl_back_{mode}_{kind}", ModuleText()
+    symbol, module = f"rl_back_{mode}_{kind}{'_extra' if extra else ''}", ModuleText()
     whole, part = (_Lanes(module, kind, lanes, fma, tag, mask) for tag, mask in (("w", None), ("p", "%mask")))
     lines = [f"define void @{symbol}({_BACKWARD}) nounwind {{", "entry:", f"  %end = and i64 %units, {-lanes}", "  %rest = sub i64 %units, %end"]
     lines += [*_mask(part, "%rest"), "  br label %row", "row:", "  %r = phi i64 [0, %entry], [%r1, %next]", "  br label %whead"]
     lines += ["whead:", "  %u = phi i64 [0, %row], [%u1, %wbody]", "  %inside = icmp slt i64 %u, %end", "  br i1 %inside, label %wbody, label %last"]
-    _backward_body(whole, "%u", mode)
+    _backward_body(whole, "%u", mode, extra)
     lines += ["wbody:", *whole.em.lines, f"  %u1 = add nuw nsw i64 %u, {lanes}", "  br label %whead"]
     lines += ["last:", "  %some = icmp sgt i64 %rest, 0", "  br i1 %some, label %pbody, label %next"]
-    _backward_body(part, "%end", mode)
+    _backward_body(part, "%end", mode, extra)
     lines += ["pbody:", *part.em.lines, "  br label %next"]
     lines += ["next:", "  %r1 = add nuw nsw i64 %r, 1", "  %more = icmp slt i64 %r1, %rows", "  br i1 %more, label %row, label %done"]
     return symbol, "\n".join([*lines, "done:", "  ret void", "}", str(module)])
 
 
-def _backward_body(v: _Lanes, unit: str, mode: str) -> None:
+def _backward_body(v: _Lanes, unit: str, mode: str, extra: bool) -> None:
     size = "%size"
 
     def at(base: str, parts: int = 1, part: int = 0) -> str:
@@ -199,17 +201,25 @@ def _backward_body(v: _Lanes, unit: str, mode: str) -> None:
     v.store(before, at("%before"))
     dh: Any = v.load(at("%ct")) + v.load(at("%dh"))
     gates = [v.load(at("%g", KEPT[mode], k)) for k in range(KEPT[mode])]
+
+    def plus(x: Any, k: int) -> Any:
+        return x + v.load(at("%ctg", KEPT[mode], k)) if extra else x
+
     if mode == "lstm":
         i, f, g, out = gates
         t = v.tanh(v.load(at("%cs")))
         dc = v.load(at("%dc")) + dh * out * (1.0 - t * t)
+        dc = dc + v.load(at("%ctc")) if extra else dc
         before_c = v.load(at("%cb"))
-        slopes = [dc * g * (i * (1.0 - i)), dc * before_c * (f * (1.0 - f)), dc * i * (1.0 - g * g), dh * t * (out * (1.0 - out))]
+        slopes = [
+            plus(dc * g, 0) * (i * (1.0 - i)), plus(dc * before_c, 1) * (f * (1.0 - f)), plus(dc * i, 2) * (1.0 - g * g),
+            plus(dh * t, 3) * (out * (1.0 - out)),
+        ]  # fmt: skip
         v.store(dc * f, at("%dc"))
     elif mode == "gru":
         r, z, n, inner = gates
-        dn = dh * (1.0 - z) * (1.0 - n * n)
-        slopes = [dn * r, dn * inner * (r * (1.0 - r)), dh * (before - n) * (z * (1.0 - z)), dn]
+        dn = plus(dh * (1.0 - z), 2) * (1.0 - n * n)
+        slopes = [plus(dn * r, 3), plus(dn * inner, 0) * (r * (1.0 - r)), plus(dh * (before - n), 1) * (z * (1.0 - z)), dn]
         v.store(dh * z, at("%dh"))
     else:
         h = v.load(at("%hs"))

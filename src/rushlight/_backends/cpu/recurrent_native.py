@@ -39,12 +39,12 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 class Shape:
     """How the units of a layer fall into panels of a tile: `groups` of `blocks` vectors of units, `panels` for each group."""
 
-    __slots__ = ("blocks", "columns", "lanes", "mode", "panels", "real", "rows", "tile", "turner", "vectors")
+    __slots__ = ("blocks", "columns", "extra", "lanes", "mode", "panels", "real", "rows", "tile", "turner", "vectors")
 
-    def __init__(self, mode: str, kind: str, tile: RegisterTile, turner: RegisterTile) -> None:
-        """`turner` is the tile whose packing routine is used for weights."""
+    def __init__(self, mode: str, kind: str, tile: RegisterTile, turner: RegisterTile, extra: bool = False) -> None:
+        """`turner` is the tile whose packing routine is used for weights; `extra`: on the way back what was kept has cotangents too."""
         gates = GATES[mode]
-        self.mode, self.tile, self.turner = mode, tile, turner
+        self.mode, self.tile, self.turner, self.extra = mode, tile, turner, extra
         self.real: Type = f32 if kind == "f32" else f64
         self.lanes, self.vectors, self.columns, self.rows = tile.lanes, tile.vectors, tile.columns, tile.rows
         self.blocks = next(n for n in range(1, self.vectors + 1) if n * gates % self.vectors == 0)
@@ -56,7 +56,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        return f"{self.mode}_{self.tile.kind}_{self.rows}x{self.vectors}"
+        return f"{self.mode}_{self.tile.kind}_{self.rows}x{self.vectors}{'_extra' if self.extra else ''}"
 
 
 # ***** packing *****
@@ -300,23 +300,29 @@ def make_backward(shape: Shape) -> NativeFunction:
     h_at = cs_at + int(lstm)
     c_at = h_at + 1
     ct_at = c_at + int(lstm)
-    sizes_at = ct_at + 2 + int(lstm)
+    ctg_at = ct_at + 2 + int(lstm)
+    extra = shape.extra and has_gates
+    sizes_at = ctg_at + (1 + int(lstm) if extra else 0)
     through = _make_product(shape)
-    cell = extern(f"rl_back_{mode}_{shape.tile.kind}", BACKWARD_CELL)
+    cell = extern(f"rl_back_{mode}_{shape.tile.kind}{'_extra' if shape.extra else ''}", BACKWARD_CELL)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr)", name=f"back_{shape.name}")
     def back(bufs, operands, sums, units, first, at, skip, rows, h_before, c_before):
         """The cells of `rows` rows from row `skip` on."""
         row = size * units
         place, state = (at + skip) * row, (first + skip) * row
-        dc, cs, g = bufs.ptr[3] + state, h_before, h_before
+        dc, cs, g, ctg, ctc = bufs.ptr[3] + state, h_before, h_before, h_before, h_before
+        if extra:
+            ctg = operands.ptr[ctg_at] + place * kept
         if lstm:
             dc = bufs.ptr[4] + state
             cs = operands.ptr[cs_at] + place
+            if extra:
+                ctc = operands.ptr[ctg_at + 1] + place
         if has_gates:
             g = operands.ptr[gates_at] + place * kept
         cell(
-            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, g, operands.ptr[hs_at] + place, cs, h_before, c_before,
+            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, ctg, ctc, g, operands.ptr[hs_at] + place, cs, h_before, c_before,
             bufs.ptr[0] + place * slopes, bufs.ptr[1] + place, sums, units, rows, units,
         )  # fmt: skip
 
