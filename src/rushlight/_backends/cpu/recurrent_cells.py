@@ -22,8 +22,8 @@ _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}
 # The state is replaced by the next one; rows of x and gates hold their parts side by side, `hidden size` apart, and so does the bias.
 FORWARD_CELL = "void(ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)"
 _FORWARD = "ptr %z, i64 %zrow, ptr %x, i64 %size, ptr %b, ptr %h, ptr %c, ptr %hs, ptr %g, ptr %cs, i64 %rows, i64 %units"
-# (dh, dc, cotangents of hs, of gates, of cs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows, units);
-# the cotangents of gates and cs are read by the form that takes them alone
+# (dh, dc, cotangents of hs, of gates, of cs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows,
+# units); the cotangents of gates and cs are read by the form that takes them alone
 BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
 _BACKWARD = (
     "ptr %dh, ptr %dc, ptr %ct, ptr %ctg, ptr %ctc, ptr %g, ptr %hs, ptr %cs, ptr %hb, ptr %cb, ptr %d, ptr %before, ptr %sums, i64 %size, "
