@@ -1,8 +1,8 @@
 """Graphs that are computed in pieces, because a primitive in them is better computed, and recorded, as many small calls.
 
-The derivative of a derivative of a recurrent layer is that of its steps.  Written down as one graph it grows with the length of the sequence, and so does
-the time to make a plan for it.  Here each step is a call of one small graph with a plan of its own, recorded like any operator's; what stands around
-the primitive is a graph as before.
+The derivative of a derivative of a recurrent layer is that of its steps.  Written down as one graph it grows with the length of the sequence, and
+so does the time to make a plan for it.  Here each step is a call of one small graph with a plan of its own, recorded like any operator's; what
+stands around the primitive is a graph as before.
 """
 
 from __future__ import annotations
