@@ -55,8 +55,7 @@ def _rule(node: Node) -> Any:
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
-        few = 0 < node.params["k"] and node.inputs[0].shape[node.params["dim"]] >= 4 * node.params["k"]
-        if not few:
+        if not node.params["k"]:
             return _topk_by_sort
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
     if name == "kth":

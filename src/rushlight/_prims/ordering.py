@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
@@ -9,6 +10,7 @@ from rushlight._prims import build
 from rushlight._prims.families import require
 from rushlight._prims.record import Aval, Primitive, prim
 from rushlight._prims.samples import Samples, any_dtype, floats
+from rushlight._prims.selection import first, hoare
 from rushlight._types.dtype import INT64
 
 __all__: list[str] = []
@@ -74,9 +76,22 @@ def _topk_spec(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> list[Av
     return [(shape, x.dtype), (shape, INT64)]
 
 
+def _picked(x: Any, dim: int, largest: bool, places: Callable[[Any], list[int]]) -> tuple[Any, Any]:
+    """Values and places along dim of what `places` picks from a row of (key, place); keys order as PyTorch does, NaN above all."""
+
+    def of(row: Any) -> Any:
+        rank = np.unique(row, return_inverse=True)[1].tolist()  # equal values have one rank, and so have NaNs
+        return np.array(places([(-k if largest else k, i) for i, k in enumerate(rank)]), "int64")
+
+    found = np.apply_along_axis(of, dim, x).astype("int64")
+    return np.take_along_axis(x, found, dim), found
+
+
 def _topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
-    order = np.take(_order(x, dim, largest), np.arange(k), axis=dim)
-    return np.take_along_axis(x, order, dim), order
+    if not k or not x.size:
+        none = np.zeros((*x.shape[:dim], k, *x.shape[dim + 1 :]), "int64")
+        return none.astype(x.dtype), none
+    return _picked(x, dim, largest, lambda row: first(row, k, sorted))
 
 
 def _topk_samples() -> Samples:
@@ -85,10 +100,14 @@ def _topk_samples() -> Samples:
             yield [any_dtype((3, 7), dtype)], {"k": 3, "dim": 1, "largest": largest, "sorted": True}
     yield [floats((5, 2))], {"k": 5, "dim": 0, "largest": True, "sorted": True}
     yield [floats((5,))], {"k": 0, "dim": 0, "largest": True, "sorted": True}
+    equals = (np.arange(200) * 7919 % 31 % 5).reshape(2, 100)
+    for k in (1, 3, 40):
+        yield [equals], {"k": k, "dim": 1, "largest": k < 40, "sorted": k > 1}
+    yield [np.array([2.0, np.nan, -np.inf, 1.0, np.nan, 1.0])], {"k": 4, "dim": 0, "largest": True, "sorted": True}
 
 
 Primitive(
-    "topk", "The k greatest (or least) along dim, best first, and where they are.  Which of several equals is taken is not said.",
+    "topk", "The k greatest (or least) along dim and where they are, best first if `sorted`; of equals those that the GNU library's algorithms take.",
     family="heavy", spec=_topk_spec, reference=_topk, lower=("extern", "topk"), multiple=True, samples=_topk_samples,
     vjp=lambda ct, out, x, dim, **p: _back(ct, out, x, dim),
     jvp=lambda tangents, out, x, dim, **p: (prim.gather(tangents[0], out[1], dim=dim), None),
@@ -106,42 +125,8 @@ def _kth_spec(x: Any, rank: int, dim: int) -> list[Aval]:
     return [(shape, x.dtype), (shape, INT64)]
 
 
-def _select(row: Any, rank: int) -> int:
-    """Hoare's selection: the place of the element that comes to stand at `rank`.  The pivot is the median of the first, middle and last."""
-    order = list(range(len(row)))
-
-    def above(i: int, j: int) -> bool:
-        a, b = row[order[i]], row[order[j]]
-        return bool(a > b or (a != a and b == b))
-
-    def swap(i: int, j: int) -> None:
-        order[i], order[j] = order[j], order[i]
-
-    left, right = 0, len(order) - 1
-    while right > left + 1:
-        swap(left + (right - left) // 2, left + 1)
-        for i, j in ((left + 1, right), (left, right), (left + 1, left)):
-            if above(i, j):
-                swap(i, j)
-        i, j = left + 1, right
-        while i <= j:
-            i, j = i + 1, j - 1
-            while above(left, i):
-                i += 1
-            while above(j, left):
-                j -= 1
-            if i <= j:
-                swap(i, j)
-        swap(left, j)
-        left, right = (i if j <= rank else left), (j - 1 if j >= rank else right)
-    if right == left + 1 and above(left, right):
-        swap(left, right)
-    return order[rank]
-
-
 def _kth(x: Any, rank: int, dim: int) -> tuple[Any, Any]:
-    places = np.apply_along_axis(lambda row: np.array([_select(row, rank)], "int64"), dim, x).astype("int64")
-    return np.take_along_axis(x, places, dim), places
+    return _picked(x, dim, False, lambda row: [hoare(row, rank)])
 
 
 def _kth_samples() -> Samples:
@@ -149,7 +134,7 @@ def _kth_samples() -> Samples:
         for rank in (0, 3, 6):
             yield [any_dtype((3, 7), dtype)], {"rank": rank, "dim": 1}
     yield [floats((5, 2))], {"rank": 4, "dim": 0}
-    yield [np.array([[1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1]])], {"rank": 2, "dim": 1}
+    yield [(np.arange(120) * 7919 % 31 % 5).reshape(2, 60)], {"rank": 25, "dim": 1}
     yield [np.array([2.0, np.nan, -np.inf, 1.0, np.nan, 1.0])], {"rank": 4, "dim": 0}
 
 

@@ -14,7 +14,7 @@ from rushlight._backends.cpu.products import integer_call, product_call, product
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.sort_native import FEW, SORTS, make_kth, make_sort, make_topk, make_topk_many
+from rushlight._backends.cpu.sort_native import SORTS, make_kth, make_sort, make_topk
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.cpu.winograd import winograd_call
 from rushlight._kernels.program import ExternStep
@@ -99,8 +99,7 @@ def _sort(step: ExternStep) -> Call:
 
 
 def _topk(step: ExternStep) -> Call:
-    k = step.params["k"]
-    return _rows(step, make_topk if k <= FEW else make_topk_many, step.params["largest"], k)
+    return _rows(step, make_topk, step.params["largest"], step.params["k"], int(step.params["sorted"]))
 
 
 def _kth(step: ExternStep) -> Call:

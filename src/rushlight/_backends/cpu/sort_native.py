@@ -26,11 +26,13 @@ from rushlight._backends.native import (
 )
 from rushlight._backends.native.types import Type
 
-__all__ = ["FEW", "SORTS", "make_kth", "make_sort", "make_topk", "make_topk_many"]
+__all__ = ["SORTS", "make_kth", "make_sort", "make_topk"]
 
 FEW = 64  # results up to which each is put into its place at once
 
-ROWS, N, DESCENDING, CHUNK, K = 8, 9, 10, 11, 12
+RARE = 4096  # float32 numbers among which two are rarely equal
+
+ROWS, N, DESCENDING, CHUNK, K, SORTED = 8, 9, 10, 11, 12, 13
 SHORT = 48  # elements up to which insertion is faster
 
 malloc = extern("malloc", "ptr(i64)")
@@ -75,12 +77,9 @@ def _name(type: Type) -> str:
     return str(type.name)
 
 
-# long function: the native functions inside close over one dtype's types
-def _make_sorters(dtype: str) -> tuple[NativeFunction, NativeFunction]:
-    """`insertion(keys, places, n)` for a few keys, and `radix(keys, places, other_keys, other_places, n)` for many; places are u32."""
-    memory, key, how = SORTS[dtype]
-    width = key.itemsize
-    digits = width if how == "float" or width == 8 else memory.itemsize
+def _make_insertion(dtype: str) -> NativeFunction:
+    """`insertion(keys, places, n)`: equals keep their order; places are u32."""
+    key = SORTS[dtype][1]
 
     @native("void(ptr, ptr, i64)", name=f"insert_{dtype}")
     def insertion(keys, places, n):
@@ -94,6 +93,15 @@ def _make_sorters(dtype: str) -> tuple[NativeFunction, NativeFunction]:
                 j -= 1
             store(key, keys, j + 1, k)
             places.u32[j + 1] = p
+
+    return insertion
+
+
+def _make_sorters(dtype: str) -> tuple[NativeFunction, NativeFunction]:
+    """`insertion(keys, places, n)` for a few keys, and `radix(keys, places, other_keys, other_places, n)` for many; places are u32."""
+    memory, key, how = SORTS[dtype]
+    width = key.itemsize
+    digits = width if how == "float" or width == 8 else memory.itemsize
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"radix_{dtype}")
     def radix(keys, places, other_keys, other_places, n):
@@ -129,7 +137,7 @@ def _make_sorters(dtype: str) -> tuple[NativeFunction, NativeFunction]:
             swapped = i32(1) - swapped
         return swapped
 
-    return insertion, radix
+    return _make_insertion(dtype), radix
 
 
 def make_sort(dtype: str) -> NativeFunction:
@@ -213,10 +221,10 @@ def make_best(dtype: str) -> NativeFunction:
                 j = held
                 while j > 0 and load(key, keys, j - 1) > k2:
                     store(key, keys, j, load(key, keys, j - 1))
-                    places.i64[j] = places.i64[j - 1]
+                    places.u32[j] = places.u32[j - 1]
                     j -= 1
                 store(key, keys, j, k2)
-                places.i64[j] = at + i
+                places.u32[j] = u32(at + i)
                 held += 1
                 worst = load(key, keys, held - 1)
             at += m
@@ -224,41 +232,9 @@ def make_best(dtype: str) -> NativeFunction:
     return best
 
 
-def make_topk(dtype: str) -> NativeFunction:
-    """The kernel that finds the first `K` of each row in order, for small K: bufs are values, places (int64), then the rows."""
-    memory, key, _ = SORTS[dtype]
-    size, width = memory.itemsize, key.itemsize
-    best = make_best(dtype)
-
-    @native("i32(ptr, ptr, i64)", name=f"rl_topk_{dtype}")
-    def topk(bufs, ints, piece):
-        n, count = ints.i64[N], ints.i64[K]
-        first = piece * ints.i64[CHUNK]
-        last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
-        keys = malloc(count * (width + 8))
-        if keys is None:
-            return rl_fail(bufs, piece, 4, 0, 0, 0)
-        places = keys + count * width
-        flip: key = key(0)
-        if ints.i64[DESCENDING] != 0:
-            flip = key(0) - key(1)
-        for r in range(first, last):
-            x = bufs.ptr[2] + r * n * size
-            best(x, n, count, flip, keys, places)
-            values = bufs.ptr[0] + r * count * size
-            index = bufs.ptr[1] + r * count * 8
-            for j in range(count):
-                index.i64[j] = places.i64[j]
-                store(memory, values, j, load(memory, x, places.i64[j]))
-        free(keys)
-        return 0
-
-    return topk
-
-
 # long function: the native functions inside close over one dtype's types
 def make_best_many(dtype: str) -> NativeFunction:
-    """`best(x, n, count, flip, work)`: the same for more of them; `work` gets the keys and, behind room for 2 (4 `count` + `BLOCK`) keys, the places.
+    """`best(x, n, count, flip, work, room)`: the same for more of them, in arrays of `room` >= 4 `count` + `BLOCK`: keys, others, places, others.
 
     What is better than the last so far is gathered, and sorted when there are four times as many.
     """
@@ -267,10 +243,9 @@ def make_best_many(dtype: str) -> NativeFunction:
     width = key.itemsize
     insertion, radix = _make_sorters(dtype)
 
-    @native("i64(ptr, i64, i64)", name=f"keep_best_{dtype}")
-    def keep_best(work, held, count):
-        """Sort what is held and keep the first `count`; how many those are.  `work`: keys, other keys, places, other places."""
-        room = 4 * count + BLOCK
+    @native("i64(ptr, i64, i64, i64)", name=f"keep_best_{dtype}")
+    def keep_best(work, room, held, count):
+        """Sort what is held and keep the first `count`; how many those are."""
         keys, other = work, work + room * width
         places, other_places = work + 2 * room * width, work + 2 * room * width + 4 * room
         if held <= SHORT:
@@ -280,9 +255,9 @@ def make_best_many(dtype: str) -> NativeFunction:
             memcpy(places, other_places, min(held, count) * 4)
         return min(held, count)
 
-    @native(f"void(ptr, i64, i64, {_name(key)}, ptr)", name=f"best_many_{dtype}")
-    def best(x, n, count, flip, work):
-        places = work + 2 * (4 * count + BLOCK) * width
+    @native(f"void(ptr, i64, i64, {_name(key)}, ptr, i64)", name=f"best_many_{dtype}")
+    def best(x, n, count, flip, work, room):
+        places = work + 2 * room * width
         block = stack(8 * BLOCK)
         held = 0
         full = False
@@ -302,27 +277,242 @@ def make_best_many(dtype: str) -> NativeFunction:
                     places.u32[held] = u32(at + i)
                     held += i64(not full or k2 < worst)
                 if held >= 4 * count:
-                    held = keep_best(work, held, count)
+                    held = keep_best(work, room, held, count)
                     worst = load(key, work, count - 1)
                     full = True
             at += m
-        keep_best(work, held, count)
+        keep_best(work, room, held, count)
 
     return best
 
 
-def make_topk_many(dtype: str) -> NativeFunction:
-    """The same for larger K."""
-    memory, key, _ = SORTS[dtype]
-    size, width = memory.itemsize, key.itemsize
-    best = make_best_many(dtype)
+# long function: the native functions inside close over one dtype's types
+def _make_standard(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
+    """`heap(keys, places, hole, n, k, p)`, `select(keys, places, n, rank)` and `order(keys, places, n)`: what `std::partial_sort`, `nth_element` and
+    `sort` of the GNU library do, step by step, for these say which of equals PyTorch takes.
 
-    @native("i32(ptr, ptr, i64)", name=f"rl_topk_many_{dtype}")
+    `heap` lets (k, p) sink from the hole in a heap of n with the greatest at its top.
+    """
+    key = SORTS[dtype][1]
+    insertion = _make_insertion(dtype)
+
+    @native("void(ptr, ptr, i64, i64)", name=f"swap_in_{dtype}", inline=True)
+    def swap(keys, places, i, j):
+        k: key = load(key, keys, i)
+        store(key, keys, i, load(key, keys, j))
+        store(key, keys, j, k)
+        p = places.u32[i]
+        places.u32[i] = places.u32[j]
+        places.u32[j] = p
+
+    @native(f"void(ptr, ptr, i64, i64, {_name(key)}, u32)", name=f"sink_{dtype}")
+    def heap(keys, places, hole, n, k, p):
+        top, child = hole, hole
+        while child < (n - 1) // 2:
+            child = 2 * (child + 1)
+            if load(key, keys, child) < load(key, keys, child - 1):
+                child -= 1
+            store(key, keys, hole, load(key, keys, child))
+            places.u32[hole] = places.u32[child]
+            hole = child
+        if n % 2 == 0 and child == (n - 2) // 2:
+            child = 2 * child + 1
+            store(key, keys, hole, load(key, keys, child))
+            places.u32[hole] = places.u32[child]
+            hole = child
+        while hole > top and load(key, keys, (hole - 1) // 2) < k:
+            parent = (hole - 1) // 2
+            store(key, keys, hole, load(key, keys, parent))
+            places.u32[hole] = places.u32[parent]
+            hole = parent
+        store(key, keys, hole, k)
+        places.u32[hole] = p
+
+    @native("void(ptr, ptr, i64, i64)", name=f"heap_of_least_{dtype}")
+    def least(keys, places, count, n):
+        """The least `count` of n, as a heap at the front."""
+        for i in range(count // 2):
+            at = count // 2 - 1 - i
+            heap(keys, places, at, count, load(key, keys, at), places.u32[at])
+        for i in range(count, n):
+            k: key = load(key, keys, i)
+            if k < load(key, keys, 0):
+                p = places.u32[i]
+                store(key, keys, i, load(key, keys, 0))
+                places.u32[i] = places.u32[0]
+                heap(keys, places, 0, count, k, p)
+
+    @native("void(ptr, ptr, i64)", name=f"heap_to_row_{dtype}")
+    def lined_up(keys, places, n):
+        for i in range(n - 1):
+            last = n - 1 - i
+            k: key = load(key, keys, last)
+            p = places.u32[last]
+            store(key, keys, last, load(key, keys, 0))
+            places.u32[last] = places.u32[0]
+            heap(keys, places, 0, last, k, p)
+
+    @native("i64(ptr, ptr, i64, i64)", name=f"parted_{dtype}")
+    def part(keys, places, first, last):
+        """Parts [first, last) at the median of three; where the second part begins."""
+        a, b, c = first + 1, first + (last - first) // 2, last - 1
+        x: key = load(key, keys, a)
+        y: key = load(key, keys, b)
+        z: key = load(key, keys, c)
+        middle = a
+        if x < y:
+            if y < z:
+                middle = b
+            elif x < z:
+                middle = c
+        elif not x < z:
+            middle = c if y < z else b
+        swap(keys, places, first, middle)
+        pivot: key = load(key, keys, first)
+        i, j = first + 1, last
+        while True:
+            while load(key, keys, i) < pivot:
+                i += 1
+            j -= 1
+            while pivot < load(key, keys, j):
+                j -= 1
+            if i >= j:
+                return i
+            swap(keys, places, i, j)
+            i += 1
+
+    @native("i64(i64)", name=f"depth_{dtype}", inline=True)
+    def depth_of(n):
+        depth = 0
+        while n > 1:
+            depth += 2
+            n //= 2
+        return depth
+
+    @native("void(ptr, ptr, i64, i64)", name=f"nth_{dtype}")
+    def select(keys, places, n, rank):
+        """The element of the rank comes to its place, lesser ones before it."""
+        first, last = 0, n
+        depth = depth_of(n)
+        while last - first > 3:
+            if depth == 0:
+                least(keys + first * key.itemsize, places + first * 4, rank + 1 - first, last - first)
+                swap(keys, places, first, rank)
+                return
+            depth -= 1
+            cut = part(keys, places, first, last)
+            if cut <= rank:
+                first = cut
+            else:
+                last = cut
+        insertion(keys + first * key.itemsize, places + first * 4, last - first)
+
+    @native("void(ptr, ptr, i64)", name=f"ordered_{dtype}")
+    def order(keys, places, n):
+        waiting = stack(3 * 8 * 80)
+        count = 1
+        waiting.i64[0] = 0
+        waiting.i64[1] = n
+        waiting.i64[2] = depth_of(n)
+        while count > 0:
+            count -= 1
+            first, last, depth = waiting.i64[3 * count], waiting.i64[3 * count + 1], waiting.i64[3 * count + 2]
+            while last - first > 16:
+                if depth == 0:
+                    least(keys + first * key.itemsize, places + first * 4, last - first, last - first)
+                    lined_up(keys + first * key.itemsize, places + first * 4, last - first)
+                    break
+                depth -= 1
+                cut = part(keys, places, first, last)
+                waiting.i64[3 * count] = cut
+                waiting.i64[3 * count + 1] = last
+                waiting.i64[3 * count + 2] = depth
+                count += 1
+                last = cut
+        insertion(keys, places, n)
+
+    return heap, select, order
+
+
+# long function: the native functions inside close over one dtype's types
+def make_topk(dtype: str) -> NativeFunction:
+    """The kernel that finds the first `K` of each row in order (in PyTorch's order without `SORTED`): bufs are values, places (int64), then the rows.
+
+    Of equals it takes those that PyTorch takes.  There a heap of few goes over a long row; here as well, past blocks in which nothing is better.
+    From other rows the best are found in our own way where equals among them are unlikely, and, if there are any, once more in PyTorch's.
+    """
+    memory, key, how = SORTS[dtype]
+    differ = 0 if how != "float" else RARE if key.itemsize == 4 else 1 << 62
+    key_of = make_key(f"first_{dtype}", memory, key, how)
+    size, width = memory.itemsize, key.itemsize
+    best, best_many = make_best(dtype), make_best_many(dtype)
+    heap, select, order = _make_standard(dtype)
+    insertion, radix = _make_sorters(dtype)
+
+    @native(f"void(ptr, i64, i64, {_name(key)}, ptr, ptr)", name=f"heaped_{dtype}")
+    def heaped(x, n, count, flip, keys, places):
+        block = stack(8 * BLOCK)
+        for i in range(count):
+            store(key, keys, i, key_of(load(memory, x, i)) ^ flip)
+            places.u32[i] = u32(i)
+        for i in range(count // 2):
+            at = count // 2 - 1 - i
+            heap(keys, places, at, count, load(key, keys, at), places.u32[at])
+        at = count
+        while at < n:
+            m = min(n - at, BLOCK)
+            least: key = key(0) - key(1)
+            for i in range(m):
+                k: key = key_of(load(memory, x, at + i)) ^ flip
+                store(key, block, i, k)
+                least = min(least, k)
+            if least < load(key, keys, 0):
+                for i in range(m):
+                    k2: key = load(key, block, i)
+                    if k2 < load(key, keys, 0):
+                        heap(keys, places, 0, count, k2, u32(at + i))
+            at += m
+        for i in range(count - 1):
+            last = count - 1 - i
+            k3: key = load(key, keys, last)
+            p = places.u32[last]
+            store(key, keys, last, load(key, keys, 0))
+            places.u32[last] = places.u32[0]
+            heap(keys, places, 0, last, k3, p)
+
+    @native(f"void(ptr, i64, {_name(key)}, ptr, ptr)", name=f"listed_{dtype}")
+    def listed(x, n, flip, keys, places):
+        for i in range(n):
+            store(key, keys, i, key_of(load(memory, x, i)) ^ flip)
+            places.u32[i] = u32(i)
+
+    @native(f"i32(ptr, i64, i64, {_name(key)}, ptr, i64)", name=f"differing_{dtype}")
+    def differing(x, n, count, flip, work, room):
+        """The first `count` in order; whether no two of them are equal."""
+        places = work + 2 * room * width
+        if 4 * count > n:
+            listed(x, n, flip, work, places)
+            if n <= SHORT:
+                insertion(work, places, n)
+            elif radix(work, places, work + room * width, places + 4 * room, n) == 1:
+                memcpy(work, work + room * width, count * width)
+                memcpy(places, places + 4 * room, count * 4)
+        elif count <= FEW:
+            best(x, n, count, flip, work, places)
+        else:
+            best_many(x, n, count, flip, work, room)
+        for i in range(1, count):
+            if load(key, work, i) == load(key, work, i - 1):
+                return 0
+        return 1
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_topk_{dtype}")
     def topk(bufs, ints, piece):
         n, count = ints.i64[N], ints.i64[K]
         first = piece * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
-        room = 4 * count + BLOCK
+        few = 64 * count <= n
+        room = count if few else n + 4 + BLOCK
         work = malloc(room * 2 * (width + 4))
         if work is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -332,7 +522,13 @@ def make_topk_many(dtype: str) -> NativeFunction:
             flip = key(0) - key(1)
         for r in range(first, last):
             x = bufs.ptr[2] + r * n * size
-            best(x, n, count, flip, work)
+            if few:
+                heaped(x, n, count, flip, work, places)
+            elif ints.i64[SORTED] == 0 or count > differ or differing(x, n, min(count + 1, n), flip, work, room) == 0:
+                listed(x, n, flip, work, places)
+                select(work, places, n, count - 1)
+                if ints.i64[SORTED] != 0:
+                    order(work, places, count - 1)
             values = bufs.ptr[0] + r * count * size
             index = bufs.ptr[1] + r * count * 8
             for j in range(count):
@@ -420,9 +616,9 @@ def make_kth(dtype: str) -> NativeFunction:
             if 4 * rank < n:
                 if rank < FEW:
                     best(x, n, rank + 1, key(0), keys, places)
-                    place = places.i64[rank]
+                    place = i64(places.u32[rank])
                 else:
-                    best_many(x, n, rank + 1, key(0), keys)
+                    best_many(x, n, rank + 1, key(0), keys, room)
                     place = i64((keys + 2 * room * width).u32[rank])
                 found: key = load(key, keys, rank)
                 for i in range(n):
