@@ -1,7 +1,7 @@
 """What stands at a rank, and what stands first: sequential algorithms, in Python, because their choice among equals is part of a meaning.
 
-All work on a list of (key, place) in place and compare keys alone.  `hoare` is Hoare's selection as `kthvalue` has it; `first` is `std::partial_sort`, or
-`std::nth_element` and `std::sort`, of the GNU library as `topk` uses them.
+All work on a list of (key, place) in place and compare keys alone.  `hoare` is Hoare's selection, which `kthvalue` is in PyTorch; `first` is
+`std::partial_sort`, or `std::nth_element` and `std::sort`, of the GNU library, which `topk` is.
 """
 
 from __future__ import annotations
