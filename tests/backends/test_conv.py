@@ -189,6 +189,30 @@ def test_bits_do_not_depend_on_threads(x, w, params):
     assert all(bits == seen[0] for bits in seen[1:])
 
 
+@pytest.mark.parametrize("order, spread", [(None, 1), ((0, 1, 3, 4, 2), 1), (None, 2)], ids=["plain", "channels last", "spread"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_packed_once_for_all_pieces(monkeypatch, dtype, order, spread):
+    """The same bits as where every piece packs its own, and right ones."""
+    rng, size = np.random.default_rng(5), (24 * spread, 23 * spread)
+    x, w = numbers(rng, (1, 2, 38, 24, 23), dtype), numbers(rng, (2, 40, 38, 3, 3), dtype, order)
+    params = {"stride": (1, 1), "spread": (spread,) * 2, "dilation": (1, 1), "lo": (1, 1), "size": size, "flip": spread > 1}
+    graph = trace_arrays(lambda x, w: WINDOWS(x, w, **params, dtype=BY_NAME[dtype]), [x, w], [BY_NAME[dtype]] * 2)
+    packed, pack_once = [], conv._pack_once
+
+    def once(parts, tiles):
+        packed.append(pack_once(parts, tiles))
+        return packed[-1]
+
+    with winograd.WINOGRAD.scoped(False):
+        monkeypatch.setattr(conv, "_pack_once", once)
+        result = Ran(graph, [x, w]).results[0]
+        monkeypatch.setattr(conv, "_pack_once", lambda parts, tiles: 0)
+        np.testing.assert_array_equal(result, Ran(graph, [x, w]).results[0])
+    assert packed[0] > 0
+    want = WINDOWS.reference(x.astype(np.float64), w.astype(np.float64), **params, dtype=BY_NAME["float64"])
+    np.testing.assert_allclose(result / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype])
+
+
 # ***** Winograd's method *****
 
 

@@ -6,7 +6,7 @@ products of matrices.  B' and A' hold 0, 1 and -1, G halves besides, so the tran
 weights multiply exactly.
 
 Errors are bounded by the size of the sums of a 4 x 4 tile and not of a window (Barabasz et al., "Error Analysis and Improving the Accuracy
-of Winograd Convolution for Deep Neural Networks", 2020, section 4): about as large as a direct sum's, which `tests/backends/test_conv.py` checks.
+of Winograd Convolution for Deep Neural Networks", 2020): about as large as a direct sum's, which `tests/backends/test_conv.py` checks.
 Larger tiles, F(4 x 4, 3 x 3), multiply less and lose a decimal digit.
 """
 
@@ -32,8 +32,9 @@ class Winograd:
     (from, to) in bytes: `lanes` neighbours among the tiles, whose 16 sums go to `out + to`, `apart` bytes apart, `width` bytes further for each
     channel.  `short_symbol` does it for half as many neighbours.  What is written too much is written over by the next move or channel.
 
-    `weight_symbol(out, apart, panel, first, tap, channels)` makes of panels [channels][9][rows] such ones, [channels][rows] for each of the 16
-    products; the first tap of a channel lies `first` bytes into its 9, each further one `tap` bytes after that.
+    `weight_symbol(out, apart, panel, first, tap, channel, channels)` makes of a panel of weights, `rows` of each channel and tap side by side,
+    panels [channels][rows] for each of the 16 products; the first tap of the first channel lies at panel + first, taps are `tap` bytes apart and
+    channels `channel` bytes.
 
     `result_symbol(out, other, sums, apart, vectors, bias)` makes of vectors of 16 sums, `apart` bytes apart, two rows of results, at `out` and
     `other`, and adds the bias; it returns 1 where one of them is not finite, else 0.
@@ -110,7 +111,7 @@ class Winograd:
     def _weight(self) -> list[str]:
         vector, size = f"<{self.lanes} x float>", 4 * self.rows
         lines = [
-            f"define void @{self.weight_symbol}(ptr noalias %out, i64 %apart, ptr noalias %panel, i64 %first, i64 %tap, i64 %channels) {{",
+            f"define void @{self.weight_symbol}(ptr noalias %out, i64 %apart, ptr noalias %panel, i64 %first, i64 %tap, i64 %channel, i64 %channels) {{",
             "entry:", "  %begin = getelementptr i8, ptr %panel, i64 %first", "  br label %loop", "loop:", "  %c = phi i64 [0, %entry], [%c1, %loop]",
             "  %here = phi ptr [%begin, %entry], [%here1, %loop]", "  %there = phi ptr [%out, %entry], [%there1, %loop]",
         ]  # fmt: skip
@@ -129,7 +130,7 @@ class Winograd:
                 lines.append(f"  %r{p}{k} = getelementptr i8, ptr {base}, i64 {offset}")
                 lines.append(f"  store {vector} %u{p}{k // 4}{k % 4}, ptr %r{p}{k}, align 4")
         return [
-            *lines, f"  %here1 = getelementptr i8, ptr %here, i64 {9 * size}", f"  %there1 = getelementptr i8, ptr %there, i64 {size}",
+            *lines, "  %here1 = getelementptr i8, ptr %here, i64 %channel", f"  %there1 = getelementptr i8, ptr %there, i64 {size}",
             "  %c1 = add nuw nsw i64 %c, 1", "  %more = icmp slt i64 %c1, %channels", "  br i1 %more, label %loop, label %done",
             "done:", "  ret void", "}",
         ]  # fmt: skip

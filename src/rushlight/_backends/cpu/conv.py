@@ -11,7 +11,7 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_sum_chunks
+from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.conv_words import W
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
@@ -38,6 +38,7 @@ _PLACES = 512  # places in one piece: with the sums over them it stays in the se
 _ROOM = 3 << 18  # bytes of weights and sums that a piece keeps at hand: the second cache, but for a rest
 _MOVE = 8  # how long moving a vector into a panel takes, in steps of a tile's vectors
 GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
+_PACK_WORK = 1 << 22  # multiplications from which weights may be packed once for all pieces
 WANTED = 16  # pieces that large work is cut into at least, where it can be
 GIL_WORK = 1 << 21
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
@@ -70,16 +71,18 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
             symbols = [loop.symbol for loop in loops]
             _LOADED.setdefault(name, jit.load(_runtime.compile_native(loops), symbols, imports))
         imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
-        function = make_conv(form)
+        made = [make_conv(form), make_pack_all(form)]
+        symbols = [function.symbol for function in made]
         if key not in _LOADED:
-            _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], imports))
-        _SYMBOLS[key] = {**imports, function.symbol: _LOADED[key][function.symbol]}
+            _LOADED.setdefault(key, jit.load(_runtime.compile_native(made, opt="quick"), symbols, imports))
+        _SYMBOLS[key] = {**imports, **{symbol: _LOADED[key][symbol] for symbol in symbols}}
     return _SYMBOLS[key]
 
 
-def conv_kernel(form: ConvForm) -> Callable[..., Any]:
-    """The callable for a form."""
-    symbol, key = f"rl_conv_{form.name}", f"{form.name} {' '.join(t.key for t in form.tiles)}"
+def conv_kernel(form: ConvForm, name: str = "rl_conv") -> Callable[..., Any]:
+    """The callable for a form: of its convolution, or of what packs its weights (`rl_conv_pack`)."""
+    symbol = f"{name}_{form.name}"
+    key = f"{symbol} {' '.join(t.key for t in form.tiles)}"
     if key not in _KERNELS:
         _KERNELS.setdefault(key, stubs.make_kernel_callable(conv_symbols(form)[symbol], symbol))
     return _KERNELS[key]
@@ -107,6 +110,7 @@ class Work:
         ):  # fmt: skip
             for letter, value in zip("dhw", (*fill, *values), strict=True):
                 words[name + letter] = value
+        words["taps_first"], words["packed"] = int(words["w_c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] > 1), -1
         self.spread = dict(zip("dhw", (*unit, *params["spread"]), strict=True))
         self.flip = bool(params["flip"])
         if self.flip:
@@ -175,7 +179,7 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
     wide, places = tiles[0].columns, words["d"] * words["h"] * words["w"]
     inside = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
-    choose_parts(words)
+    choose_parts(words, tiles[0].group)
     best: tuple[float, dict[str, int]] | None = None
     for form in _forms(words, tiles, places):
         listed = inside and form < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8
@@ -203,18 +207,12 @@ _CHOSEN = ("form", "images_inside", "block_n", "block_d", "block_h", "block_w", 
 
 
 def _forms(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) -> list[int]:
-    """The forms worth a thought: channels as rows of the tile, or places where that fills it better or suits the result."""
-    wide, total = tiles[0].columns, min(places * words["n"], _PLACES)
+    """Channels as rows of the tile, and places; the tile with few rows only where it is clearly fuller."""
 
-    def best(count: int) -> tuple[int, float]:  # the tile with few rows only where it is clearly fuller
-        fills = [_fill(count, tile.rows) for tile in tiles]
-        low = int(len(tiles) > 1 and fills[-1] > 1.04 * fills[0])
-        return low, fills[low]
+    def low(count: int) -> int:
+        return int(len(tiles) > 1 and _fill(count, tiles[-1].rows) > 1.04 * _fill(count, tiles[0].rows))
 
-    (channels, first), (rows, second) = best(words["o"]), best(total)
-    if words["y_o"] == 1 and words["o"] > 1 or second * _fill(words["o"], wide) > 1.03 * first * _fill(total, wide):
-        return [channels, 2 + rows]
-    return [channels]
+    return [low(words["o"]), 2 + low(min(places * words["n"], _PLACES))]
 
 
 def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
@@ -228,14 +226,14 @@ def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
     slab = words["c"] * words["block_n"] * prod(
         words[f"block_{d}"] * words[f"step_{d}"] + (words[f"k_{d}"] - 1) * words[f"gap_{d}"] for d in "dhw"
     )  # fmt: skip
-    time = steps * (padded * rows / lanes + _MOVE * moves * blocks + rows * boxes) + (2 if inside else 0.5) * slab * boxes * blocks
+    time = steps * (padded * rows / lanes + _MOVE * moves * blocks + rows * min(boxes, 3)) + (2 if inside else 0.5) * slab * boxes * blocks
     if (words["form"] < 2) == (words["y_o"] == 1):  # written the other way round
-        time += 2 * padded * rows
+        time += padded * rows
     if 4 * min(rows, outs) * (min(steps, _DEPTH) + padded / boxes) > _ROOM:
         time *= 1.3
     pieces = max(words["g"] * boxes * blocks, 1)
     chunks = _chunks([words], pieces)
-    sums = 2 * chunks * words["n"] * words["o"] * words["d"] * words["h"] * words["w"] if chunks > 1 else 0
+    sums = 4 * chunks * words["n"] * words["o"] * words["d"] * words["h"] * words["w"] if chunks > 1 else 0
     return (time + sums) * (1 + 0.05 * max(0.0, min(WANTED, multiplications(words) // GRAIN) / (pieces * chunks) - 1))
 
 
@@ -288,13 +286,13 @@ def _full(rows: int, w: int, width: int, most: int) -> int:
     return max(counts, key=lambda r: (round(rows * w / (rows // r * -(-r * w // width) * width + -(-(rows % r) * w // width) * width), 2), r))
 
 
-def choose_parts(words: dict[str, int]) -> None:
-    """Parts of about `_DEPTH` steps: some channels, or some of the kernel for one."""
+def choose_parts(words: dict[str, int], group: int = 1) -> None:
+    """Parts of about `_DEPTH` steps: some channels (as many as words of `group` steps hold), or some of the kernel for one."""
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"part_{letter}"] = max(words[key], 1)
     taps = words["k_d"] * words["k_h"] * words["k_w"]
     if taps <= _DEPTH:
-        words["part_c"] = even(words["c"], _DEPTH // taps)
+        words["part_c"] = -(-even(words["c"], _DEPTH // taps) // group) * group
     else:
         words["part_c"] = 1
         if words["k_h"] * words["k_w"] <= _DEPTH:
@@ -343,7 +341,41 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     chunks = _chunks(parts, sum(map(_pieces, parts)))
     if chunks > 1:
         return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
+    packed = _pack_once(parts, form.tiles)
+    if packed:
+        return _packed(parts, form, packed, step.sizes), None, places
     return conv_kernel(form), call_ints(parts, step.sizes), places
+
+
+def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> int:
+    """Decide whether weights are packed once for all pieces: they serve several, and are no more than images and results.  The bytes, or 0."""
+    taps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"] for words in parts)
+    boxes = min(prod(words[f"blocks_{letter}"] for letter in "ndhw") for words in parts)
+    held = sum(words["n"] * words["d"] * words["h"] * words["w"] for words in parts)
+    if boxes < 2 or not taps or sum(map(multiplications, parts)) < _PACK_WORK or held < len(parts) * boxes * 16:
+        return 0
+    total, cell = 0, 8 if tiles[0].kind == "f64" else 4
+    for words in parts:
+        width = tiles[0].columns if words["form"] >= 2 else tiles[words["form"] if len(tiles) > 1 else 0].rows
+        steps = words["part_c"] * words["part_d"] * words["part_h"] * words["part_w"]
+        words["packed"] = total
+        size = cell * -(-words["o"] // width) * width * -(-steps // tiles[0].group)
+        total += -(-words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") * size // 64) * 64
+    return total
+
+
+def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, sizes: Sequence[int]) -> Callable[..., Any]:
+    """Two calls: one packs the weights, one convolves."""
+    second = array("q", call_ints(parts, sizes))
+    pieces = sum(words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") for words in parts)
+    first = array("q", [pieces, 1, 1, nbytes, 0, 0, 0, 0, *second[8:]])
+    pack, call = conv_kernel(form, "rl_conv_pack"), conv_kernel(form)
+    first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
+
+    def run(ints: int, x: Any, w: Any, *bias: Any, keep: Any = (first, second)) -> Any:
+        return call(second_ints, x, pack(first_ints, w), *bias)
+
+    return run
 
 
 def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callable[..., Any]:

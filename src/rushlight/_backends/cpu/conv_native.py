@@ -46,6 +46,7 @@ from rushlight._backends.cpu.conv_words import (
     N1,
     O0,
     O1,
+    PACKED,
     PARTS_C,
     PARTS_D,
     PARTS_H,
@@ -98,8 +99,9 @@ from rushlight._kernels.panel_gather import Every, PanelGather
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_sum_chunks"]
+__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_pack_all", "make_sum_chunks"]
 
+LINE = 64  # places whose sums are turned at a time
 SLACK = 512  # bytes that may be read or written behind a block
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -186,23 +188,39 @@ def _make_write(form: ConvForm) -> NativeFunction:
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
     put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, ptr)")
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
+    panels, group = form.tiles[0].panels, form.tiles[0].group
+    turn, n = extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"places_{form.name}")
-    def put_places(at, box, y, bias, acc, acc_o, acc_place, run, step, by_channel):
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
+    def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
+        """Each channel of `run` places, whose results lie `step` apart."""
+        for o in range(box.i64[O1] - box.i64[O0]):
+            b = real(-0.0)  # the number that changes nothing, not even the sign of a zero
+            if bias is not None:
+                b = load_bias(bias, o * at.i64[BIAS_O])
+            put_run(y + out_size * o * at.i64[Y_O], step, b, run, acc + size * o * acc_o, acc_place)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"places_{form.name}")
+    def put_places(at, box, y, bias, acc, acc_o, acc_place, run, step, lines):
         """All channels of `run` places, whose results lie `step` apart."""
         outs = box.i64[O1] - box.i64[O0]
-        if by_channel != 0:
-            for o in range(outs):
-                b = real(-0.0)  # the number that changes nothing, not even the sign of a zero
-                if bias is not None:
-                    b = load_bias(bias, o * at.i64[BIAS_O])
-                put_run(y + out_size * o * at.i64[Y_O], step, b, run, acc + size * o * acc_o, acc_place)
-        else:
+        if acc_place != 1 and at.i64[Y_O] == 1:
             for i in range(run):
                 put_channels(y + out_size * i * step, at.i64[Y_O], bias, at.i64[BIAS_O], outs, acc + size * i * acc_place)
+        elif acc_place != 1 and run >= n:  # channels of a place lie side by side: they are turned first, some places at a time
+            for first in range(0, run, LINE):
+                some = min(i64(LINE), run - first)
+                i: i64 = 0
+                while i < some:
+                    start = min(first + i, run - n)
+                    turn(lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place)
+                    i += n
+                put_by_channel(at, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
+        else:
+            put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step)
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"write_{form.name}")
-    def write(at, box, y, bias, acc, acc_o, acc_place):
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
+    def write(at, box, y, bias, acc, acc_o, acc_place, lines):
         """The block of sums `acc`, strided by output channel and by place, into the result."""
         y = y + out_size * (at.i64[Y_BASE] + box.i64[CHUNK_NO] * at.i64[Y_CHUNK] + box.i64[GROUP] * at.i64[Y_G] + box.i64[O0] * at.i64[Y_O])
         if bias is not None:
@@ -216,7 +234,6 @@ def _make_write(form: ConvForm) -> NativeFunction:
             run, step, outer, inner = each, at.i64[Y_N], (images + each - 1) // each, wide
         elif at.i64[Y_H] == wide * step:  # rows that follow each other
             run, high = wide * high, i64(1)
-        by_channel = i64(acc_place == 1 or at.i64[Y_O] != 1)
         for n in range(outer):
             count = min(run, images - n * each) if inside != 0 else run
             for d in range(deep):
@@ -225,7 +242,7 @@ def _make_write(form: ConvForm) -> NativeFunction:
                         place = ((n * deep + d) * high + h) * inner + w
                         to = (box.i64[N0] + n * each) * at.i64[Y_N] + (box.i64[D0] + d) * at.i64[Y_D] + (box.i64[H0] + h) * at.i64[Y_H]
                         to += (box.i64[W0] + w) * at.i64[Y_W]
-                        put_places(at, box, y + out_size * to, bias, acc + size * place * run * acc_place, acc_o, acc_place, count, step, by_channel)
+                        put_places(at, box, y + out_size * to, bias, acc + size * place * run * acc_place, acc_o, acc_place, count, step, lines)
 
     return write
 
@@ -309,17 +326,25 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     return multiply_part
 
 
-def make_conv(form: ConvForm) -> NativeFunction:
-    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, w and, where the words have a stride for it, the bias."""
-    tiles, group = form.tiles, form.tiles[0].group
-    cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
-    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
-    fill_slab = make_slab(form.kind, form.source, form.panels)
-    pack_wide, pack_high, pack_low = (make_weights(form.kind, form.source, tiles[0], width) for width in (wide, high, low))
-    multiply, write = _make_multiply(form), _make_write(form)
+@native("i64(i64)", inline=True)
+def whole_lines(nbytes):
+    """As many lines of the cache as hold them."""
+    return (nbytes + 63) // 64 * 64
+
+
+@native("i64(ptr)", inline=True)
+def parts_of(at):
+    """Parts of the steps."""
+    return at.i64[PARTS_C] * at.i64[PARTS_D] * at.i64[PARTS_H] * at.i64[PARTS_W]
+
+
+def _make_pack(form: ConvForm) -> NativeFunction:
+    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+    pack_wide, pack_high, pack_low = (make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, high, low))
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
     def pack_weights(at, box, out, w):
+        """Panels of the output channels of the box for its part of the steps."""
         if at.i64[FORM] >= 2:
             pack_wide(at, box, out, w)
         elif at.i64[FORM] == 0:
@@ -327,9 +352,55 @@ def make_conv(form: ConvForm) -> NativeFunction:
         else:
             pack_low(at, box, out, w)
 
-    @native("i64(i64)", name=f"room_{form.name}", inline=True)
-    def room(nbytes):
-        return (nbytes + 63) // 64 * 64
+    return pack_weights
+
+
+def _make_place(form: ConvForm) -> NativeFunction:
+    group, cell = form.tiles[0].group, 8 if form.kind == "f64" else 4
+    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+
+    @native("i64(ptr, ptr, i64, i64)", name=f"weights_place_{form.name}")
+    def weights_place(at, box, part, words):
+        """Where the panels of the box lie among those packed beforehand; `words` are those of the largest part."""
+        width = i64(wide if at.i64[FORM] >= 2 else high if at.i64[FORM] == 0 else low)
+        each = (at.i64[O] + width - 1) // width * width * words
+        return at.i64[PACKED] + cell * ((box.i64[GROUP] * parts_of(at) + part) * each + box.i64[O0] * ((box.i64[STEPS] + group - 1) // group))
+
+    return weights_place
+
+
+def make_pack_all(form: ConvForm) -> NativeFunction:
+    """The kernel that packs the weights for all pieces, where they serve several: bufs are the panels, and w; a piece is a part of a group."""
+    group, pack_weights, place = form.tiles[0].group, _make_pack(form), _make_place(form)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
+    def pack_all(bufs, ints, piece):
+        at = ints + 64
+        while piece >= at.i64[G] * parts_of(at):
+            piece -= at.i64[G] * parts_of(at)
+            at = at + 8 * WORDS
+        box = stack(BOX_BYTES)
+        find_box(at, box, i64(0))
+        find_part(at, box, i64(0))
+        words = (box.i64[STEPS] + group - 1) // group
+        part = piece % parts_of(at)
+        box.i64[GROUP], box.i64[O0], box.i64[O1] = piece // parts_of(at), 0, at.i64[O]
+        find_part(at, box, part)
+        pack_weights(at, box, bufs.ptr[0] + place(at, box, part, words), bufs.ptr[1])
+        return 0
+
+    return pack_all
+
+
+def make_conv(form: ConvForm) -> NativeFunction:
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, w (or its panels) and, where the words have a stride for it,
+    the bias."""
+    tiles, group = form.tiles, form.tiles[0].group
+    cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
+    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
+    fill_slab = make_slab(form.kind, form.source, form.panels)
+    pack_weights, place = _make_pack(form), _make_place(form)
+    multiply, write = _make_multiply(form), _make_write(form)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_{form.name}")
     def conv(bufs, ints, piece):
@@ -346,14 +417,16 @@ def make_conv(form: ConvForm) -> NativeFunction:
         outs = (box.i64[O1] - box.i64[O0] + other - 1) // other * other
         places = (box.i64[COLUMNS] + width - 1) // width * width
         first = box.i64[CHUNK_NO] * at.i64[CHUNK]
-        last = min(first + at.i64[CHUNK], at.i64[PARTS_C] * at.i64[PARTS_D] * at.i64[PARTS_H] * at.i64[PARTS_W])
+        last = min(first + at.i64[CHUNK], parts_of(at))
         find_part(at, box, i64(0))  # no part is larger than the first
         lay_slab(at, box)
+        ready = at.i64[PACKED] >= 0
         words = (box.i64[STEPS] + group - 1) // group
-        acc_bytes, panel_bytes = room(cell * outs * places), room(cell * words * width + SLACK)
-        weight_bytes, table_bytes = room(cell * words * outs), room(8 * box.i64[STEPS])
+        acc_bytes, panel_bytes = whole_lines(cell * outs * places), whole_lines(cell * words * width + SLACK)
+        weight_bytes, table_bytes = i64(0) if ready else whole_lines(cell * words * outs), whole_lines(8 * box.i64[STEPS])
         slab_bytes = size * box.i64[S_C] * (box.i64[C1] - box.i64[C0]) + SLACK
-        slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + slab_bytes)
+        line_bytes = i64(0) if channels or at.i64[Y_O] == 1 else cell * (LINE * outs + wide)
+        slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + max(slab_bytes, line_bytes))
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         acc = borrowed(slot)
@@ -368,13 +441,16 @@ def make_conv(form: ConvForm) -> NativeFunction:
             lay_slab(at, box)
             fill_slab(at, box, slab, bufs.ptr[1])
             list_steps(at, box, offsets, i64(size))
-            pack_weights(at, box, weights, bufs.ptr[2])
+            if ready:
+                weights = bufs.ptr[2] + place(at, box, part, words)
+            else:
+                pack_weights(at, box, weights, bufs.ptr[2])
             multiply(at, box, slab, offsets, panel, weights, acc, i64(part > first))
         bias: ptr = None
         if at.i64[BIAS_O] >= 0:
             bias = bufs.ptr[3]
         across = places if channels else outs
-        write(at, box, bufs.ptr[0], bias, acc, across if channels else i64(1), i64(1) if channels else across)
+        write(at, box, bufs.ptr[0], bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
         give_back(slot)
         return 0
 

@@ -38,6 +38,7 @@ from rushlight._backends.cpu.conv_words import (
     STEP_D,
     STEP_H,
     STEP_W,
+    TAPS_FIRST,
     TD0,
     TD1,
     TH0,
@@ -326,8 +327,8 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{source}_{kind}_{width}")
     def pack_weights(at, box, out, w):
         channels, deep = box.i64[C1] - box.i64[C0], box.i64[TD1] - box.i64[TD0]
-        high, run = box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
-        words = (channels * deep * high * run + group - 1) // group
+        high, wide = box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
+        words = (channels * deep * high * wide + group - 1) // group
         td, th, tw = box.i64[TD0], box.i64[TH0], box.i64[TW0]
         if at.i64[FLIP] != 0:
             td, th, tw = at.i64[K_D] - box.i64[TD1], at.i64[K_H] - box.i64[TH1], at.i64[K_W] - box.i64[TW1]
@@ -335,29 +336,36 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
             at.i64[W_BASE] + box.i64[GROUP] * at.i64[W_G] + box.i64[C0] * at.i64[W_C]
             + td * at.i64[W_D] + th * at.i64[W_H] + tw * at.i64[W_W]
         )  # fmt: skip
-        step = at.i64[W_W] if run > 1 else at.i64[W_H] if high > 1 else at.i64[W_D] if deep > 1 else at.i64[W_C]
-        if high == 1 or run == 1 or at.i64[W_H] == run * step:  # what lies evenly is one run
-            run, high = run * high, i64(1)
-            if deep == 1 or run == 1 or at.i64[W_D] == run * step:
-                run, deep = run * deep, i64(1)
-                if channels == 1 or run == 1 or at.i64[W_C] == run * step:
-                    run, channels = run * channels, i64(1)
-        packs = plain and (group == 1 or channels * deep * high == 1)
+        # steps as four loops, the innermost a run; loops that lie evenly join it
+        n0, n1, n2, run = channels, deep, high, wide
+        s0, s1, s2, step = at.i64[W_C], at.i64[W_D], at.i64[W_H], at.i64[W_W]
+        if at.i64[TAPS_FIRST] != 0:
+            n0, n1, n2, run = deep, high, wide, channels
+            s0, s1, s2, step = at.i64[W_D], at.i64[W_H], at.i64[W_W], at.i64[W_C]
+        if run == 1:
+            step = s2 if n2 > 1 else s1 if n1 > 1 else s0
+        if n2 == 1 or run == 1 or s2 == run * step:
+            run, n2 = run * n2, i64(1)
+            if n1 == 1 or run == 1 or s1 == run * step:
+                run, n1 = run * n1, i64(1)
+                if n0 == 1 or run == 1 or s0 == run * step:
+                    run, n0 = run * n0, i64(1)
+        packs = plain and (n0 * n1 * n2 == 1 or run % group == 0)
         i = box.i64[O0]
         while i < box.i64[O1]:
             rows = min(i64(width), box.i64[O1] - i)
             if not packs:
                 memset(out, 0, cell * width * words)
-            elif i + rows < box.i64[O1] and step == 1 and high * deep * channels == 1:
+            elif i + rows < box.i64[O1] and step == 1 and n0 * n1 * n2 == 1:
                 row = given_size * at.i64[W_O]
                 ask_for(w + (i + rows) * row, min(i64(width), box.i64[O1] - i - rows), row, given_size * run)
             first: i64 = 0
-            for c in range(channels):
-                for d in range(deep):
-                    for h in range(high):
-                        part = w + given_size * (i * at.i64[W_O] + c * at.i64[W_C] + d * at.i64[W_D] + h * at.i64[W_H])
+            for a in range(n0):
+                for b in range(n1):
+                    for c in range(n2):
+                        part = w + given_size * (i * at.i64[W_O] + a * s0 + b * s1 + c * s2)
                         if packs:
-                            pack(out + cell * width * first, part, rows, run, at.i64[W_O], step)
+                            pack(out + cell * width * (first // group), part, rows, run, at.i64[W_O], step)
                         else:
                             scattered(out, part, i64(width), rows, first, run, at.i64[W_O], step)
                         first += run

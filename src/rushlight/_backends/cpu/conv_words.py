@@ -11,16 +11,18 @@ __all__ = ["BOX_BYTES", "W", "WORDS", "find_box", "find_part", "lay_slab", "list
 _NAMES = """pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
-chunk chunks images_inside form flip""".split()
+chunk chunks images_inside form flip taps_first packed""".split()
 # form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 1 and 3 use the tile with fewer rows.
 # images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
 # panels as they lie.
+# taps_first: the steps go over the kernel first, for each of its elements over the channels; else the other way round.
+# packed: where the panels of the weights begin, in bytes, in the memory that holds them packed; -1: each piece packs its own.
 W = {name: n for n, name in enumerate(_NAMES)}
 (PIECES, X_N, X_G, X_C, X_D, X_H, X_W, W_BASE, W_G, W_O, W_C, W_D, W_H, W_W, Y_BASE, Y_N, Y_G, Y_O, Y_D, Y_H, Y_W, Y_CHUNK, BIAS_G, BIAS_O,
  N, G, C, O, IN_D, IN_H, IN_W, D, H, WIDE, K_D, K_H, K_W, STEP_D, STEP_H, STEP_W, GAP_D, GAP_H, GAP_W, LO_D, LO_H, LO_W,
  BLOCK_N, BLOCK_D, BLOCK_H, BLOCK_W, BLOCK_O, BLOCKS_N, BLOCKS_D, BLOCKS_H, BLOCKS_W, BLOCKS_O, PART_C, PART_D, PART_H, PART_W,
- PARTS_C, PARTS_D, PARTS_H, PARTS_W, CHUNK, CHUNKS, IMAGES_INSIDE, FORM, FLIP) = range(69)  # fmt: skip
-WORDS = 69
+ PARTS_C, PARTS_D, PARTS_H, PARTS_W, CHUNK, CHUNKS, IMAGES_INSIDE, FORM, FLIP, TAPS_FIRST, PACKED) = range(71)  # fmt: skip
+WORDS = 71
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 (N0, N1, D0, D1, H0, H1, W0, W1, O0, O1, GROUP, CHUNK_NO, C0, C1, TD0, TD1, TH0, TH1, TW0, TW1,
@@ -123,20 +125,21 @@ def width_place(at, box, position):
 @native("void(ptr, ptr, ptr, i64)")
 def list_steps(at, box, offsets, size):
     """For each step of the part, how many bytes it lies into the slab."""
-    k: i64 = 0
-    deep, high, wide = box.i64[TD1] - box.i64[TD0], box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
-    for c in range(box.i64[C1] - box.i64[C0]):
-        for d in range(deep):
-            for h in range(high):
-                row = c * box.i64[S_C]
-                if at.i64[FLIP] != 0:  # weights are packed as they lie, and the windows counted from their ends
-                    row += (deep - 1 - d) * at.i64[GAP_D] * box.i64[S_D] + (high - 1 - h) * at.i64[GAP_H] * box.i64[S_H]
-                else:
-                    row += d * at.i64[GAP_D] * box.i64[S_D] + h * at.i64[GAP_H] * box.i64[S_H]
-                for w in range(wide):
-                    v = wide - 1 - w if at.i64[FLIP] != 0 else w
-                    offsets.i64[k] = size * (row + width_place(at, box, v * at.i64[GAP_W]))
-                    k += 1
+    channels, deep, high, wide = box.i64[C1] - box.i64[C0], box.i64[TD1] - box.i64[TD0], box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
+    turned = at.i64[FLIP] != 0  # weights are packed as they lie, and the windows counted from their ends
+    k_tap, k_channel = i64(1), deep * high * wide
+    if at.i64[TAPS_FIRST] != 0:
+        k_tap, k_channel = channels, i64(1)
+    for d in range(deep):
+        for h in range(high):
+            for w in range(wide):
+                td, th, tw = d, h, w
+                if turned:
+                    td, th, tw = deep - 1 - d, high - 1 - h, wide - 1 - w
+                place = td * at.i64[GAP_D] * box.i64[S_D] + th * at.i64[GAP_H] * box.i64[S_H] + width_place(at, box, tw * at.i64[GAP_W])
+                k = k_tap * ((d * high + h) * wide + w)
+                for c in range(channels):
+                    offsets.i64[k + c * k_channel] = size * (place + c * box.i64[S_C])
 
 
 @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")

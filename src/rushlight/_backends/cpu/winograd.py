@@ -92,7 +92,7 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
         tiles |= {letter: -(-words[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
     for letter, size in zip("cdhw", (words["c"], 1, 4, 4), strict=True):
         tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
-    tiles |= {"form": 0, "images_inside": 0, "chunk": 1, "chunks": 1, "flip": 0, "block_d": 1, "block_w": tiles["w"]}
+    tiles |= {"form": 0, "images_inside": 0, "chunk": 1, "chunks": 1, "flip": 0, "taps_first": 0, "block_d": 1, "block_w": tiles["w"]}
     best: tuple[float, dict[str, int]] | None = None
     for block_n, block_h in _boxes(tiles):
         for count in (1, 2, 4, 8):

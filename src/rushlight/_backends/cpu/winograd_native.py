@@ -34,6 +34,7 @@ from rushlight._backends.cpu.conv_words import (
     PHASE,
     S_C,
     S_H,
+    TAPS_FIRST,
     TD0,
     TD1,
     TH0,
@@ -81,7 +82,7 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
     """The kernel that transforms weights: bufs are [groups][16][panels][channels][rows], and w; a piece is a panel of a group."""
     rows, work = tile.rows, Winograd(tile.lanes, tile.rows)
     pack = make_weights(form.kind, form.source, tile, rows)
-    transform = extern(work.weight_symbol, "void(ptr, i64, ptr, i64, i64, i64)")
+    transform = extern(work.weight_symbol, "void(ptr, i64, ptr, i64, i64, i64, i64)")
 
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_weights_{form.name}_{rows}")
     def weights(bufs, ints, piece):
@@ -96,14 +97,18 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
         slot = borrow(SIZE * 9 * rows * min(channels, DEPTH) + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
-        first, tap = i64(0), i64(SIZE * rows)
-        if at.i64[FLIP] != 0:  # they were packed as they lie
-            first, tap = 8 * tap, -tap
         out = bufs.ptr[0] + each * (group * TAPS * count + panel)
         for c in range(0, channels, DEPTH):
             box.i64[C0], box.i64[C1] = c, min(c + DEPTH, channels)
             pack(at, box, borrowed(slot), bufs.ptr[1])
-            transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, box.i64[C1] - c)
+            some = box.i64[C1] - c
+            tap, channel = i64(SIZE * rows), i64(SIZE * 9 * rows)
+            if at.i64[TAPS_FIRST] != 0:
+                tap, channel = SIZE * rows * some, i64(SIZE * rows)
+            first = i64(0)
+            if at.i64[FLIP] != 0:  # they were packed as they lie
+                first, tap = 8 * tap, -tap
+            transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, channel, some)
         give_back(slot)
         return 0
 
