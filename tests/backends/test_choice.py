@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pytest
 
@@ -28,6 +26,10 @@ def test_a_class_is_measured_once_and_kept(empty, monkeypatch):
     found = choice.entry(CLASS, products._maker)
     assert found.own_rate > 0 < found.library
     monkeypatch.setattr(choice, "_KNOWN", {})  # as another process finds it
+    monkeypatch.setattr(choice, "CLOSE", 1.0)
+    if not found.sure:
+        choice._keep(choice._key(CLASS, "again"), CLASS, choice.Entry(found.own, found.own_rate, found.library))
+        choice._KNOWN.clear()
     monkeypatch.setattr(choice, "_measured", lambda *args: pytest.fail("measured twice"))
     again = choice.entry(CLASS, products._maker)
     assert (again.own, again.own_rate, again.library) == (found.own, found.own_rate, found.library)
@@ -43,12 +45,68 @@ def test_whoever_was_first_is_believed(empty, monkeypatch):
         found = original(self, key)
         if not seen and key == choice._key(CLASS):
             seen.append(key)
-            self.put(key, struct.pack("<?2d", True, 3.0, 4.0))  # another process writes while this one measures
+            self.put(key, choice.Entry(True, 3.0, 4.0).packed())  # another process writes while this one measures
         return found
 
     monkeypatch.setattr(cache.ObjectCache, "get", late)
     found = choice.entry(CLASS, products._maker)
     assert (found.own, found.own_rate) == (True, 3.0)
+
+
+class Clock:
+    """Time that passes as it is told to: every call of a way takes the next of its `seconds`, and the last one from then on."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.calls, self.seconds = 0.0, [0, 0], ([1.0], [1.0])
+        monkeypatch.setattr(choice, "clock", lambda: self.now)
+
+    def maker(self, kind, sizes, a_strides, b_strides, own):
+        call, ints = products._maker(kind, sizes, a_strides, b_strides, own)
+
+        def timed(at, a, b):
+            way = 0 if own else 1
+            self.now += self.seconds[way][min(self.calls[way], len(self.seconds[way]) - 1)]
+            self.calls[way] += 1
+            return call(at, a, b)
+
+        return timed, ints
+
+    def process(self, own, library):
+        """What a new process finds, where calls of the two ways take so long."""
+        choice._KNOWN.clear()
+        self.calls, self.seconds = [0, 0], (own, library)
+        return choice.entry(CLASS, self.maker)
+
+
+def test_the_shortest_time_of_each_way_counts(empty, monkeypatch):
+    clock = Clock(monkeypatch)
+    usual = choice._threshold(CLASS)
+    found = clock.process([9.0, 9.0, 9.0, 1e-3, 9.0], [8.0, usual * 1e-3 * 3, 8.0])
+    assert found.own and found.sure and clock.calls == [7, 7]
+
+
+def test_a_close_choice_is_looked_at_longer_and_once_more_by_a_later_process(empty, monkeypatch):
+    clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
+    bad, good = [usual * 1.1e-4], [1e-4]
+    found = clock.process(bad, [1e-4])  # a bad moment for our own kernels
+    assert not found.own and not found.sure and clock.calls == [25, 25]
+    assert choice.entry(CLASS, clock.maker) is found and clock.calls == [25, 25]  # holds for the process
+    again = clock.process(good, [1e-4])
+    assert again.own and again.sure and clock.calls[0] > 0
+    last = clock.process(bad, [1e-4])  # from now on it holds
+    assert last.own and clock.calls == [0, 0]
+
+
+def test_what_is_clear_is_not_measured_again(empty, monkeypatch):
+    clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
+    assert not clock.process([usual * 2e-4], [1e-4]).own and clock.calls == [7, 7]
+    assert not clock.process([1e-6], [1e-4]).own and clock.calls == [0, 0]
+
+
+def test_looking_longer_ends_with_the_time_for_it(empty, monkeypatch):
+    clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
+    clock.process([usual * 1.0], [1.0])  # seconds
+    assert clock.calls == [7, 7]
 
 
 @pytest.mark.parametrize("broken", [0, 1])

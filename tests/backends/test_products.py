@@ -19,11 +19,24 @@ from rushlight._backends.null import compile_graph as null_compile
 from rushlight._graph.core import trace
 from rushlight._kernels import schedule
 from rushlight._kernels.amx_tile import AmxTile
+from rushlight._kernels.panels import Pairs, Panels
 from rushlight._kernels.program import ExternStep, compile_graph
 from rushlight._kernels.register_tile import RegisterTile, register_tile
 from rushlight._prims import build as build_values
 from rushlight._prims.record import PRIMITIVES
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8
+from rushlight._types.dtype import (
+    BFLOAT16,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+)
 
 WIDTHS = [w for w in (64, 32, 16) if w <= host_target().vector_bytes]
 TOLERANCE = {"bfloat16": 5e-3, "float16": 6e-4, "float32": 1e-5, "float64": 1e-12}
@@ -467,3 +480,95 @@ def test_epilogues_compile_for_other_machines(machine):
     compiled = null_compile(graph, machine=machine)
     assert compiled.calls == ["dot"] and len(compiled.kernels) == 1
     assert ("fmla" if machine == "aarch64" else "vfmadd") in compiled.kernels[0].assembly()
+
+
+# ***** complex numbers, small results of long sums *****
+
+
+def drawn(rng, shape, dtype):
+    x = rng.standard_normal(shape)
+    return (x + 1j * rng.standard_normal(shape)).astype(dtype.name) if dtype.kind == "c" else encoded(x, dtype)
+
+
+@pytest.mark.parametrize("dtype", [COMPLEX64, COMPLEX128], ids=lambda d: d.name)
+@pytest.mark.parametrize("shared", [False, True], ids=["blocks", "packed once"])
+def test_complex_products_by_tiles_of_real_numbers(dtype, shared, monkeypatch):
+    if shared:
+        monkeypatch.setattr(products, "SHARED_WORK", 1)
+        monkeypatch.setattr(products, "SHARED_SIDE", 1)
+    rng = np.random.default_rng(21)
+    with blas.GEMM.scoped("generated"):
+        for shape, k, n in (((1,), 1, 1), ((33,), 70, 51), ((130,), 515, 281), ((40,), 300, 9), ((3, 40), 30, 50)):
+            for la, lb in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 2)):
+                a, b = drawn(rng, (*shape, k), dtype), drawn(rng, (*shape[:-1], k, n), dtype)
+                if len(shape) == 1:
+                    a, b = laid(a, LAYOUTS[la]), laid(b, LAYOUTS[lb])
+                want = a.astype(np.complex128) @ b
+                np.testing.assert_allclose(called(dtype, dtype, a, b), want, rtol=0, atol=TOLERANCE[dtype.to_real().name] * np.abs(want).max())
+
+
+@pytest.mark.parametrize("dtype", [COMPLEX64, COMPLEX128], ids=lambda d: d.name)
+@pytest.mark.parametrize("size", [(8, 9, 8), (33, 40, 50), (400, 450, 340)])
+def test_conjugated_operands_are_read_where_they_lie(dtype, size):
+    rng = np.random.default_rng(22)
+    m, k, n = size
+    a, b = drawn(rng, (m, k), dtype), drawn(rng, (n, k), dtype)
+    operands = [(a, dtype), (b, dtype)]
+    conj, dot = PRIMITIVES["conj"], PRIMITIVES["dot"]
+    turned = lambda x: build_values.transpose(x, (1, 0))
+    for body, want in (
+        (lambda x, y: dot(conj(x), turned(y)), a.conj() @ b.T), (lambda x, y: dot(x, turned(conj(y))), a @ b.conj().T),
+        (lambda x, y: dot(conj(x), conj(turned(y))) * 0.5, (a @ b.T).conj() / 2),
+    ):  # fmt: skip
+        program, made = run_graph(graph_of(body, *operands), operands)
+        assert [step.params["conjugated"] != (False, False) for step in program.steps] == [True]
+        np.testing.assert_allclose(np.frombuffer(made, dtype.name).reshape(m, n), want, rtol=0, atol=TOLERANCE[dtype.to_real().name] * np.abs(want).max())
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16, FLOAT16, COMPLEX64, INT64], ids=lambda d: d.name)
+@pytest.mark.parametrize("size", [(4, 100000, 4), (16, 16384, 30), (7, 50021, 9)])
+def test_long_sums_of_a_small_result_are_made_in_pieces(dtype, size):
+    rng = np.random.default_rng(23)
+    m, k, n = size
+    if dtype is INT64:
+        a, b = rng.integers(-1000, 1000, (m, k)), rng.integers(-1000, 1000, (k, n))
+    else:
+        a, b = drawn(rng, (m, k), dtype), drawn(rng, (k, n), dtype)
+    operands = [(a, dtype), (b, dtype)]
+    before, results = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            program, made = run_graph(graph_of(PRIMITIVES["dot"], *operands), operands)
+            results.append(np.frombuffer(made, a.dtype).copy().reshape(m, n))
+    finally:
+        threads.set_num_threads(before)
+    assert any(isinstance(step, ExternStep) and step.inputs[0].shape[0] > 1 for step in program.steps)
+    assert all((r == results[0]).all() for r in results[1:])
+    x, y = (v if v.dtype.kind in "ic" else decoded(v, dtype).astype(np.float64) for v in (a, b))
+    want = x.astype(np.complex128) @ y if dtype.kind == "c" else x @ y
+    tolerance = {"bfloat16": 4e-3, "float16": 1e-3}.get(dtype.name, 1e-5)
+    got = results[0] if dtype.kind in "ic" else decoded(results[0], dtype)
+    np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
+
+
+@pytest.mark.parametrize(("triple", "features"), [("aarch64-unknown-linux-gnu", "+neon"), ("x86_64-unknown-linux-gnu", "+avx2,+fma")])
+def test_complex_packing_compiles_for_other_machines(triple, features):
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(triple).create_target_machine(features=features, opt=2)
+    for dtype, side, conjugated in itertools.product((COMPLEX64, COMPLEX128), "ab", (False, True)):
+        lanes = (16 if "aarch64" in triple else 32) // dtype.to_real().itemsize
+        pairs = Pairs(dtype, side, 6 if side == "a" else lanes, lanes, conjugated)
+        assert pairs.symbol in machine.emit_assembly(llvm.parse_assembly(pairs.text))
+        machine.emit_assembly(llvm.parse_assembly(Panels(dtype.itemsize, 1, 4).text))
+
+
+def test_results_of_few_columns_fill_a_narrow_tile():
+    rng = np.random.default_rng(24)
+    for source, result in PAIRS:
+        forms = blas.with_narrow(blas.host_forms(source, result))
+        assert forms[-1].tile.vectors == 1
+        for shape in ((16, 16, 16), (1000, 16, 16), (5, 3, 20), (50, 9, 300)):
+            check(forms, *shape, ("row-major", rng.choice(LAYOUTS)))

@@ -65,7 +65,7 @@ class Epilogue:
 
     def slot_values(self) -> list[int]:
         """The slots' words; those of rows, columns and pitch are for the caller to fill in."""
-        strides = {}
+        strides: dict[int, int] = {}
         for k, array in enumerate(self.arrays):
             strides |= {_STEPS + 2 * k: array.row, _STEPS + 2 * k + 1: array.column}
         return [strides.get(word, word) for word in self.kernel.slot_values()]

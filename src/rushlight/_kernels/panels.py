@@ -5,6 +5,7 @@ Panels are those of `register_tile`: words of one or more neighbours of k, [k / 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rushlight._base.lazy import LazyModule
@@ -16,9 +17,9 @@ else:
     emitter = LazyModule("rushlight._kernels.scalar.emitter")  # kernels that are found on disk need no text
     writer = LazyModule("rushlight._kernels.scalar.writer")
 
-__all__ = ["Cast", "Panels"]
+__all__ = ["Cast", "Pairs", "Panels"]
 
-_WORDS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+_WORDS = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "i64"}  # words of 16 bytes are moved as two of 8
 
 
 class Panels:
@@ -105,20 +106,118 @@ class Cast:
         return "\n".join([str(module), *head, *loops, "done:", "  ret void", "}"])
 
 
+class Pairs:
+    """`symbol(out, x, n)`: panels of complex numbers [k][width], n of them, become panels of real ones, for tiles of real numbers.
+
+    Complex products through real ones (the "1m" method; Van Zee, "Implementing High-Performance Complex Matrix Multiplication via the 1m Method",
+    2020): rows of C are read as twice as many real columns, real and imaginary parts in turn, and k is twice as long.  Of A (`side` "a") each k
+    gives a row of real parts and one of imaginary parts; of B one of its numbers as they are, and one of them times i:
+
+        (a + bi)(c + di) = a (c, d) + b (-d, c)
+
+    `conjugated` operands differ in signs alone.  `width` is a multiple of `lanes` / 2.
+    """
+
+    __slots__ = ("conjugated", "lanes", "side", "source", "symbol", "target", "width")
+
+    def __init__(self, source: DType, side: str, width: int, lanes: int, conjugated: bool) -> None:
+        self.source, self.target, self.side, self.width, self.lanes, self.conjugated = source, source.to_real(), side, width, lanes, conjugated
+        self.symbol = f"rl_pairs_{source.name}_{side}{width}{'_conj' if conjugated else ''}"
+
+    @property
+    def key(self) -> str:
+        """What `text` depends on."""
+        return f"{self.symbol} {self.lanes}"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (self.symbol,)
+
+    @property
+    def bytes(self) -> int:
+        """What one complex number becomes."""
+        return self.source.itemsize * (1 if self.side == "a" else 2)
+
+    @property
+    def text(self) -> str:
+        return "\n".join([
+            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{", "entry:",
+            f"  %steps = sdiv i64 %n, {self.width}", "  br label %loop", "loop:",
+            "  %k = phi i64 [0, %entry], [%k1, %body]",
+            "  %more = icmp slt i64 %k, %steps", "  br i1 %more, label %body, label %done", "body:",
+            f"  %at = mul i64 %k, {self.width * self.source.itemsize}", "  %from = getelementptr i8, ptr %x, i64 %at",
+            f"  %place = mul i64 %k, {self.width * self.bytes}", "  %to = getelementptr i8, ptr %out, i64 %place",
+            *(self._split() if self.side == "a" else self._twist()),
+            "  %k1 = add nuw nsw i64 %k, 1", "  br label %loop", "done:", "  ret void", "}",
+        ])  # fmt: skip
+
+    def _vector(self, n: int) -> str:
+        return f"<{n} x i{4 * self.source.itemsize}>"
+
+    def _flipped(self, name: str, n: int, lanes: Callable[[int], bool]) -> tuple[str, str]:
+        """A line that turns the sign of some of n lanes, and the name of what it makes."""
+        bits = 4 * self.source.itemsize
+        mask = ", ".join(f"i{bits} {-(1 << (bits - 1)) if lanes(i) else 0}" for i in range(n))
+        return f"  {name}f = xor {self._vector(n)} {name}, <{mask}>", f"{name}f"
+
+    def _split(self) -> list[str]:
+        """A row of real parts, a row of imaginary parts; as many numbers at a time as divide the width."""
+        lines, real = [], self.source.itemsize // 2
+        n = next(n for n in (8, 4, 2, 1) if self.width % n == 0)
+        for v in range(self.width // n):
+            pair, half = self._vector(2 * n), self._vector(n)
+            lines += [f"  %p{v} = getelementptr i8, ptr %from, i64 {v * n * 2 * real}", f"  %v{v} = load {pair}, ptr %p{v}, align {real}"]
+            for part in range(2):
+                name = f"%h{v}_{part}"
+                lines.append(f"  {name} = {_shuffled(pair, f'%v{v}', 'poison', [2 * i + part for i in range(n)])}")
+                if part and self.conjugated:
+                    line, name = self._flipped(name, n, lambda i: True)
+                    lines.append(line)
+                lines += [
+                    f"  %q{v}_{part} = getelementptr i8, ptr %to, i64 {(part * self.width + v * n) * real}",
+                    f"  store {half} {name}, ptr %q{v}_{part}, align {real}",
+                ]
+        return lines
+
+    def _twist(self) -> list[str]:
+        """The numbers, and the numbers times i."""
+        lines, real, n = [], self.source.itemsize // 2, self.lanes
+        vector = self._vector(n)
+        for v in range(2 * self.width // n):
+            lines += [
+                f"  %p{v} = getelementptr i8, ptr %from, i64 {v * n * real}", f"  %a{v} = load {vector}, ptr %p{v}, align {real}",
+                f"  %b{v} = {_shuffled(vector, f'%a{v}', 'poison', [i ^ 1 for i in range(n)])}",
+            ]  # fmt: skip
+            straight = f"%a{v}"
+            if self.conjugated:
+                line, straight = self._flipped(straight, n, lambda i: i % 2 == 1)
+                lines.append(line)
+            else:
+                line, _ = self._flipped(f"%b{v}", n, lambda i: i % 2 == 0)
+                lines.append(line)
+            turned = f"%b{v}" if self.conjugated else f"%b{v}f"
+            for part, name in enumerate((straight, turned)):
+                lines += [
+                    f"  %q{v}_{part} = getelementptr i8, ptr %to, i64 {(part * 2 * self.width + v * n) * real}",
+                    f"  store {vector} {name}, ptr %q{v}_{part}, align {real}",
+                ]
+        return lines
+
+
 def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
     """`symbol(out, x, row, step, k)`: squares of n words after each other, turned by exchanging ever smaller blocks of two rows.
 
     Words have `size` bytes; `row` counts elements, of which a word may have several.
     """
-    word = _WORDS[size]
-    vector = f"<{n} x {word}>"
+    word, parts = _WORDS[size], 2 if size == 16 else 1
+    vector, whole = f"<{n * parts} x {word}>", f"[{parts} x {word}]"
     lines = [
         f"define void @{symbol}(ptr noalias %out, ptr noalias %x, i64 %row, i64 %step, i64 %k) {{",
         "entry:", "  br label %loop", "loop:",
         "  %n = phi i64 [0, %entry], [%n1, %loop]",
-        f"  %from = getelementptr {word}, ptr %x, i64 %n",
+        f"  %from = getelementptr {whole}, ptr %x, i64 %n",
         "  %place = mul i64 %n, %step",
-        f"  %to = getelementptr {word}, ptr %out, i64 %place",
+        f"  %to = getelementptr {whole}, ptr %out, i64 %place",
     ]  # fmt: skip
     for i in range(n):
         lines += [
@@ -131,14 +230,15 @@ def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
         for i in range(n):
             first = i & half == 0
             a, b = (i, i + half) if first else (i - half, i)
-            lane = [(j if first else j + half) if j & half == 0 else n + (j - half if first else j) for j in range(n)]
+            words = [(j if first else j + half) if j & half == 0 else n + (j - half if first else j) for j in range(n)]
+            lane = [parts * j + part for j in words for part in range(parts)]
             lines.append(f"  %v{half}_{i} = {_shuffled(vector, f'%v{2 * half}_{a}', f'%v{2 * half}_{b}', lane)}")
         half //= 2
     for i in range(n):
         lines += [
             f"  %o{i} = mul i64 %step, {i}",
-            f"  %q{i} = getelementptr {word}, ptr %to, i64 %o{i}",
-            f"  store {vector} %v1_{i}, ptr %q{i}, align {size}",
+            f"  %q{i} = getelementptr {whole}, ptr %to, i64 %o{i}",
+            f"  store {vector} %v1_{i}, ptr %q{i}, align {min(size, 8)}",
         ]
     lines += [f"  %n1 = add nuw nsw i64 %n, {n}", "  %more = icmp slt i64 %n1, %k", "  br i1 %more, label %loop, label %done"]
     return "\n".join([*lines, "done:", "  ret void", "}"])

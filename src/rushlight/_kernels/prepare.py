@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._kernels.convolution import finished, fits_routine, windowed
-from rushlight._kernels.products import narrow_rule, narrowed
+from rushlight._kernels.products import PACKED, narrow_rule, narrowed
 from rushlight._kernels.recurrent import spared, stepwise
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES
@@ -46,6 +46,8 @@ def prepared(graph: Graph) -> Graph:
 def _rule(node: Node) -> Any:
     """What replaces a node, or None."""
     name = node.prim.name
+    if name in ("reshape", "transpose") and node.inputs[0].node is not None and node.inputs[0].node.prim.name == "conj":
+        return _conjugated_last(node)
     if name == "dot":
         return _dot_rule(node)
     if name == "dot_wide":
@@ -78,8 +80,15 @@ def _rule(node: Node) -> Any:
 # ***** products *****
 
 
+def _conjugated_last(node: Node) -> Any:
+    """Conjugates moved about become conjugates of what was moved: there a product sees them."""
+    return lambda x, **params: PRIMITIVES["conj"](node.prim(x.node.inputs[0], **params)) if x.node is not None else node.prim(x, **params)
+
+
 def _dot_rule(node: Node) -> Any:
     a, b = node.inputs
+    if b.shape[-2] >= SPLIT_STEPS and (pieces := _pieces_of_steps(a.shape, b.shape)) > 1 and (a.dtype.wide is a.dtype or a.dtype.name in PACKED):
+        return partial(_in_pieces, pieces)
     if a.dtype.wide is not a.dtype:
         return narrow_rule(node)
     if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
@@ -91,6 +100,49 @@ def _dot_rule(node: Node) -> Any:
     if a.shape[-2] == 1 and not lies_in_memory(b):
         return _row_times
     return None
+
+
+SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
+SPLIT_RESULT = 1 << 14  # elements of a result up to which that is done
+PIECE_STEPS, PIECE_WORK, MOST_PIECES = 1024, 1 << 18, 32  # steps and multiplications of a piece, at least; pieces, at most
+
+
+def _pieces_of_steps(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Into how many sums those of a product are cut, from its sizes alone: a small result is one piece of work otherwise, however long its sums are."""
+    batch, (m, k), n = numel(a[:-2]), a[-2:], b[-1]
+    if batch * m * n > SPLIT_RESULT or batch >= 8 or 1 in (m, n):
+        return 1
+    most = min(MOST_PIECES // batch, k // PIECE_STEPS, m * n * k // PIECE_WORK)
+    # of equal length, if about as many can be
+    return next((count for count in range(most, most // 2, -1) if k % count == 0), most)
+
+
+def _in_pieces(count: int, a: Any, b: Any) -> Any:
+    """A product as the sum of `count` products of shorter rows and columns, and one of what is left."""
+    n, k, dtype = len(a.shape), a.shape[-1], a.dtype
+    multiply = PRIMITIVES["dot" if dtype.wide is dtype else "dot_wide"]
+    length = k // count
+    whole = length * count
+    rest = None
+    if whole < k:
+        rest = multiply(_steps(a, n - 1, whole, k), _steps(b, n - 2, whole, k))
+        a, b = _steps(a, n - 1, 0, whole), _steps(b, n - 2, 0, whole)
+    lead = a.shape[:-2]
+    left = build.reshape(a, (*lead, a.shape[-2], count, length))
+    left = build.transpose(left, (n - 1, *range(n - 2), n - 2, n))
+    right = build.reshape(b, (*lead, count, length, b.shape[-1]))
+    right = build.transpose(right, (n - 2, *range(n - 2), n - 1, n))
+    found = PRIMITIVES["sum"](multiply(left, right), dims=(0,))
+    found = found if rest is None else found + rest
+    return found if dtype.wide is dtype else build.convert(found, dtype)
+
+
+def _steps(x: Any, dim: int, start: int, end: int) -> Any:
+    """Part of a dim."""
+    full = range(len(x.shape))
+    return PRIMITIVES["slice"](
+        x, starts=tuple(start if d == dim else 0 for d in full), stops=tuple(end if d == dim else x.shape[d] for d in full), steps=(1,) * len(x.shape)
+    )
 
 
 def lies_in_memory(value: Value) -> bool:

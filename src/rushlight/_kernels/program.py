@@ -460,14 +460,16 @@ class Assembler:
             self.next_place += 1
         outputs = [self.operand(v, s) for v, s in zip(node.outputs, extern.outputs, strict=True)]
         sizes = [self.schedule.sizes[s.buffer] * s.buffer.dtype.itemsize for s in extern.outputs]
-        self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, dict(node.params)))
+        self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, {**node.params, **extern.params}))
 
     def product(self, extern: Extern, epilogue: Epilogue) -> None:
         """A product with an epilogue: one call, which makes what the epilogue stores."""
         node, out = extern.node, extern.node.outputs[0]
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
         shape = out.shape
+        params = {**node.params, **extern.params}
         if epilogue.turned:
+            params |= {name: value[::-1] for name, value in extern.params.items()}
             inputs = [Operand(o.place, o.dtype, _turned(o.shape), _turned(o.strides)) for o in reversed(inputs)]
             shape = _turned(shape)
         fresh = [b for b in epilogue.stored if b not in self.places]
@@ -481,7 +483,7 @@ class Assembler:
         step = KernelStep(epilogue.kernel, [], [], False, self.target)
         after = EpilogueStep(epilogue, step, [order[a.buffer] for a in epilogue.arrays], words)
         made = Operand(-1, epilogue.sums, shape, contiguous_strides(shape))
-        self.steps.append(ExternStep(node.prim.name, inputs, [made], sizes, dict(node.params), after))
+        self.steps.append(ExternStep(node.prim.name, inputs, [made], sizes, params, after))
 
     def operand(self, value: Value, source: Source) -> Operand:
         place = self.places.get(source.buffer, -1)

@@ -40,6 +40,7 @@ STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", 
 DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4), "resample_back": (1, 2)}  # what those get row-major nevertheless
 # Results that are written with any strides.
 PLACED = {"conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,), "resample_back": (0,)}
+FEW = 8  # rows or columns below which complex products are not made by our own tiles
 MAX_STORES = 5  # outputs that one call can allocate
 
 
@@ -54,10 +55,13 @@ class Special:
 
 
 class Extern:
-    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it."""
+    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it.
 
-    def __init__(self, node: Node, inputs: list[Source], outputs: list[Source]) -> None:
-        self.node, self.inputs, self.outputs = node, inputs, outputs
+    `params` are to be told to the routine beside those of the node.
+    """
+
+    def __init__(self, node: Node, inputs: list[Source], outputs: list[Source], params: dict[str, Any]) -> None:
+        self.node, self.inputs, self.outputs, self.params = node, inputs, outputs, params
         self.epilogue: Epilogue | None = None
 
 
@@ -418,7 +422,8 @@ class Schedule:
         lapack = node.prim.lower[1] == "lapack"
         name = node.prim.name
         strided = name in STRIDED or lapack
-        inputs = [self.as_source(x, not strided or k in DENSE.get(name, ())) for k, x in enumerate(node.inputs)]
+        conjugated, operands = _conjugated(node)
+        inputs = [self.as_source(x, not strided or k in DENSE.get(name, ())) for k, x in enumerate(operands)]
         outputs = []
         number = len(self.groups)
         for k, value in enumerate(node.outputs):
@@ -430,7 +435,7 @@ class Schedule:
             strides = channels_last_strides(value.shape) if last else None
             home = None if last and home is not None and home.strides[1] != 1 else home
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
-        self.groups.append(Extern(node, inputs, outputs))
+        self.groups.append(Extern(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
         for value, target in zip(node.outputs, outputs, strict=True):
             self._place_all(value, target, number, wanted)
         self.notes.append(f"group {number}: calls {node.prim.name}")
@@ -652,6 +657,14 @@ class Schedule:
                     if stored_later and isinstance(group, Group) and not _same_row(group, stage, ix, buffer):
                         return True
         return False
+
+
+def _conjugated(node: Node) -> tuple[tuple[bool, ...], Sequence[Value]]:
+    """Which operands of a product are conjugates of others, which its routine reads in their place; and what it reads."""
+    if node.prim.name != "dot" or node.outputs[0].dtype.kind != "c" or min(node.outputs[0].shape[-2:]) < FEW:
+        return (), node.inputs
+    found = tuple(x.node is not None and x.node.prim.name == "conj" for x in node.inputs)
+    return found, [x.node.inputs[0] if c and x.node is not None else x for x, c in zip(node.inputs, found, strict=True)]
 
 
 def _sums_of(node: Node) -> DType | None:

@@ -4,8 +4,8 @@
     >>> ints = gemm_ints("f32", 2, 3, 4)                 # [2, 4] @ [4, 3], all contiguous
     >>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
 
-float32 and float64 can also go to kernels of our own (`GEMM`), as they do where no BLAS is found; complex numbers and thin products run
-on plain loops there: slower, equally right.
+They can also go to kernels of our own (`GEMM`), as they do where no BLAS is found; thin products run on plain loops there: slower, equally
+right.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from rushlight._backends.native.types import i32, i64
 from rushlight._base.knobs import Knob
 from rushlight._base.log import log
 from rushlight._kernels.amx_tile import AmxTile
-from rushlight._kernels.panels import Cast, Panels
+from rushlight._kernels.panels import Cast, Pairs, Panels
 from rushlight._kernels.register_tile import RegisterTile, register_tile
-from rushlight._types.dtype import FLOAT32, FLOAT64, DType
+from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 
 __all__ = ["BLAS_LIBRARY", "GEMM", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
 
@@ -39,7 +39,7 @@ BLAS_LIBRARY: Knob[str] = Knob(
 
 GEMM: Knob[str] = Knob(
     "gemm", env="RUSHLIGHT_GEMM", kind=str, default="auto",
-    doc="Who computes matrix products of float32 and float64: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
+    doc="Who computes matrix products of float32, float64 and complex numbers: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
     "products the one that was faster when it was first met, noted in the kernel cache and kept, or `fixed`: our own where vectors have 64 bytes, "
     "without measuring.",
 )  # fmt: skip
@@ -148,7 +148,7 @@ def blas() -> Blas:
 
 G_WORDS = BATCHES - 8  # words of the constants of a product after the head, without batches
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
-_DTYPES = {"f32": FLOAT32, "f64": FLOAT64}  # what the library knows and our own kernels are made for
+_DTYPES = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}  # what the library knows and our own kernels are made for
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -160,7 +160,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     """
     library = blas() if KINDS[kind][0] else Blas(None, None)
     if kind in _DTYPES and (_prefers_own(library) if generated is None else generated):
-        return tiled_address(host_tiles(kind), library)
+        return tiled_address(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]), library)
     if kind not in _LOADED:
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
         data = _runtime.compile_native([function])
@@ -188,11 +188,10 @@ def _prefers_own(library: Blas) -> bool:
     return usually_own() if wanted in ("auto", "fixed") else wanted == "generated"
 
 
-def tiled_address(tiles: tuple[RegisterTile, ...], library: Blas) -> int:
+def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> int:
     """The address of the same kernel around tiles of our own; thin products still go to the library where there is one."""
-    kind = tiles[0].kind
-    forms = tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles)
-    key = " ".join(["gemm", *(t.key for t in tiles), str(library.path)])
+    forms = with_narrow(tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles))
+    key = " ".join(["gemm", kind, *(form.tile.key for form in forms), str(library.path)])
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
         wide = i64 if library.wide else i32
@@ -211,7 +210,7 @@ def _imports(forms: Iterable[Form]) -> dict[str, int]:
     return found
 
 
-def part_addresses(part: RegisterTile | AmxTile | Panels | Cast) -> dict[str, int]:
+def part_addresses(part: RegisterTile | AmxTile | Panels | Cast | Pairs) -> dict[str, int]:
     """The addresses of the symbols of a tile, of packing routines or of a conversion; loaded once, and kept."""
     if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the one that is there
         _LOADED.setdefault(part.key, jit.load(_runtime.compile_made(part.key, lambda: part.text), part.symbols))
@@ -221,6 +220,7 @@ def part_addresses(part: RegisterTile | AmxTile | Panels | Cast) -> dict[str, in
 
 def form_address(forms: tuple[Form, ...]) -> int:
     """The address of the kernel for products of these forms, which have one source and one result: our own code alone."""
+    forms = with_narrow(forms)
     key = " ".join(["form", *(form.key for form in forms)])
     if key not in _LOADED:
         first = forms[0]
@@ -248,6 +248,16 @@ def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
     return (tile, RegisterTile(kind, tile.lanes, 8, tile.vectors, fma, tile.instruction)) if tile.rows > 8 else (tile,)
 
 
+def with_narrow(forms: tuple[Form, ...]) -> tuple[Form, ...]:
+    """Forms, and one whose tile is one vector wide, for results of few columns."""
+    last, tile = forms[-1], forms[-1].tile
+    if not isinstance(tile, RegisterTile) or tile.vectors == 1:
+        return forms
+    rows = 16 if tile.lanes * tile.panels.size == 64 or host_target().arch == "aarch64" else 8
+    narrow = RegisterTile(tile.kind, tile.lanes, rows, 1, tile.fma, tile.instruction)
+    return (*forms, Form(last.source, last.result, narrow, last.other, last.conjugated))
+
+
 def tile_instruction(kind: str, target: TargetDescription) -> str:
     """What multiplies the words of a tile (see `_kernels/register_tile.py`); empty for plain arithmetic."""
     if target.arch == "aarch64":
@@ -262,12 +272,14 @@ def tile_instruction(kind: str, target: TargetDescription) -> str:
 
 # the kind of tile that computes products of a dtype, where the dtype does not name one
 _TILE_KINDS = {
-    "float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f32",
+    "float32": "f32", "float64": "f64", "complex64": "f32", "complex128": "f64", "bfloat16": "bf16", "float16": "f32",
     "int8": "i16", "uint8": "i16", "int16": "i16", "int32": "i32", "int64": "i64",
 }  # fmt: skip
 
 
-def host_forms(source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...] | None:
+def host_forms(
+    source: DType, result: DType, other: DType | None = None, conjugated: tuple[bool, bool] = (False, False)
+) -> tuple[Form, ...] | None:
     """How this machine computes products of `source` and `other` with results of `result` by our own kernels; None where it has no way."""
     kind = _TILE_KINDS.get(source.name)
     if other is not None and other is not source or source.itemsize == 1 and result.itemsize == 4:
@@ -275,7 +287,7 @@ def host_forms(source: DType, result: DType, other: DType | None = None) -> tupl
         kind = "i8" if fits == "vpdpbusd" or fits == "sdot" and source is other else "i16"
     elif kind is None or result not in (source, source.wide):
         return None
-    return tuple(Form(source, result, tile, other) for tile in host_tiles(kind))
+    return tuple(Form(source, result, tile, other, conjugated) for tile in host_tiles(kind))
 
 
 def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:
@@ -290,6 +302,7 @@ _GRAIN = (
     1 << 25
 )  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
 _SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
+_LEAST_GRAIN = 1 << 20  # the same of a product that is alone
 _BATCH_GRAIN = 1 << 20  # the same for small matrices in a batch
 _TILE = 512
 _MOST_PIECES = 256
@@ -317,7 +330,7 @@ def gemm_ints(
     b_row, b_col = b_strides or (n, 1)
     c_row, c_col = c_strides or (n, 1)
     dims = _batches(batch, a_batch, b_batch, c_batch, (m * k, k * n, m * n))
-    tile_m, tile_n, chunk = _split(m, n, k, total)
+    tile_m, tile_n, chunk = _split(m, n, k, total, 4 if width == 2 else 1)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     pieces = tiles_m * tiles_n * -(-total // chunk) if m and n and total else 0
     work = m * n * max(k, 1) * total
@@ -358,18 +371,19 @@ def _batches(
     return rows
 
 
-def _split(m: int, n: int, k: int, total: int) -> tuple[int, int, int]:
-    """Rows and columns of C, and batches, in one piece; from the sizes alone."""
-    m, n, k, total = max(m, 1), max(n, 1), max(k, 1), max(total, 1)
+def _split(m: int, n: int, k: int, total: int, weight: int = 1) -> tuple[int, int, int]:
+    """Rows and columns of C, and batches, in one piece; from the sizes alone.  A multiplication counts as `weight` of real numbers."""
+    m, n, k, total = max(m, 1), max(n, 1), max(k, 1) * weight, max(total, 1)
     work = m * n * k
-    if work < 2 * _SMALL_GRAIN or n == 1 or m == 1:
+    small = _LEAST_GRAIN if total == 1 and work < 2 * _SMALL_GRAIN else _SMALL_GRAIN
+    if work < 2 * small or n == 1 or m == 1:
         if n == 1 or m == 1:  # bound by memory: a few long stripes
             stripes = max(1, min(32, work >> 18))
             return (-(-m // stripes) + 15 & ~15, n, 1) if n == 1 else (m, -(-n // stripes) + 15 & ~15, 1)
         chunk = max(1, _BATCH_GRAIN // work, -(-total // _MOST_PIECES))
         return m, n, min(chunk, total)
     tile_m, tile_n = min(m, _TILE), min(n, _TILE)
-    grain = max(_SMALL_GRAIN, min(_GRAIN, work // 8))
+    grain = max(small, min(_GRAIN, work // 8))
     while tile_m * tile_n * k > grain and max(tile_m, tile_n) > 96:
         if tile_m >= tile_n:
             tile_m = -(-tile_m // 2) + 31 & ~31

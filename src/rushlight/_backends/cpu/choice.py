@@ -1,14 +1,15 @@
-"""Who computes products of float32 and float64: our own kernels or the BLAS library, by a table that is measured once for a machine.
+"""Who computes products of float32, float64 and complex numbers: our own kernels or the BLAS library, by a table that is measured once for a machine.
 
 An entry stands for a class of products: dtype, how each operand lies, whether the product is large.  It is measured when the class first occurs
-and both ways exist: a product of each way, a few times in turn, some milliseconds in all; both results are checked, and a wrong one is never
-chosen.  The library must be faster by `MARGIN` to be chosen where our own kernels are the usual choice, and the other way round.
+and both ways exist: a product of each way, a few times in turn, some milliseconds in all, and a few times more where they are close; the
+shortest time of each counts, and both results are checked: a wrong one is never chosen.  The library must be faster by `MARGIN` to be chosen where our own kernels are the usual choice, and the other way round.
 
 The matrix tiles of Intel's AMX are chosen the same way, but tried in a process of their own first (`amx_works`): one that crashes, or gives a
 wrong result, is not used.
 
 **Results are reproducible**: an entry is written once, by whoever is first, and then holds for every process that shares the kernel cache,
-until the generator, the library or the machine changes; no later timing alters it.  Without a cache directory, and with
+until the generator, the library or the machine changes.  Only where both ways were close is the class measured once more, by the next process
+that meets it (the first may have had a bad moment); the better times of both count, and what comes of it holds.  No other timing alters it.  Without a cache directory, and with
 `RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
 """
 
@@ -31,7 +32,7 @@ from rushlight._base.log import log
 __all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
 
 # what is measured: type codes of operands and results, as those of `array`; bfloat16 is held in 16 bits
-_CODES = {"f32": ("f", "f"), "f64": ("d", "d"), "amx_bf16": ("H", "f"), "amx_i8": ("b", "i")}
+_CODES = {"f32": ("f", "f"), "f64": ("d", "d"), "c64": ("f", "f"), "c128": ("d", "d"), "amx_bf16": ("H", "f"), "amx_i8": ("b", "i")}
 _AMX_FLAGS = {"amx_bf16": ("amx_tile", "amx_bf16"), "amx_i8": ("amx_tile", "amx_int8")}
 _ASK_TILES, _TILE_DATA, _ARCH_PRCTL = 0x1023, 18, 158  # Linux on x86-64: permission for the state of tiles (Documentation/arch/x86/xstate.rst)
 PERIOD = 13  # matrices that are measured repeat after so many rows and columns: no tile has such a side
@@ -39,15 +40,20 @@ FEW = 32  # rows, columns or steps below which a product is thin
 # rows, columns and steps of what is measured for each size, in periods
 SIZES = {"medium": (13, 13, 13), "large": (35, 35, 35), "few rows": (1, 35, 35), "few columns": (35, 1, 35), "few steps": (35, 35, 1)}
 LARGE = 1 << 24  # multiplications from which a product is large
+KINDS = ("f32", "f64", "c64", "c128")  # what the library knows
 LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: neighbours lie in a column
-CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in ("f32", "f64") for layout in LAYOUTS for size in SIZES)
+CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in KINDS for layout in LAYOUTS for size in SIZES)
 AMX_CLASSES = tuple(f"{kind}, nn, large" for kind in _AMX_FLAGS)
 MARGIN = 1.1
-ROUNDS = 6
+CLOSE = 1.25  # times the rate at which the choice would turn, and the same below: another look may find otherwise
+ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; where they are close, up to so many more,
+MORE_SECONDS = 0.05  # within so much time
+clock = time.perf_counter
 _SOURCES = (
     "_backends/cpu/blas.py", "_backends/cpu/blas_native.py", "_backends/cpu/choice.py", "_backends/cpu/gemm_native.py",
     "_backends/cpu/pack_native.py", "_backends/cpu/products.py", "_backends/cpu/scratch_native.py", "_backends/cpu/jit.py",
 )  # fmt: skip
+_FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}
 
 Pair = tuple[int, int]
@@ -55,12 +61,19 @@ Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], tuple[Callable[.
 
 
 class Entry:
-    """One line of the table: whether our own kernels compute a class of products, and the rates of both ways in GFLOP/s (0: not measured)."""
+    """One line of the table: whether our own kernels compute a class of products, and the rates of both ways in GFLOP/s (0: not measured).
 
-    __slots__ = ("library", "own", "own_rate")
+    `sure`: nobody needs to look again.
+    """
 
-    def __init__(self, own: bool, own_rate: float = 0.0, library: float = 0.0) -> None:
-        self.own, self.own_rate, self.library = own, own_rate, library
+    __slots__ = ("library", "own", "own_rate", "sure")
+
+    def __init__(self, own: bool, own_rate: float = 0.0, library: float = 0.0, sure: bool = True) -> None:
+        self.own, self.own_rate, self.library, self.sure = own, own_rate, library, sure
+
+    def packed(self) -> bytes:
+        """As it is kept."""
+        return pack(_FORM, self.own, self.own_rate, self.library, self.sure)
 
     def __str__(self) -> str:
         rates = f"{self.own_rate:.0f} GFLOP/s generated, {self.library:.0f} by the library" if self.own_rate else "not measured"
@@ -87,13 +100,44 @@ def entry(name: str, maker: Maker) -> Entry:
         return Entry(library.path is None or wanted == "generated")
     if wanted == "fixed" or not default_cache().directory:
         return Entry(usually_own())
+    here = name in _KNOWN
     found = known(name)
     if found is None:
         measured = _measured(name, maker)
-        kept = default_cache().keep(_key(name), pack("<?2d", measured.own, measured.own_rate, measured.library))
-        found = _KNOWN[name] = _read(kept) or measured
-        log("plan", f"products {name}: {found}")
+        found = _keep(_key(name), name, measured)
+    elif not here and not found.sure:
+        found = _keep(_key(name, "again"), name, _better(found, _measured(name, maker), name))
     return found
+
+
+def _keep(key: bytes, name: str, measured: Entry) -> Entry:
+    """What holds from now on: what was measured, unless another process was first."""
+    found = _KNOWN[name] = _read(default_cache().keep(key, measured.packed())) or measured
+    log("plan", f"products {name}: {found}")
+    return found
+
+
+def _better(first: Entry, second: Entry, name: str) -> Entry:
+    """The best times of two looks at a class; the second decides alone where it found wrong results."""
+    if second.sure and not _close(name, second.own_rate, second.library) and second.own != _prefers_own(name, second.own_rate, second.library):
+        return second
+    own_rate, library = max(first.own_rate, second.own_rate), max(first.library, second.library)
+    return Entry(_prefers_own(name, own_rate, library), own_rate, library)
+
+
+def _threshold(name: str) -> float:
+    """How much faster the library must be to be chosen."""
+    usual = usually_own() or name.split(",")[0] not in KINDS
+    return MARGIN if usual else 1 / MARGIN
+
+
+def _prefers_own(name: str, own_rate: float, library: float) -> bool:
+    return library <= own_rate * _threshold(name)
+
+
+def _close(name: str, own_rate: float, library: float) -> bool:
+    """Whether the choice might turn on a better day."""
+    return own_rate / CLOSE < library / _threshold(name) < own_rate * CLOSE
 
 
 def amx_works(kind: str) -> bool:
@@ -106,10 +150,7 @@ def amx_works(kind: str) -> bool:
     name = f"{kind}, nn, large"
     found = known(name)
     if found is None:
-        measured = _apart(name)
-        kept = default_cache().keep(_key(name), pack("<?2d", measured.own, measured.own_rate, measured.library))
-        found = _KNOWN[name] = _read(kept) or measured
-        log("plan", f"products {name}: {found}")
+        found = _keep(_key(name), name, _apart(name))
     return found.own
 
 
@@ -153,29 +194,33 @@ def tried(name: str, maker: Maker) -> tuple[bool, float, float]:
 def known(name: str) -> Entry | None:
     """The entry of a class, where it was measured already."""
     if name not in _KNOWN:
-        data = default_cache().get(_key(name))
-        found = _read(data) if data is not None else None
+        found = _noted(name, "again") or _noted(name)
         if found is None:
             return None
         _KNOWN[name] = found
     return _KNOWN[name]
 
 
+def _noted(name: str, *look: str) -> Entry | None:
+    data = default_cache().get(_key(name, *look))
+    return _read(data) if data is not None else None
+
+
 def _read(data: bytes) -> Entry | None:
     try:
-        return Entry(*unpack("<?2d", data))
+        return Entry(*unpack(_FORM, data))
     except error:
         return None
 
 
-def _key(name: str) -> bytes:
+def _key(name: str, *look: str) -> bytes:
     path = blas().path or ""
     try:
         info = os.stat(path)
         path += f" {info.st_size}"
     except OSError:
         pass
-    return default_cache().key("choice", sources_digest((*files_below("_kernels"), *_SOURCES)), path, name)
+    return default_cache().key("choice", sources_digest((*files_below("_kernels"), *_SOURCES)), path, name, *look)
 
 
 def _measured(name: str, maker: Maker) -> Entry:
@@ -186,6 +231,8 @@ def _measured(name: str, maker: Maker) -> Entry:
     m, n, k = (PERIOD * s for s in SIZES[size])
     code, result = _CODES[kind]
     x, y = ([[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)] for a, b, c in ((1, 3, 5), (2, 7, 4)))
+    if kind[0] == "c":
+        x, y = ([[complex(v, 3 * v % 5 - 2) for v in row] for row in block] for block in (x, y))
     want = [[k // PERIOD * sum(x[i][p] * y[p][j] for p in range(PERIOD)) for j in range(PERIOD)] for i in range(PERIOD)]
     held, strides = [], []
     for block, rows, columns, way in ((x, m, k, layout[0]), (y, k, n, layout[1])):
@@ -200,27 +247,29 @@ def _measured(name: str, maker: Maker) -> Entry:
         kernel, ints = maker(kind, (m, n, k), strides[0], strides[1], own)
         calls.append((kernel, array("q", ints)))
     times, right = [1e9, 1e9], [False, False]
-    for turn in range(ROUNDS + 1):
+    work, turn, began = 2e-9 * m * n * k, 0, clock()
+    while turn <= ROUNDS or (turn <= ROUNDS + MORE_ROUNDS and clock() - began < MORE_SECONDS and _close(name, work / times[0], work / times[1])):
         for way, (kernel, words) in enumerate(calls):
-            began = time.perf_counter()
+            start = clock()
             made = kernel(words.buffer_info()[0], *at)
-            seconds = time.perf_counter() - began
+            seconds = clock() - start
             if turn == 0:
                 right[way] = ctypes.string_at(made.ptr, len(expected)) == expected
             else:
                 times[way] = min(times[way], seconds)
-    usual = usually_own() or kind not in ("f32", "f64")
-    own = times[0] <= times[1] * (MARGIN if usual else 1 / MARGIN)
+        turn += 1
+    own_rate, library = (round(work / t, 1) for t in times)
     if not all(right):
         log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")
-        own = right[0] if any(right) else usually_own() and kind in ("f32", "f64")
-    rates = [round(2e-9 * m * n * k / t, 1) for t in times]
-    return Entry(own, *rates)
+        return Entry(right[0] if any(right) else usually_own() and kind in KINDS, own_rate, library)
+    return Entry(_prefers_own(name, own_rate, library), own_rate, library, not _close(name, own_rate, library))
 
 
-def _repeated(block: list[list[int]], rows: int, columns: int, code: str) -> array[Any]:
+def _repeated(block: list[list[Any]], rows: int, columns: int, code: str) -> array[Any]:
     """A matrix made of one block, row after row."""
     numbers = [v for row in block for v in row * (columns // PERIOD)]
+    if isinstance(numbers[0], complex):
+        numbers = [part for v in numbers for part in (v.real, v.imag)]
     if code == "H":
         numbers = [unpack("<I", pack("<f", v))[0] >> 16 for v in numbers]
     return array(code, numbers) * (rows // PERIOD)

@@ -43,7 +43,7 @@ def _dot(step: ExternStep) -> Call:
         a.dtype, out.dtype, m, b.shape[-1], k,
         a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
-        sizes=step.sizes, epilogue=step.epilogue,
+        sizes=step.sizes, epilogue=step.epilogue, conjugated=step.params.get("conjugated", (False, False)),
     )  # fmt: skip
     return call, ints, [a.place, b.place, *_more(step)]
 

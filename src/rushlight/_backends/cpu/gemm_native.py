@@ -19,10 +19,12 @@ from rushlight._backends.cpu.blas_native import (
     A_WORD,
     AFTER,
     ALPHA,
+    ALPHA_IM,
     B_COL,
     B_ROW,
     BATCHES,
     BETA,
+    BETA_IM,
     C_COL,
     C_ROW,
     TILE_M,
@@ -51,7 +53,7 @@ from rushlight._backends.native import (
 )
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.amx_tile import AmxTile
-from rushlight._kernels.panels import Cast, Panels
+from rushlight._kernels.panels import Cast, Pairs, Panels
 from rushlight._kernels.register_tile import KINDS, RegisterTile
 from rushlight._types import dtype as _dtypes
 
@@ -80,29 +82,45 @@ class Form:
     """A kind of product: A of dtype `source`, B of dtype `other` (default: the same), C of dtype `result`, computed by `tile`.
 
     What it needs beside the tile: `widen`, the conversions of A and of B (None: the tile takes them), with `raw`, the panels of what is
-    converted; `narrow`, that of sums (None: they are C).  `offset` says that the tile takes A without a sign and A has one: 128 is added to its
+    converted; `narrow`, that of sums (None: they are C).  Complex numbers are `pair`s of real ones (see `Pairs`), and `conjugated` says which
+    operands are read as conjugates.  `offset` says that the tile takes A without a sign and A has one: 128 is added to its
     elements, and what that adds to a column is taken off again.
     """
 
-    __slots__ = ("narrow", "offset", "other", "raw", "result", "source", "tile", "widen")
+    __slots__ = ("conjugated", "narrow", "offset", "other", "pair", "raw", "result", "source", "tile", "widen")
 
-    def __init__(self, source: DType, result: DType, tile: RegisterTile | AmxTile, other: DType | None = None) -> None:
+    def __init__(
+        self, source: DType, result: DType, tile: RegisterTile | AmxTile, other: DType | None = None, conjugated: tuple[bool, bool] = (False, False)
+    ) -> None:
         self.source, self.result, self.tile = source, result, tile
-        self.other = other or source
+        self.other, self.conjugated = other or source, conjugated
+        self.pair = 2 if source.kind == "c" else 1
+        n = 1 << min(tile.rows, tile.lanes, 8).bit_length() - 1
+        if self.pair == 2:
+            self.offset, self.narrow = False, None
+            sides = (("a", tile.rows, conjugated[0]), ("b", tile.columns // 2, conjugated[1]))
+            self.widen: list[Cast | Pairs | None] = [Pairs(source, side, width, tile.lanes, turned) for side, width, turned in sides]
+            self.raw = [Panels(source.itemsize, 1, min(n, 64 // source.itemsize, 1 << width.bit_length() - 1)) for _, width, _ in sides]
+            return
         taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[WORDS[tile.kind][1]])
         unsigned = tile.instruction in ("vpdpbusd", "tdpbusd")
         self.offset = tile.instruction == "vpdpbusd" and source is taken
         held = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
         self.widen = [None if h else Cast(d, taken, tile.lanes, tile.fma) for h, d in zip(held, (self.source, self.other), strict=True)]
         self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
-        n = 1 << min(tile.rows, tile.lanes, 8).bit_length() - 1
         self.raw = [tile.panels if cast is None else Panels(cast.source.itemsize * tile.group, tile.group, n) for cast in self.widen]
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Rows of A and columns of B in one panel."""
+        return self.tile.rows, self.tile.columns // self.pair
 
     @property
     def name(self) -> str:
         """Part of the symbols of its kernels."""
         operands = self.source.name if self.other is self.source else f"{self.source.name}_{self.other.name}"
-        return f"{operands}_{self.result.name}_{self.tile.kind}_{self.tile.rows}"
+        signs = "".join("c" if c else "n" for c in self.conjugated) if any(self.conjugated) else ""
+        return f"{operands}{signs}_{self.result.name}_{self.tile.kind}_{self.tile.rows}"
 
     @property
     def key(self) -> str:
@@ -110,9 +128,9 @@ class Form:
         return " ".join([self.name, *(part.key for part in self.parts)])
 
     @property
-    def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast]:
+    def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast | Pairs]:
         """What defines the symbols that its kernels need (`text`, `symbols`)."""
-        found: list[RegisterTile | AmxTile | Panels | Cast | None] = [self.tile, *self.raw, *self.widen, self.narrow, self.ones]
+        found: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [self.tile, *self.raw, *self.widen, self.narrow, self.ones]
         return [part for part in found if part is not None]
 
     @property
@@ -175,7 +193,7 @@ def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
 def _make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """What packs A and what packs B: `void(out, x, count, depth, step, k_step, aside)`."""
     made = []
-    for side, width, raw, cast in zip("ab", (form.tile.rows, form.tile.columns), form.raw, form.widen, strict=True):
+    for side, width, raw, cast in zip("ab", form.widths, form.raw, form.widen, strict=True):
         if cast is not None:
             made.append(make_wide_pack(raw, cast, width))
             continue
@@ -273,9 +291,12 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
 
     `other` serves thin products and those of fewer than `least` multiplications, which packing does not pay for.
 
-    The second form, if there is one, has a tile of fewer rows: it takes the products that fill the first one badly.
+    The second form, if there is one, has a tile of fewer rows: it takes the products that fill the first one badly.  A last one, with a tile of
+    one vector, takes those that fill it much better than the others.
     """
     nbytes = max(sum(scratch_bytes(form)) for form in forms)
+    if len(forms) > 1 and forms[-1].tile.vectors == 1:
+        return _make_narrower(forms, nbytes, other, least)
     first = _make_blocked(forms[0], nbytes, other, least)
     if len(forms) == 1:
         return first
@@ -290,6 +311,29 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
         return first(ints, c, a, b, m, n)
 
     return chosen
+
+
+def _make_narrower(forms: tuple[Form, ...], nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
+    """The choice between the last form, which has a narrow tile, and the others."""
+    usual, narrow = make_tiled(forms[:-1], other, least), _make_blocked(forms[-1], nbytes, other, least)
+    pair = forms[0].pair
+    high, wide, low, thin = forms[-2].tile.rows, forms[-2].tile.columns, forms[-1].tile.rows, forms[-1].tile.columns
+
+    @native("i64(i64, i64, i64, i64)", name=f"padded_{forms[0].name}", inline=True)
+    def padded(m, n, rows, columns):
+        """Elements of the tiles that a result fills."""
+        return (m + rows - 1) // rows * rows * ((pair * n + columns - 1) // columns * columns)
+
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"narrower_{forms[0].name}")
+    def narrower(ints, c, a, b, m, n):
+        most = padded(m, n, high, wide)
+        if pair == 1:
+            most = min(most, padded(n, m, high, wide))
+        if padded(m, n, low, thin) * 20 < most * 17:
+            return narrow(ints, c, a, b, m, n)
+        return usual(ints, c, a, b, m, n)
+
+    return narrower
 
 
 def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
@@ -314,12 +358,13 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     """The same around one tile."""
     tile, own = form.tile, other is not None
     (_, total), e, group, mr, nr = form.sizes, form.source.itemsize, tile.group, tile.rows, tile.columns
+    pair = form.pair
     pack_a, pack_b = _make_packs(form)
     macro = _make_macro(tile)
     plain = form.narrow is None
     finish = macro if plain else _make_finish(form)
     c_size = form.result.itemsize
-    rows_max, columns_max, depth_max = _up(ROWS, mr), _up(COLUMNS, tile.columns), form.depth * group
+    rows_max, columns_max, depth_max = _up(ROWS, mr), _up(COLUMNS, tile.columns) // pair, form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
@@ -332,6 +377,9 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
             work = m * n * ints.i64[K]
             if m < least_m or n < least_n or work < least or (work < 8 * least and min(min(m, n), ints.i64[K]) < thin):
                 return fallback(ints, c, a, b, m, n)
+            if pair == 2:
+                if ints.i64[C_COL] != 1 or ints.f64[ALPHA] != 1.0 or ints.f64[ALPHA_IM] != 0.0 or ints.f64[BETA] != 0.0 or ints.f64[BETA_IM] != 0.0:
+                    return fallback(ints, c, a, b, m, n)
         slot = borrow(nbytes)
         if slot < 0:
             if own:
@@ -340,10 +388,11 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
         k = ints.i64[K]
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
-        if lies_turned(m, n, k, c_row, c_col, mr, nr):
-            a, b, m, n = b, a, n, m
-            a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
-            c_row, c_col = c_col, c_row
+        if pair == 1:
+            if lies_turned(m, n, k, c_row, c_col, mr, nr):
+                a, b, m, n = b, a, n, m
+                a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
+                c_row, c_col = c_col, c_row
         pa = borrowed(slot)
         pb = pa + a_bytes
         sums = pb + b_bytes
@@ -362,7 +411,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                 p: i64 = 0
                 while p < k:
                     steps = min(depth, k - p)
-                    words = (steps + group - 1) // group
+                    words = (pair * steps + group - 1) // group
                     pack_b(pb, b + e * (p * b_row + j * b_col), columns, steps, b_col, b_row, aside)
                     for i in range(0, height, rows_max):
                         rows = min(i64(rows_max), height - i)
@@ -370,7 +419,8 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                         if plain:
                             if ints.f64[ALPHA] != 1.0:
                                 times(pa, (rows + mr - 1) // mr * mr * words, ints.f64[ALPHA])
-                            macro(pa, pb, c + total * ((top + i) * c_row + j * c_col), c_row, c_col, words, rows, columns, i64(p > 0 or start != 0))
+                            to = c + c_size * ((top + i) * c_row + j * c_col)
+                            macro(pa, pb, to, pair * c_row, c_col, words, rows, pair * columns, i64(p > 0 or start != 0))
                         else:
                             macro(pa, pb, sums + total * i * columns_max, columns_max, 1, words, rows, columns, i64(p > 0))
                     p += depth
@@ -422,12 +472,12 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another; at the end what
     is to be added to columns, where the form has an `offset`.
     """
-    (size, _), group = form.sizes, form.tile.group
+    (size, _), group, pair = form.sizes, form.tile.group, form.pair
 
     @native("i64(i64, i64)", inline=True)
     def a_packed(padded, k):
         """Bytes of all of A; what follows is read in whole vectors."""
-        return (size * padded * ((k + group - 1) // group) + 63) // 64 * 64
+        return (size * padded * ((pair * k + group - 1) // group) + 63) // 64 * 64
 
     return _make_shared_pack(form, a_packed), _make_shared_multiply(form, a_packed)
 
@@ -438,7 +488,7 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
     (size, _), e, e_b, group, mr, nr = form.sizes, form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
     pack_a, pack_b = _make_packs(form)
     sum_bytes, raw_bytes = scratch_bytes(form)[2:]
-    offset = form.offset
+    offset, pair = form.offset, form.pair
     lift, take_off = _make_offset(form)
 
     @native("i32(ptr, ptr, i64)", name="rl_pack")
@@ -451,7 +501,7 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         if piece >= ints.i64[P_PIECES]:
             out, x = out + a_packed(padded, k), bufs.ptr[2]
             chunk, count, step, k_step = ints.i64[P_COLUMNS], n, ints.i64[B_COL], ints.i64[B_ROW]
-            padded = (n + nr - 1) // nr * nr
+            padded = (pair * n + nr - 1) // nr * nr
             place = piece - ints.i64[P_PIECES]
         first = place * chunk
         count = min(chunk, count - first)
@@ -465,16 +515,18 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
         p: i64 = 0
         while p < k:
             steps = min(depth, k - p)
-            to = out + size * (p // group * padded + first * ((steps + group - 1) // group))
+            words = (pair * steps + group - 1) // group
+            to = out + size * (pair * p // group * padded + first * words)
             if piece >= ints.i64[P_PIECES]:
+                to += size * (pair - 1) * first * words
                 pack_b(to, x + e_b * (first * step + p * k_step), count, steps, step, k_step, aside)
                 if offset:
                     totals = out + size * (padded * ((k + group - 1) // group) + first)
-                    take_off(totals, to, count, (steps + group - 1) // group, i64(p > 0))
+                    take_off(totals, to, count, words, i64(p > 0))
             else:
                 pack_a(to, x + e * (first * step + p * k_step), count, steps, step, k_step, aside)
                 if offset:
-                    lift(to, (count + mr - 1) // mr * mr * ((steps + group - 1) // group))
+                    lift(to, (count + mr - 1) // mr * mr * words)
             p += depth
         if raw_bytes > 0:
             give_back(slot)
@@ -486,13 +538,13 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
 def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunction:
     """The kernel that multiplies: a piece is a rectangle of C."""
     tile = form.tile
-    (size, total), group, mr, nr = form.sizes, tile.group, tile.rows, tile.columns
+    (size, _), group, mr, nr = form.sizes, tile.group, tile.rows, tile.columns
     macro = _make_macro(tile)
     plain = form.narrow is None
     finish = macro if plain else _make_finish(form)
     c_size, offset = form.result.itemsize, form.offset
     sum_bytes, raw_bytes = scratch_bytes(form)[2:]
-    columns_max = _up(COLUMNS, nr)
+    columns_max, pair = _up(COLUMNS, nr), form.pair
 
     @native("i32(ptr, ptr, i64)", name="rl_multiply")
     def multiply(bufs, ints, piece):
@@ -501,7 +553,7 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         row = piece // ints.i64[TILES_N] * ints.i64[TILE_M]
         column = piece % ints.i64[TILES_N] * ints.i64[TILE_N]
         rows, columns = min(ints.i64[TILE_M], m - row), min(ints.i64[TILE_N], n - column)
-        m_padded, n_padded = (m + mr - 1) // mr * mr, (n + nr - 1) // nr * nr
+        m_padded, n_padded = (m + mr - 1) // mr * mr, (pair * n + nr - 1) // nr * nr
         a = bufs.ptr[ints.i64[A_WORD]]
         b = a + a_packed(m_padded, k)
         c = bufs.ptr[0] + c_size * (row * c_row + column * c_col)
@@ -509,15 +561,15 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         to, to_row, to_col = c, c_row, c_col
         after = ints.i64[AFTER] != 0
         if not plain or after:
-            slot = borrow(max(sum_bytes + raw_bytes, total * rows * columns_max))
+            slot = borrow(max(sum_bytes + raw_bytes, c_size * rows * columns_max))
             if slot < 0:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
             to, to_row, to_col = borrowed(slot), i64(columns_max), i64(1)
         p: i64 = 0
         while p < k:
-            words = (min(depth, k - p) + group - 1) // group
-            pa = a + size * (p // group * m_padded + row * words)
-            pb = b + size * (p // group * n_padded + column * words)
+            words = (pair * min(depth, k - p) + group - 1) // group
+            pa = a + size * (pair * p // group * m_padded + row * words)
+            pb = b + size * (pair * p // group * n_padded + pair * column * words)
             if offset:
                 if p == 0:
                     totals = b + size * (n_padded * ((k + group - 1) // group) + column)
@@ -529,7 +581,7 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
                                 to.i32[i * to_row + j * to_col] = totals.i32[j]
                 macro(pa, pb, to, to_row, to_col, words, rows, columns, 1)
             else:
-                macro(pa, pb, to, to_row, to_col, words, rows, columns, i64(p > 0))
+                macro(pa, pb, to, pair * to_row, to_col, words, rows, pair * columns, i64(p > 0))
             p += depth
         status: i32 = 0
         if after:

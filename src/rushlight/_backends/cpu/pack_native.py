@@ -9,11 +9,11 @@ from __future__ import annotations
 from rushlight._backends.native import Type, extern, i64, load, memcpy, memset, native, store, u8, u16, u32, u64
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.amx_tile import AmxTile
-from rushlight._kernels.panels import Cast, Panels
+from rushlight._kernels.panels import Cast, Pairs, Panels
 
 __all__ = ["make_pack", "make_pack_a_amx", "make_pack_b_amx", "make_wide_pack"]
 
-_RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64}
+_RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64, 16: u64}
 _MOVER = "void(ptr, ptr, i64, i64, i64)"
 
 
@@ -34,7 +34,10 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
         for k in range(first * group, depth):
             at = k // group * width * group + k % group
             for i in range(rows):
-                store(raw, out, at + i * group, load(raw, x, i * step + k * k_step))
+                if bytes_ == 16:
+                    memcpy(out + 16 * (at + i), x + 16 * (i * step + k * k_step), 16)
+                else:
+                    store(raw, out, at + i * group, load(raw, x, i * step + k * k_step))
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"panel_{tag}")
     def panel(out, x, rows, words, depth, step, k_step):
@@ -81,12 +84,12 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
     return pack
 
 
-def make_wide_pack(panels: Panels, cast: Cast, width: int) -> NativeFunction:
+def make_wide_pack(panels: Panels, cast: Cast | Pairs, width: int) -> NativeFunction:
     """The same for operands of another dtype than the panels have: `panels` are those of the operands, and `cast` makes of them what is wanted.
 
     `void(out, x, count, depth, step, k_step, aside)`; `aside` has room for one panel of the operand's dtype.
     """
-    group, size = panels.group, panels.group * cast.target.itemsize
+    group, size = panels.group, cast.bytes if isinstance(cast, Pairs) else panels.group * cast.target.itemsize
     bytes_ = cast.source.itemsize
     pack = make_pack(panels, width)
     convert = extern(cast.symbol, "void(ptr, ptr, i64)")

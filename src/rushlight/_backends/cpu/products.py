@@ -26,7 +26,7 @@ from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.program import EpilogueStep
-from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT8, INT32, DType
+from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
 __all__ = ["amx_maker", "integer_call", "product_call", "product_note"]
@@ -37,8 +37,7 @@ KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
 }  # fmt: skip
-CHOSEN = ("f32", "f64")  # kinds that the library and our own kernels compute
-LIBRARY = ("f32", "f64", "c64", "c128")  # kinds that the library has, beside our own
+CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that the library and our own kernels compute
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
 SHARED_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
@@ -53,16 +52,19 @@ def product_call(
     source: DType, result: DType, m: int, n: int, k: int, *,
     a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
-    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None,
+    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None, conjugated: tuple[bool, bool] = (False, False),
 ) -> Call:  # fmt: skip
     """The callable `call(ints, a, b) -> Storage` and its constants, for A [*batch, m, k] and B [*batch, k, n] of dtype `source`.
 
     Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue` it is
-    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.
+    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.  `conjugated` operands are read as conjugates.
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
-    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
+    if any(conjugated):  # only our own kernels read them so
+        forms, kind = host_forms(source, result, conjugated=conjugated), None
+    else:
+        forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
     if forms is not None and all(size == 1 for size in batch) and _is_large(m, n, k):
@@ -72,7 +74,7 @@ def product_call(
         batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
     )  # fmt: skip
     ints = with_epilogue(ints, sizes, epilogue)
-    if forms is None or kind in LIBRARY:
+    if forms is None or kind in CHOSEN:  # the library also serves what our own kernels leave out
         assert kind is not None
         return gemm_kernel(kind, forms is not None), ints
     key = f"form {' '.join(form.key for form in forms)}"
@@ -90,7 +92,7 @@ def _forms(
         # small products are the library's within either kernel: nothing is measured for them
         own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own()
     else:
-        own = kind not in LIBRARY and not (source.is_integer and work * total < SMALL_INTEGERS)
+        own = kind not in CHOSEN and not (source.is_integer and work * total < SMALL_INTEGERS)
     return _product_forms(source, result) if own else None
 
 
@@ -100,7 +102,7 @@ def product_note(
     """Who computes a product, in words."""
     work, kind = m * n * k, KINDS_OF.get(source.name)
     forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
-    by = "plain loops" if kind not in LIBRARY else "the library"
+    by = "plain loops" if kind not in CHOSEN else "the library"
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
@@ -111,7 +113,7 @@ def product_note(
 def _maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
     """A product as it would be run if it went one way."""
     m, n, k = sizes
-    dtype = FLOAT32 if kind == "f32" else FLOAT64
+    dtype = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}[kind]
     forms = host_forms(dtype, dtype) if own else None
     if forms is not None and _is_large(m, n, k):
         return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
@@ -173,15 +175,15 @@ def _even(n: int, about: int, step: int) -> int:
 
 def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
     """Rows and columns of C in one piece of a large product."""
-    tile, rows, columns = form.tile, min(m, PIECE_ROWS), min(n, PIECE_COLUMNS)
+    (height, width), rows, columns = form.widths, min(m, PIECE_ROWS), min(n, PIECE_COLUMNS)
     while -(-m // rows) * -(-n // columns) < PIECES and rows * columns * k >= 2 * PIECE_WORK:
-        if columns >= 2 * max(rows, tile.columns):
+        if columns >= 2 * max(rows, width):
             columns = -(-columns // 2)
-        elif rows >= 2 * tile.rows:
+        elif rows >= 2 * height:
             rows = -(-rows // 2)
         else:
             break
-    return _even(m, rows, tile.rows), min(_even(n, columns, tile.columns), -(-COLUMNS // tile.columns) * tile.columns)
+    return _even(m, rows, height), min(_even(n, columns, width), -(-COLUMNS // form.tile.columns) * width)
 
 
 def _shared(
@@ -197,15 +199,15 @@ def _shared(
     tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
-    pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in ((m, tile.rows), (n, tile.columns)))
+    pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in ((m, form.widths[0]), (n, form.widths[1])))
     pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
-             block_of_depth(k, form.depth * tile.group, max(4, tile.group)), pack_m, pack_n, pieces_m]  # fmt: skip
+             block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group)), pack_m, pack_n, pieces_m]  # fmt: skip
     assert len(words) == G_WORDS + 4
     first = [pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words]
     second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
-    k_words = -(-k // tile.group)
-    columns = -(-n // tile.columns) * tile.columns
+    k_words = -(-form.pair * k // tile.group)
+    columns = -(-form.pair * n // tile.columns) * tile.columns
     packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + form.offset) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     alloc, skip = runtime().alloc, 8 * len(first)
