@@ -241,7 +241,7 @@ TILES = [register_tile(kind, width, registers, fma) for kind in ("f32", "f64")
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.rows}x{t.columns}")
 def test_tiles_of_every_width(tile):
-    kernel = stubs.make_kernel_callable(blas.tiled_address((tile,), blas.Blas(None, None)), "tiled")
+    kernel = stubs.make_kernel_callable(blas.tiled_address(tile.kind, (tile,), blas.Blas(None, None)), "tiled")
     for m, n, k in ((4, 8, 40), (tile.rows, tile.columns, 30), (33, 70, 300), (200, 65, 21)):
         for la, lb in itertools.product(LAYOUTS, LAYOUTS):
             a, b = laid_out(tile.kind, (), m, k, la, 1), laid_out(tile.kind, (), k, n, lb, 2)
@@ -253,6 +253,16 @@ def test_tiles_of_every_width(tile):
         close(product(tile.kind, a, b, kernel=kernel, out=c, alpha=2.0, beta=3.0), want)
         c[...] = np.nan
         close(product(tile.kind, a, b, kernel=kernel, out=c), a @ b)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.rows}x{t.columns}")
+def test_complex_products_by_tiles_of_every_width(tile):
+    kind = {"f32": "c64", "f64": "c128"}[tile.kind]
+    kernel = stubs.make_kernel_callable(blas.tiled_address(kind, (tile,), blas.Blas(None, None)), "tiled")
+    for m, n, k in ((4, 8, 40), (33, 70, 150), (100, 35, 21)):
+        for la, lb in itertools.product(LAYOUTS[:3], LAYOUTS[:3]):
+            a, b = laid_out(kind, (), m, k, la, 1), laid_out(kind, (), k, n, lb, 2)
+            close(product(kind, a, b, kernel=kernel), a @ b)
 
 
 def test_own_kernels_have_the_same_bits_for_any_number_of_threads():
@@ -271,7 +281,7 @@ def test_own_kernels_have_the_same_bits_for_any_number_of_threads():
 
 
 def test_own_kernels_serve_where_there_is_no_library():
-    kernel = stubs.make_kernel_callable(blas.tiled_address(blas.host_tiles("f64"), blas.Blas(None, None)), "alone")
+    kernel = stubs.make_kernel_callable(blas.tiled_address("f64", blas.host_tiles("f64"), blas.Blas(None, None)), "alone")
     for m, n, k in ((1, 30, 20), (30, 1, 20), (3, 4, 0), (60, 70, 80)):
         a, b = random("f64", (m, k), 1), random("f64", (k, n), 2)
         close(product("f64", a, b, kernel=kernel), a @ b)

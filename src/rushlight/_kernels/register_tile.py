@@ -63,7 +63,7 @@ class RegisterTile:
     def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: bool = False) -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
         self.instruction, self.listed = instruction, listed
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}{'_listed' if listed else ''}"
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{'_listed' if listed else ''}"
         self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
 
     @property

@@ -120,7 +120,7 @@ class Form:
         """Part of the symbols of its kernels."""
         operands = self.source.name if self.other is self.source else f"{self.source.name}_{self.other.name}"
         signs = "".join("c" if c else "n" for c in self.conjugated) if any(self.conjugated) else ""
-        return f"{operands}{signs}_{self.result.name}_{self.tile.kind}_{self.tile.rows}"
+        return f"{operands}{signs}_{self.result.name}_{self.tile.kind}_{self.tile.rows}x{self.tile.columns}"
 
     @property
     def key(self) -> str:
@@ -220,7 +220,7 @@ def _make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
     total = number.itemsize
     kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}")
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}x{nr}")
     def edge(a, b, c, c_row, c_col, words, rows, columns, add):
         """A tile that is not whole, or of which the columns lie apart: computed aside."""
         aside = stack(total * mr * nr)
@@ -232,7 +232,7 @@ def _make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
                     x = x + load(number, c, i * c_row + j * c_col)
                 store(number, c, i * c_row + j * c_col, x)
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{tile.kind}_{mr}")
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{tile.kind}_{mr}x{nr}")
     def macro(a, b, c, c_row, c_col, words, rows, columns, add):
         for j in range(0, columns, nr):
             for i in range(0, rows, mr):
