@@ -377,7 +377,9 @@ def with_bias(p, row):
 
 EPILOGUES = {
     "bias": (with_bias, lambda p, row, full: p + row, False),
-    "relu": (lambda p, row: PRIMITIVES["maximum"](with_bias(p, row), build_values.full_like(p, 0.0)), lambda p, row, full: np.maximum(p + row, 0), False),
+    "relu": (
+        lambda p, row: PRIMITIVES["maximum"](with_bias(p, row), build_values.full_like(p, 0.0)), lambda p, row, full: np.maximum(p + row, 0), False,
+    ),
     "gelu": (
         lambda p, row: 0.5 * p * (1 + PRIMITIVES["erf"](p * 0.5**0.5)) + build_values.broadcast_to(row, p.shape),
         lambda p, row, full: 0.5 * p * (1 + erf_of(p * 0.5**0.5)) + row, False,
@@ -476,7 +478,8 @@ def test_a_large_product_with_an_epilogue_has_the_same_bits_for_any_number_of_th
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
 def test_epilogues_compile_for_other_machines(machine):
-    graph = trace(lambda x, y, z: PRIMITIVES["tanh"](with_bias(PRIMITIVES["dot"](x, y), z)), [((64, 64), FLOAT32), ((64, 64), FLOAT32), ((64,), FLOAT32)])
+    inputs = [((64, 64), FLOAT32), ((64, 64), FLOAT32), ((64,), FLOAT32)]
+    graph = trace(lambda x, y, z: PRIMITIVES["tanh"](with_bias(PRIMITIVES["dot"](x, y), z)), inputs)
     compiled = null_compile(graph, machine=machine)
     assert compiled.calls == ["dot"] and len(compiled.kernels) == 1
     assert ("fmla" if machine == "aarch64" else "vfmadd") in compiled.kernels[0].assembly()
@@ -522,7 +525,8 @@ def test_conjugated_operands_are_read_where_they_lie(dtype, size):
     ):  # fmt: skip
         program, made = run_graph(graph_of(body, *operands), operands)
         assert [step.params["conjugated"] != (False, False) for step in program.steps] == [True]
-        np.testing.assert_allclose(np.frombuffer(made, dtype.name).reshape(m, n), want, rtol=0, atol=TOLERANCE[dtype.to_real().name] * np.abs(want).max())
+        got, tolerance = np.frombuffer(made, dtype.name).reshape(m, n), TOLERANCE[dtype.to_real().name]
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16, FLOAT16, COMPLEX64, INT64], ids=lambda d: d.name)

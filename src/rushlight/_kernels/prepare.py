@@ -108,7 +108,7 @@ PIECE_STEPS, PIECE_WORK, MOST_PIECES = 1024, 1 << 18, 32  # steps and multiplica
 
 
 def _pieces_of_steps(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Into how many sums those of a product are cut, from its sizes alone: a small result is one piece of work otherwise, however long its sums are."""
+    """Into how many sums those of a product are cut, from its sizes alone: otherwise a small result is one piece of work, however long they are."""
     batch, (m, k), n = numel(a[:-2]), a[-2:], b[-1]
     if batch * m * n > SPLIT_RESULT or batch >= 8 or 1 in (m, n):
         return 1
@@ -140,9 +140,8 @@ def _in_pieces(count: int, a: Any, b: Any) -> Any:
 def _steps(x: Any, dim: int, start: int, end: int) -> Any:
     """Part of a dim."""
     full = range(len(x.shape))
-    return PRIMITIVES["slice"](
-        x, starts=tuple(start if d == dim else 0 for d in full), stops=tuple(end if d == dim else x.shape[d] for d in full), steps=(1,) * len(x.shape)
-    )
+    starts, stops = tuple(start if d == dim else 0 for d in full), tuple(end if d == dim else x.shape[d] for d in full)
+    return PRIMITIVES["slice"](x, starts=starts, stops=stops, steps=(1,) * len(full))
 
 
 def lies_in_memory(value: Value) -> bool:

@@ -2,15 +2,16 @@
 
 An entry stands for a class of products: dtype, how each operand lies, whether the product is large.  It is measured when the class first occurs
 and both ways exist: a product of each way, a few times in turn, some milliseconds in all, and a few times more where they are close; the
-shortest time of each counts, and both results are checked: a wrong one is never chosen.  The library must be faster by `MARGIN` to be chosen where our own kernels are the usual choice, and the other way round.
+shortest time of each counts, and both results are checked: a wrong one is never chosen.  The library must be faster by `MARGIN` to be chosen
+where our own kernels are the usual choice, and the other way round.
 
 The matrix tiles of Intel's AMX are chosen the same way, but tried in a process of their own first (`amx_works`): one that crashes, or gives a
 wrong result, is not used.
 
 **Results are reproducible**: an entry is written once, by whoever is first, and then holds for every process that shares the kernel cache,
 until the generator, the library or the machine changes.  Only where both ways were close is the class measured once more, by the next process
-that meets it (the first may have had a bad moment); the better times of both count, and what comes of it holds.  No other timing alters it.  Without a cache directory, and with
-`RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
+that meets it (the first may have had a bad moment); the better times of both count, and what comes of it holds.  No other timing alters it.
+Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
 """
 
 from __future__ import annotations

@@ -199,7 +199,8 @@ def _shared(
     tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
-    pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in ((m, form.widths[0]), (n, form.widths[1])))
+    sides = zip((m, n), form.widths, strict=True)
+    pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in sides)
     pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
              block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group)), pack_m, pack_n, pieces_m]  # fmt: skip
