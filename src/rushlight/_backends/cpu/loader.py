@@ -1,17 +1,19 @@
 """Loads ELF object code into the process without LLVM, so that a warm start need not load a 100 MB library.
 
-It knows what LLVM emits for position independent x86-64 code on Linux; anything else raises `Unsupported`, and
-`jit.load` hands the object to LLVM's linker.  Code and constants become read-only and executable, data stays writable,
+It knows what LLVM emits for position independent x86-64 and AArch64 code on Linux; anything else raises `Unsupported`, and
+`jit.load` hands the object to LLVM's linker. (On AArch64 that one is no way out: it places the parts of an object wherever there is room, and
+ends the process where they lie more than 4 GB apart.)  Code and constants become read-only and executable, data stays writable,
 and nothing is ever both writable and executable.  Calls out of the object go through one stub for each symbol, because
 the rest of the process may be further away than a near call reaches.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
-from struct import Struct, pack_into
-from typing import TYPE_CHECKING
+from struct import Struct, pack, pack_into, unpack_from
+from typing import TYPE_CHECKING, Protocol
 
 from rushlight._base.lazy import LazyModule
 
@@ -27,12 +29,10 @@ _SECTION = Struct("<IIQQQQIIQQ")
 _SYMBOL = Struct("<IBBHQQ")
 _RELOCATION = Struct("<QQq")
 _ELF = b"\x7fELF\x02\x01\x01"
-_X86_64, _RELOCATABLE = 62, 1
+_RELOCATABLE = 1
 _SYMTAB, _RELA, _NOBITS, _INIT_ARRAY, _FINI_ARRAY = 2, 4, 8, 14, 15
 _WRITE, _ALLOC, _EXECUTE, _TLS = 1, 2, 4, 0x400
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
-_R_64, _R_PC32, _R_PLT32, _R_GOT, _R_PC64 = 1, 2, 4, (9, 41, 42), 24
-_PAGE = 4096
 
 
 class Unsupported(Exception):
@@ -43,9 +43,122 @@ class MissingSymbol(RuntimeError):
     """The object needs a symbol that nobody defines."""
 
 
+# ***** machines *****
+
+
+class _Machine(Protocol):
+    """What differs between processors. Each symbol that is reached through a slot has 16 bytes: its address, and code that jumps there."""
+
+    def stub(self, address: int) -> bytes:
+        """The 16 bytes for a symbol."""
+        ...
+
+    def uses_slot(self, kind: int, undefined: bool) -> bool:
+        """Whether a relocation of this kind needs the symbol's slot."""
+        ...
+
+    def target(self, kind: int, slot: int) -> int:
+        """What such a relocation refers to: a call to the slot's code, anything else to the slot."""
+        ...
+
+    def relocate(self, image: bytearray, place: int, kind: int, at: int, value: int) -> None:
+        """Fill in the relocation at the offset `place`, which will lie at the address `at`, and refers to `value`.
+
+        Raises Unsupported for kinds that are not known, and for distances that do not fit.
+        """
+        ...
+
+
+def _signed(image: bytearray, place: int, code: str, bits: int, value: int) -> None:
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise Unsupported("a symbol that is too far away")
+    pack_into(code, image, place, value)
+
+
+class _X86:
+    """x86-64."""
+
+    ABSOLUTE, PC32, CALL, GOT, PC64 = 1, 2, 4, (9, 41, 42), 24
+
+    def stub(self, address: int) -> bytes:
+        return pack("<QHiH", address, 0x25FF, -14, 0xCCCC)  # jmp *slot(%rip)
+
+    def uses_slot(self, kind: int, undefined: bool) -> bool:
+        return kind in self.GOT or (kind == self.CALL and undefined)
+
+    def relocate(self, image: bytearray, place: int, kind: int, at: int, value: int) -> None:
+        if kind == self.ABSOLUTE:
+            pack_into("<Q", image, place, value & 0xFFFFFFFFFFFFFFFF)
+        elif kind in (self.PC32, self.CALL, *self.GOT):
+            _signed(image, place, "<i", 32, value - at)
+        elif kind == self.PC64:
+            pack_into("<q", image, place, value - at)
+        else:
+            raise Unsupported(f"relocation {kind}")
+
+    def target(self, kind: int, slot: int) -> int:
+        return slot + 8 if kind == self.CALL else slot
+
+
+class _Arm64:
+    """AArch64, whose instructions hold parts of an address, from their fifth or tenth bit on."""
+
+    ABSOLUTE, PC64, PC32 = 257, 260, 261
+    ADR, PAGE, GOT_PAGE, GOT_LOW = 274, (275, 276), 311, 312
+    LOW = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4, GOT_LOW: 3}  # the lowest 12 bits of an address, in units of 2^n bytes
+    CALLS = (282, 283)
+    BRANCHES = {279: (14, 5), 280: (19, 5), 282: (26, 0), 283: (26, 0)}  # width and place of a distance in instructions
+
+    def stub(self, address: int) -> bytes:
+        return pack("<QII", address, 0x58FFFFD0, 0xD61F0200)  # ldr x16, slot; br x16
+
+    def uses_slot(self, kind: int, undefined: bool) -> bool:
+        return kind in (self.GOT_PAGE, self.GOT_LOW) or (kind in self.CALLS and undefined)
+
+    def target(self, kind: int, slot: int) -> int:
+        return slot + 8 if kind in self.CALLS else slot
+
+    def relocate(self, image: bytearray, place: int, kind: int, at: int, value: int) -> None:
+        if kind == self.ABSOLUTE:
+            pack_into("<Q", image, place, value & 0xFFFFFFFFFFFFFFFF)
+        elif kind == self.PC64:
+            pack_into("<q", image, place, value - at)
+        elif kind == self.PC32:
+            _signed(image, place, "<i", 32, value - at)
+        elif kind in self.LOW:
+            self._fill(image, place, (value & 0xFFF) >> self.LOW[kind], 12, 10)
+        elif kind in self.BRANCHES:
+            self._fill(image, place, self._fits(value - at >> 2, self.BRANCHES[kind][0]), *self.BRANCHES[kind])
+        elif kind == self.ADR or kind == self.GOT_PAGE or kind in self.PAGE:
+            far = self._fits(value - at if kind == self.ADR else (value >> 12) - (at >> 12), 21)
+            self._fill(image, place, far & 3, 2, 29)
+            self._fill(image, place, far >> 2, 19, 5)
+        else:
+            raise Unsupported(f"relocation {kind}")
+
+    @staticmethod
+    def _fits(value: int, bits: int) -> int:
+        if not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise Unsupported("a symbol that is too far away")
+        return value
+
+    @staticmethod
+    def _fill(image: bytearray, place: int, value: int, bits: int, first: int) -> None:
+        mask = (1 << bits) - 1
+        word: int = unpack_from("<I", image, place)[0]
+        pack_into("<I", image, place, word & ~(mask << first) | (value & mask) << first)
+
+
+_MACHINES = {62: _X86(), 183: _Arm64()}
+_CODES = {"x86_64": 62, "aarch64": 183}
+
+
 def can_load(data: bytes) -> bool:
-    """Whether `data` looks like an object for this loader."""
-    return data[:7] == _ELF and sys.platform == "linux" and data[16:20] == b"\x01\x00\x3e\x00"
+    """Whether `data` looks like an object for this loader, and for this machine."""
+    if sys.platform != "linux" or data[:7] != _ELF:
+        return False
+    kind, machine = unpack_from("<HH", data, 16)
+    return kind == _RELOCATABLE and machine == _CODES.get(os.uname().machine)
 
 
 class _System:
@@ -65,6 +178,15 @@ class _System:
         self.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self._found: dict[str, int] = {}
+        self.page = os.sysconf("SC_PAGE_SIZE")
+
+    def forget_old_code(self, base: int, size: int) -> None:
+        """Let the processor fetch instructions anew where code was written: that of AArch64 does not notice by itself."""
+        if os.uname().machine == "aarch64":
+            clear = self.symbol("__clear_cache")
+            if not clear:
+                raise Unsupported("no __clear_cache")
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(clear)(base, base + size)
 
     def _others(self) -> list[ctypes.CDLL]:
         """Libraries to ask after the process itself; libgcc has what no instruction of an older processor does."""
@@ -112,6 +234,7 @@ class Image:
         self._base = base
         image = plan.build(base)
         ctypes.memmove(base, bytes(image), len(image))
+        _SYSTEM[0].forget_old_code(base, plan.code_size)
         if _SYSTEM[0].mprotect(base, plan.code_size, 5) != 0:
             raise OSError(ctypes.get_errno(), "the system does not allow memory to become executable")
         self._addresses = {name: base + plan.offset_of(name) for name in names}
@@ -134,8 +257,10 @@ class _Plan:
     def __init__(self, data: bytes, imports: Mapping[str, int]) -> None:
         self.data, self.imports = data, imports
         header = _HEADER.unpack_from(data)
-        if header[1] != _RELOCATABLE or header[2] != _X86_64:
-            raise Unsupported("not a relocatable x86-64 object")
+        if header[1] != _RELOCATABLE or header[2] not in _MACHINES:
+            raise Unsupported("not a relocatable object for x86-64 or AArch64")
+        self.machine = _MACHINES[header[2]]
+        self.page = _SYSTEM[0].page
         table, count = header[6], header[12]
         self.sections = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
         self._read_symbols()
@@ -182,7 +307,7 @@ class _Plan:
         for _, rows in self.relocations:
             for _, info, _ in rows:
                 kind, symbol = info & 0xFFFFFFFF, info >> 32
-                if kind in _R_GOT or (kind == _R_PLT32 and self.symbols[symbol][1] == _UNDEFINED):
+                if self.machine.uses_slot(kind, self.symbols[symbol][1] == _UNDEFINED):
                     needed.add(symbol)
         self.offsets: dict[int, int] = {}
         position = 0
@@ -194,13 +319,13 @@ class _Plan:
                     position = -(-position // max(alignment, 1)) * max(alignment, 1)
                     self.offsets[number] = position
                     position += size
-            if not writable:  # slots (8 bytes: an address) and stubs (8 bytes: jmp *slot) close the read-only part
+            if not writable:  # slots and stubs close the read-only part
                 position = -(-position // 16) * 16
                 for symbol in sorted(needed):
                     self.stubs[symbol] = position
                     position += 16
-                self.code_size = position = -(-max(position, 1) // _PAGE) * _PAGE
-        self.size = -(-position // _PAGE) * _PAGE
+                self.code_size = position = -(-max(position, 1) // self.page) * self.page
+        self.size = -(-position // self.page) * self.page
 
     def address(self, symbol: int, base: int) -> int:
         """The address of a symbol, defined here or elsewhere."""
@@ -233,30 +358,18 @@ class _Plan:
             if kind != _NOBITS:
                 image[offset : offset + size] = self.data[start : start + size]
         for symbol, slot in self.stubs.items():
-            pack_into("<QHiH", image, slot, self.address(symbol, base), 0x25FF, -14, 0xCCCC)  # jmp *slot(%rip)
+            image[slot : slot + 16] = self.machine.stub(self.address(symbol, base))
         for target, rows in self.relocations:
             for place, info, addend in rows:
                 self._relocate(image, base, self.offsets[target] + place, info & 0xFFFFFFFF, info >> 32, addend)
         return image
 
     def _relocate(self, image: bytearray, base: int, place: int, kind: int, symbol: int, addend: int) -> None:
-        if kind in _R_GOT:
-            value = self.stubs[symbol] + addend - place
-        elif kind == _R_PLT32 and symbol in self.stubs and self.symbols[symbol][1] == _UNDEFINED:
-            value = self.stubs[symbol] + 8 + addend - place
-        elif kind in (_R_PC32, _R_PLT32, _R_PC64):
-            value = self.address(symbol, base) + addend - (base + place)
-        elif kind == _R_64:
-            pack_into("<Q", image, place, (self.address(symbol, base) + addend) & 0xFFFFFFFFFFFFFFFF)
-            return
+        if self.machine.uses_slot(kind, self.symbols[symbol][1] == _UNDEFINED):
+            value = self.machine.target(kind, base + self.stubs[symbol])
         else:
-            raise Unsupported(f"relocation {kind}")
-        if kind == _R_PC64:
-            pack_into("<q", image, place, value)
-        elif -(1 << 31) <= value < 1 << 31:
-            pack_into("<i", image, place, value)
-        else:
-            raise Unsupported("a symbol that is too far away")
+            value = self.address(symbol, base)
+        self.machine.relocate(image, place, kind, base + place, value + addend)
 
     def offset_of(self, name: str) -> int:
         """The offset of a symbol defined here; KeyError when there is none."""
