@@ -391,7 +391,7 @@ def pruning_again(t: Any, note: Notes) -> None:
     other = t.nn.Linear(2, 3)
     note("own", lambda: Odd.apply(other, "weight").apply_mask(other))
     note("unknown type", lambda: Odd.apply(other, "weight"))
-    note("abstract", lambda: str(p.BasePruningMethod())[:0])
+    note("abstract", lambda: sorted(p.BasePruningMethod.__abstractmethods__))
 
 
 # ***** hooks and state dicts *****

@@ -238,7 +238,10 @@ def _call_as_there(value: Any, ours: str) -> None:
     if isinstance(value, (type, FunctionType)) or type(value).__name__ == "operator_function":
         home = value.__dict__.get("__module__", getattr(value, "__module__", None))
         if home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
+            line = value.__dict__.get("__firstlineno__")
             value.__module__ = THEIRS + home[len(OURS) :]
+            if isinstance(value, type) and line is not None:  # from Python 3.13 on a class that moves forgets where it begins; ours is still there
+                value.__firstlineno__ = line  # type: ignore[attr-defined]
 
 
 def _report_missing(module: ModuleType) -> None:
