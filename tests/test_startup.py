@@ -174,17 +174,18 @@ def test_digest_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "object_bytes", "largest", "byteorder", "message"),
+    ("name", "system", "object_bytes", "largest", "byteorder", "message"),
     [
-        ("pypy", 16, 2**63 - 1, "little", "CPython, and this is pypy"),
-        ("cpython", 32, 2**63 - 1, "little", "with the GIL, and this is a free-threaded build"),
-        ("cpython", 8, 2**31 - 1, "little", "this is a 32-bit little-endian one"),
-        ("cpython", 16, 2**63 - 1, "big", "this is a 64-bit big-endian one"),
+        ("pypy", "linux", 16, 2**63 - 1, "little", "CPython, and this is pypy"),
+        ("cpython", "win32", 16, 2**63 - 1, "little", "Linux and macOS, and this is win32"),
+        ("cpython", "linux", 32, 2**63 - 1, "little", "with the GIL, and this is a free-threaded build"),
+        ("cpython", "linux", 8, 2**31 - 1, "little", "this is a 32-bit little-endian one"),
+        ("cpython", "linux", 16, 2**63 - 1, "big", "this is a 64-bit big-endian one"),
     ],
 )
-def test_interpreters_that_are_refused(name: str, object_bytes: int, largest: int, byteorder: str, message: str) -> None:
-    assert message in (interpreter.what_is_wrong(name, object_bytes, largest, byteorder) or "")
-    assert interpreter.what_is_wrong("cpython", 16, 2**63 - 1, "little") is None
+def test_interpreters_that_are_refused(name: str, system: str, object_bytes: int, largest: int, byteorder: str, message: str) -> None:
+    assert message in (interpreter.what_is_wrong(name, system, object_bytes, largest, byteorder) or "")
+    assert all(interpreter.what_is_wrong("cpython", one, 16, 2**63 - 1, "little") is None for one in ("linux", "darwin"))
 
 
 def test_another_interpreter_is_refused_at_import() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from rushlight._backends.cpu import jit, runtime
@@ -65,3 +67,107 @@ def test_the_runtime_compiles_for_other_machines(triple):
         pytest.skip("this LLVM does not know the machine")
     module.triple = triple
     assert len(machine.emit_object(module)) > 1000
+
+
+# What a machine with NEON would run: its shapes, tiles and loops, computed here with 16-byte vectors and compared with NumPy, while every piece of
+# code is compiled for AArch64 too, and laid out as the loader would.
+_NEON = """
+import numpy as np
+from rushlight._backends.cpu import jit, loader
+from rushlight._backends.cpu.target import host_target
+from rushlight._backends.native import compiler
+from rushlight._base.lazy import llvm
+
+here = host_target()
+native = here.arch
+here.arch, here.flags, here.vector_bytes, here.native_vector_bytes = "aarch64", frozenset({"asimd"}), 16, 16
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+arm = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu="generic", opt=2, reloc="pic", codemodel="small")
+compile_unit, compile_object, made = compiler.compile_unit, jit.compile_object, []
+loader._SYSTEM.append(loader._System())
+
+class Anything(dict):
+    def get(self, name, default=None):
+        return 0x5500001234
+
+def compiled_for_arm(text):
+    module = llvm.parse_assembly(text)
+    module.triple = "aarch64-unknown-linux-gnu"
+    module.verify()
+    plan = loader._Plan(arm.emit_object(module), Anything())
+    assert isinstance(plan.machine, loader._Arm64)
+    made.append(len(plan.build(0x7F0000000000)))
+
+def unit(functions, arch):
+    compiled_for_arm(compile_unit(functions, "aarch64"))
+    return compile_unit(functions, native)
+
+def both(text, opt="kernel"):
+    if "llvm.x86." not in text:
+        compiled_for_arm(text)
+    return compile_object(text, opt)
+
+compiler.compile_unit, jit.compile_object = unit, both
+
+import rushlight as torch
+from rushlight.nn import functional as F
+
+torch.manual_seed(0)
+def close(found, wanted, bound=1e-4):
+    found, wanted = np.asarray(found.detach().double()), np.asarray(wanted, np.float64)
+    assert found.shape == wanted.shape and np.abs(found - wanted).max() <= bound * max(1.0, np.abs(wanted).max()), np.abs(found - wanted).max()
+
+a, b = torch.randn(70, 90), torch.randn(90, 110)
+exact = np.asarray(a.double()) @ np.asarray(b.double())
+close(a @ b, exact)
+close(a.double() @ b.double(), exact)
+close(a.bfloat16() @ b.bfloat16(), np.asarray(a.bfloat16().double()) @ np.asarray(b.bfloat16().double()), 1e-2)
+close(a.half() @ b.half(), np.asarray(a.half().double()) @ np.asarray(b.half().double()), 1e-2)
+ints = torch.randint(-128, 128, (32, 64), dtype=torch.int8), torch.randint(-128, 128, (64, 32), dtype=torch.int8)
+close(torch._int_mm(*ints) if hasattr(torch, "_int_mm") else ints[0].int() @ ints[1].int(), np.asarray(ints[0], np.int64) @ np.asarray(ints[1], np.int64), 0)
+for groups, size, stride in ((1, 3, 1), (8, 3, 1), (1, 1, 1), (1, 5, 2)):
+    x, w = torch.randn(2, 8, 12, 12, requires_grad=True), torch.randn(16, 8 // groups, size, size, requires_grad=True)
+    y = F.conv2d(x, w, stride=stride, padding=size // 2, groups=groups)
+    y.square().sum().backward()
+    patches = F.unfold(x.detach().double(), size, padding=size // 2, stride=stride).reshape(2, groups, -1, y.shape[2] * y.shape[3])
+    close(y, np.einsum("gok,ngkp->ngop", np.asarray(w.detach().double()).reshape(groups, 16 // groups, -1), np.asarray(patches)).reshape(y.shape))
+    assert x.grad.isfinite().all() and w.grad.isfinite().all()
+q, k, v = (torch.randn(1, 2, 40, 32, requires_grad=True) for _ in range(3))
+z = F.scaled_dot_product_attention(q, k, v)
+z.sum().backward()
+scores = np.asarray(q.detach().double()) @ np.asarray(k.detach().double()).swapaxes(-1, -2) / np.sqrt(32)
+scores = np.exp(scores - scores.max(-1, keepdims=True))
+close(z, scores / scores.sum(-1, keepdims=True) @ np.asarray(v.detach().double()))
+for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+    net = kind(12, 20)
+    out = net(torch.randn(5, 3, 12))[0]
+    out.sum().backward()
+    assert out.isfinite().all()
+picture = torch.arange(64.0).reshape(1, 1, 8, 8)
+close(F.interpolate(picture, scale_factor=0.5, mode="bilinear"), np.asarray(picture).reshape(1, 1, 4, 2, 4, 2).mean((3, 5)))
+F.interpolate(picture, size=(13, 9), mode="bicubic", antialias=True)
+for x in (torch.randn(3000), torch.randint(0, 100, (40, 50))):
+    close(torch.sort(x).values, np.sort(np.asarray(x)))
+    torch.topk(x.flatten(), 5), torch.argsort(x), torch.unique(x), torch.median(x)
+torch.rand(1000), torch.randperm(50), torch.bernoulli(torch.full((9,), 0.5)), torch.multinomial(torch.ones(9), 4)
+close(torch.cumsum(a, 1), np.cumsum(np.asarray(a.double()), 1))
+close(torch.softmax(a, -1).sum(-1), np.ones(70))
+close(torch.fft.fft(a).abs(), np.abs(np.fft.fft(np.asarray(a))), 1e-3)
+model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.BatchNorm1d(30), torch.nn.GELU(), torch.nn.LayerNorm(30), torch.nn.Linear(30, 4))
+for name in ("SGD", "Adam", "AdamW", "Adafactor", "RMSprop", "Adagrad", "NAdam"):
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-3)
+    optimizer.zero_grad()
+    F.cross_entropy(model(torch.randn(16, 20)), torch.arange(16) % 4).backward()
+    optimizer.step()
+    assert all(p.isfinite().all() for p in model.parameters()), name
+print(len(made), "pieces of code")
+"""
+
+
+@pytest.mark.slow
+def test_all_kinds_of_kernels_as_on_a_machine_with_neon(run_python, tmp_path):
+    env = {**os.environ, "RUSHLIGHT_CACHE_DIR": str(tmp_path), "RUSHLIGHT_GEMM": "generated", "RUSHLIGHT_VECTOR_BYTES": "0"}
+    done = run_python("-c", _NEON, env=env, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) > 100

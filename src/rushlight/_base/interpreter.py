@@ -7,14 +7,17 @@ import sys
 __all__ = ["require_supported", "what_is_wrong"]
 
 
-def what_is_wrong(name: str, object_bytes: int, largest: int, byteorder: str) -> str | None:
-    """Why an interpreter cannot be used, from its name, the size of a plain object, the largest index and the order of bytes; None if it can.
+def what_is_wrong(name: str, system: str, object_bytes: int, largest: int, byteorder: str) -> str | None:
+    """Why an interpreter cannot be used, from its name, its system, the size of a plain object, the largest index and the order of bytes; None if
+    it can.
 
     The native code reads objects as CPython with the GIL lays them out: a count of 8 bytes, the type, then the rest. Without the GIL an object
     begins with its thread and a lock, and counts that only atomic instructions may change; PyPy's objects lie elsewhere altogether.
     """
     if name != "cpython":
         return f"it is made for CPython, and this is {name}"
+    if system in ("win32", "cygwin", "emscripten", "wasi"):
+        return f"it is made for Linux and macOS, and this is {system} (on Windows, WSL is a Linux)"
     if largest != 2**63 - 1 or byteorder != "little":
         return f"it is made for 64-bit little-endian machines, and this is a {largest.bit_length() + 1}-bit {byteorder}-endian one"
     if object_bytes != 16:
@@ -24,6 +27,6 @@ def what_is_wrong(name: str, object_bytes: int, largest: int, byteorder: str) ->
 
 def require_supported() -> None:
     """ImportError where the running interpreter cannot be used."""
-    wrong = what_is_wrong(sys.implementation.name, object.__basicsize__, sys.maxsize, sys.byteorder)
+    wrong = what_is_wrong(sys.implementation.name, sys.platform, object.__basicsize__, sys.maxsize, sys.byteorder)
     if wrong is not None:
         raise ImportError(f"rushlight cannot run on Python {sys.version.split()[0]}: {wrong}")

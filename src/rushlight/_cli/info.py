@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rushlight._backends.cpu.target import usable_cores
 from rushlight._base.errors import MissingExtraError
 
 __all__ = ["load_every_room", "main", "report"]
@@ -93,7 +94,7 @@ def _machine() -> list[tuple[str, str]]:
     bits = next((bits for bits, name in wide if features.get(name)), 64)
     return [
         ("CPU", f"{_cpu_name()} (LLVM: {llvm.get_host_cpu_name()})"),
-        ("cores", f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}"),
+        ("cores", f"{usable_cores()} usable of {os.cpu_count()}"),
         ("vectors", f"{bits} bits, {bits // 32} floats"),
         ("features", " ".join(sorted(name for name, there in features.items() if there))),
     ]

@@ -186,5 +186,7 @@ def load(data: bytes, names: Iterable[str], imports: Mapping[str, int] | None = 
         try:
             return Image(data, names, imports or {})
         except Unsupported as reason:
+            if host_target().arch == "aarch64":  # LLVM's linker may end the process: see `loader`
+                raise RuntimeError(f"machine code cannot be loaded: {reason}") from reason
             log("cache", f"loaded by LLVM: {reason}")
     return Loaded(data, names, imports or {})
