@@ -141,6 +141,26 @@ def test_nothing_is_written_out_between():
     np.testing.assert_allclose(ran.results[0], np.asarray(want, np.float32), rtol=1e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size, lo, gap, routine", [(1, 3, 1, "dot"), (1, 2, 1, "dot"), (1, 6, 2, "dot"), (2, 3, 1, "conv_windows")])
+def test_images_of_one_place_are_multiplied(dtype, size, lo, gap, routine):
+    """A transposed convolution of them is a product, not a convolution of zeros."""
+    rng = np.random.default_rng(4)
+    x, w = numbers(rng, (5, 40, size, size), dtype), numbers(rng, (24, 20, 4, 4), dtype)
+
+    def function(x, w):
+        x, w = (build.convert(v, BY_NAME["float32"]) for v in (x, w))
+        x = build.pad(x, (0, 0, lo, lo), (0, 0, lo, lo), (0,) * 4)
+        y = CONV(x, w, stride=(1, 1), padding=(0, 0), dilation=(gap, gap), groups=2)
+        return build.convert(y, BY_NAME[dtype])
+
+    ran = Ran(trace_arrays(function, [x, w], [BY_NAME[dtype]] * 2), [x, w])
+    assert routine in {getattr(step, "name", "kernel").removesuffix("_wide") for step in ran.program.steps}
+    want = run_reference(trace_arrays(function, [x, w], [BY_NAME[dtype]] * 2), [x, w])[0]
+    want = np.asarray(want, np.float32)
+    np.testing.assert_allclose(ran.results[0] / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_other_vectors(monkeypatch, kind, vector_bytes):

@@ -177,7 +177,7 @@ def _conv_rule(node: Node) -> Any:
     x, out = node.inputs[0], node.outputs[0]
     if numel(out.shape) == 0 or numel(x.shape) == 0 or numel(node.inputs[1].shape) == 0:
         return node.prim.decompose
-    if fits_routine(node) and not _is_product(node):
+    if fits_routine(node) and not _is_product(node) and not _paints_one(node):
         return partial(windowed, tuple(out.shape[2:]))
     if _is_spread(node):
         def transposed(x: Any, w: Any, **params: Any) -> Any:
@@ -198,13 +198,22 @@ def _is_product(node: Node) -> bool:
 
 
 def _is_spread(node: Node) -> bool:
-    """Whether the images were spread by zeros first: a transposed convolution, or the gradient of one with strides."""
+    """Whether the images were spread by zeros, or zeros put around them: a transposed convolution, or the gradient of one."""
     made = node.inputs[0].node
     if made is None or made.prim.name != "pad" or made.params["value"] != 0:
         return False
     lo, hi, gaps = made.params["lo"], made.params["hi"], made.params["interior"]
     plain = all(s == 1 for s in node.params["stride"]) and not any(node.params["padding"])
-    return plain and any(gaps) and not any((*lo[:2], *hi[:2], *gaps[:2])) and numel(made.inputs[0].shape) > 0
+    around = any(gaps) or min(*lo, *hi) >= 0
+    return plain and around and not any((*lo[:2], *hi[:2], *gaps[:2])) and numel(made.inputs[0].shape) > 0
+
+
+def _paints_one(node: Node) -> bool:
+    """Whether the images are of one place, around which there were zeros: the first layer of many generators, a product."""
+    if not _is_spread(node):
+        return False
+    image = node.inputs[0].node.inputs[0]  # type: ignore[union-attr]
+    return numel(image.shape[2:]) == 1 and numel(node.outputs[0].shape[2:]) > 1
 
 
 def _spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
@@ -213,16 +222,23 @@ def _spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any
     batch, outs, depth = x.shape[0], w.shape[0], w.shape[1]
     turned = PRIMITIVES["flip"](w, dims=tuple(range(2, n + 2)))
     taps = build.reshape(turned, (groups, outs // groups, depth, numel(kernel)))
-    taps = build.reshape(build.transpose(taps, (0, 1, 3, 2)), (1, groups, outs // groups * numel(kernel), depth))
     images = build.reshape(x, (batch, groups, depth, numel(places)))
-    made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), images)
-    made = build.reshape(made, (batch, outs, *kernel, *places))
-    made = build.transpose(made, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
     steps = tuple(g + 1 for g in pad["interior"][2:])
     full = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(places, steps, kernel, dilation, strict=True)]
-    whole = PRIMITIVES["unwindow"](
-        made, shape=(batch, outs, *full), dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=steps, dilation=tuple(dilation)
-    )
+    if numel(places) == 1:  # one product of all images, and nothing overlaps
+        rows = build.reshape(build.transpose(images, (1, 0, 3, 2)), (groups, batch, depth))
+        taps = build.reshape(build.transpose(taps, (0, 2, 1, 3)), (groups, depth, outs // groups * numel(kernel)))
+        made = build.transpose(PRIMITIVES["dot"](rows, taps), (1, 0, 2))
+        made = build.reshape(made, (batch, outs, *kernel))
+        whole = build.pad(made, (0,) * (n + 2), (0,) * (n + 2), (0, 0, *(d - 1 for d in dilation)))
+    else:
+        taps = build.reshape(build.transpose(taps, (0, 1, 3, 2)), (1, groups, outs // groups * numel(kernel), depth))
+        made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), images)
+        made = build.reshape(made, (batch, outs, *kernel, *places))
+        made = build.transpose(made, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
+        whole = PRIMITIVES["unwindow"](
+            made, shape=(batch, outs, *full), dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=steps, dilation=tuple(dilation)
+        )
     cut = [(k - 1) * d - lo for k, d, lo in zip(kernel, dilation, pad["lo"][2:], strict=True)]
     rest = [c + want - have for c, want, have in zip(cut, shape[2:], full, strict=True)]
     if min(cut) >= 0 >= max(rest):  # a plain cut can be taken before the overlaps are added up
