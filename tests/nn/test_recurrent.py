@@ -48,12 +48,18 @@ def backward_case(rng: Any, mode: str, batch: int, units: int, steps: int, packe
     return [rng.uniform(-0.9, 0.9, widths.get(name, (batch, units))).astype(dtype) for name in names] + sizes
 
 
-def run_both(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, reverse: bool, dtype: str) -> None:
-    """Kernels of both ways against the NumPy reference, which computes in double precision."""
+def run_forward(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, reverse: bool, dtype: str) -> dict[str, float]:
+    """The kernel against the NumPy reference, which computes in double precision; returns how near it must be."""
     tolerance = {"rtol": 1e-4, "atol": 2e-5} if dtype == "float32" else {"rtol": 1e-11, "atol": 1e-11}
     arrays = forward_case(rng, mode, batch, units, steps, packed, dtype)
     for keep in (True, False):
         check(lambda *xs, keep=keep: prim.recurrence(*xs, mode=mode, reverse=reverse, keep=keep), *arrays, dtypes=[BY_NAME[a.dtype.name] for a in arrays], **tolerance)
+    return tolerance
+
+
+def run_both(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, reverse: bool, dtype: str) -> None:
+    """The same for the kernels of both ways."""
+    tolerance = run_forward(rng, mode, batch, units, steps, packed, reverse, dtype)
     for extra in (False, True) if KEPT[mode] else (False,):
         arrays = backward_case(rng, mode, batch, units, steps, packed, dtype, extra)
         check(
@@ -81,6 +87,27 @@ def test_narrower_vectors(monkeypatch: pytest.MonkeyPatch, lanes: int, rows: int
     rng = np.random.default_rng(lanes)
     for mode, (batch, units, packed) in zip(("lstm", "gru", "tanh"), ((7, 13, False), (9, 27, True), (2, 6, False)), strict=True):
         run_both(rng, mode, batch, units, 3, packed, packed, "float32")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_few_sequences_whose_units_threads_share(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Against double precision, and the same bits whoever takes part; units that fill their parts, and that do not."""
+    monkeypatch.setattr(calls, "_SHARED_BYTES", 0)
+    rng = np.random.default_rng(MODES.index(mode))
+    before = torch.get_num_threads()
+    try:
+        for k, (batch, units, steps) in enumerate(((1, 70, 6), (2, 17, 3), (3, 130, 5), (8, 300, 4), (5, 16, 2))):
+            torch.set_num_threads(2)
+            run_forward(rng, mode, batch, units, steps, False, k % 2 == 1, "float64" if k == 2 else "float32")
+            arrays = forward_case(rng, mode, batch, units, 40, False, "float32")
+            graph = trace_arrays(lambda *xs: prim.recurrence(*xs, mode=mode, reverse=False, keep=True), arrays)
+            found = []
+            for threads in (1, 2, 3, 8):
+                torch.set_num_threads(threads)
+                found += [[np.array(x) for x in Ran(graph, arrays).results] for _ in range(3)]
+            assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_special_values_stay() -> None:

@@ -12,11 +12,13 @@ from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.recurrent_cells import backward_cell, forward_cell
 from rushlight._backends.cpu.recurrent_native import (
     DEPTH,
+    LINE,
     Shape,
     make_backward,
     make_forward,
     make_pack_backward,
     make_pack_forward,
+    make_shared_forward,
     make_sums,
 )
 from rushlight._backends.cpu.stubs import make_kernel_callable
@@ -28,6 +30,8 @@ __all__ = ["recurrence_call"]
 
 _KINDS = {"float32": "f32", "float64": "f64"}
 _MOST_PIECES = 32
+_MOST_PARTS = 8  # of a step whose units are shared
+_SHARED_BYTES = 1 << 18  # of a weight from which on that pays
 _GIL_WORK = 1 << 21  # multiplications from which other Python threads may run meanwhile
 _LOADED: dict[str, Any] = {}
 _TILES: dict[tuple[str, int], RegisterTile] = {}
@@ -49,7 +53,7 @@ def _tile(kind: str, batch: int) -> RegisterTile:
 class _Words:
     """The constants of a call: the same words for each of its kernels, after a head of their own."""
 
-    __slots__ = ("held", "nbytes", "pieces", "words")
+    __slots__ = ("held", "nbytes", "parts", "pieces", "words")
 
     def __init__(self, call: Any, rows: int, shape: Shape, groups: int, keep: bool) -> None:
         """`rows`: of all steps together; `groups`: in how many pieces the weight is packed."""
@@ -61,9 +65,15 @@ class _Words:
         weights = _up(size * units * shape.columns * groups * (shape.panels if way else gates))
         second = _up(size * high * (units if way else DEPTH))  # where what is left of a piece's memory begins
         each = second + _up(size * (high * shape.panels * shape.columns if way else SLOPES[shape.mode] * units))
-        self.nbytes = weights + each * self.pieces
+        enough = call.steps > 1 and size * units * units * gates >= _SHARED_BYTES
+        self.parts = min(_MOST_PARTS, groups) if way and batch <= shape.rows and call.sizes is None and enough else 1
+        if self.parts > 1:
+            second = 2 * second  # the states before a step and those after it; then each part's products
+            each -= second // 2
+        end = weights + (second + each * self.parts if self.parts > 1 else each * self.pieces)
+        self.nbytes = end + LINE * (1 + self.parts)
         flags = int(call.reverse), int(call.sizes is not None), int(keep)
-        self.words = [call.steps, batch, rows, units, chunk, *flags, weights, each, second, self.pieces]
+        self.words = [call.steps, batch, rows, units, chunk, *flags, weights, each, second, self.pieces, end, self.parts]
         self.held: list[Any] = []
 
     def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:
@@ -91,9 +101,11 @@ def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | N
     groups = shape.groups(units) if way else -(-units // shape.columns)
     rows = step.outputs[0].shape[0]
     words = _Words(call, rows, shape, groups, step.params.get("keep", True))
-    ints = words.ints(words.pieces, rows * units * units * GATES[mode], step.sizes)
+    ints = words.ints(max(words.pieces, words.parts), rows * units * units * GATES[mode], step.sizes)
     alloc, nbytes, packing, alone = _runtime.runtime().alloc, words.nbytes, words.address(groups), words.address(1)
-    pack, main, *others = _kernels(shape, way)
+    pack, main, other = _kernels(shape, way)
+    if way and words.parts > 1:
+        main = other
 
     def forward(ints: int, *operands: Any) -> Any:
         memory = alloc(nbytes)
@@ -104,7 +116,7 @@ def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | N
         memory = alloc(nbytes)
         pack(packing, memory, operands[0])
         made = main(ints, memory, *operands)
-        others[0](alone, made[2], memory)
+        other(alone, made[2], memory)
         return made
 
     run: Any = forward if way else backward
@@ -118,7 +130,8 @@ def _up(n: int) -> int:
 
 
 def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
-    """The kernels that pack the weight and that run through the steps (`way`: forward), and that adds up what the pieces summed."""
+    """The kernels that pack the weight and that run through the steps, and a third: forward (`way`) that which runs through them with others, else
+    that which adds up what the pieces summed."""
     key = f"{shape.name} {way}"
     if key not in _LOADED:
         imports = dict(_runtime.runtime().symbols)
@@ -129,7 +142,7 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
         cell = shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma
         symbol, text = forward_cell(*cell) if way else backward_cell(*cell, shape.extra)
         imports[symbol] = _loaded_text(text, [symbol])[symbol]
-        makers = (make_pack_forward, make_forward) if way else (make_pack_backward, make_backward, make_sums)
+        makers = (make_pack_forward, make_forward, make_shared_forward) if way else (make_pack_backward, make_backward, make_sums)
         functions = [make(shape) for make in makers]
         loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], imports)
         _LOADED.setdefault(key, tuple(make_kernel_callable(loaded[f.symbol], f.symbol, loaded) for f in functions))

@@ -1,6 +1,7 @@
 """Recurrent layers over whole sequences, in the native language: the steps around a tile of the matrix product and a cell.
 
-Sequences do not know of each other, so a piece is some sequences and takes them through all steps: no thread waits for another.  The recurrent
+Sequences do not know of each other, so a piece is some sequences and takes them through all steps: no thread waits for another.  Where there are so
+few that they make one piece, and the weight is large, threads share the units of each step instead (`make_shared_forward`).  The recurrent
 weight is packed once into panels; each step multiplies the states by it, a few hidden units at a time, and the cell takes the product while it is
 in the first cache.  On the way back the slopes of a step are multiplied by the weight, and what sums over steps is left to large products.
 """
@@ -10,6 +11,9 @@ from __future__ import annotations
 from rushlight._backends.cpu.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
 from rushlight._backends.native import (
     Type,
+    atomic_add,
+    atomic_cas,
+    atomic_load,
     extern,
     f32,
     f64,
@@ -18,6 +22,7 @@ from rushlight._backends.native import (
     memcpy,
     memset,
     native,
+    pause,
     prefetch,
     ptr,
     stack,
@@ -27,12 +32,17 @@ from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._prims.recurrent import GATES, KEPT, SLOPES
 
-__all__ = ["DEPTH", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward", "make_sums"]
+__all__ = [
+    "DEPTH", "LINE", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward", "make_shared_forward", "make_sums",
+]  # fmt: skip
 
 OUTPUTS = 2
-STEPS, BATCH, TOTAL, UNITS, CHUNK, REVERSE, PACKED, KEEP, WEIGHTS, EACH, PRODUCT, PIECES = range(8, 20)
+STEPS, BATCH, TOTAL, UNITS, CHUNK, REVERSE, PACKED, KEEP, WEIGHTS, EACH, PRODUCT, PIECES, SHARED, PARTS = range(8, 22)
 DEPTH = 256  # steps of a product over slopes in one block: a panel of the weight stays in the first cache
 
+LINE = 64  # bytes between words that different threads write
+
+sched_yield = extern("sched_yield", "i32()")
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
@@ -71,6 +81,8 @@ def make_pack_forward(shape: Shape) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_pack_{shape.name}")
     def pack(bufs, ints, piece):
         units = ints.i64[UNITS]
+        if piece == 0:
+            memset(bufs.ptr[0] + ints.i64[SHARED], 0, LINE * (1 + ints.i64[PARTS]))
         whole = units // turned * turned
         for k in range(panels * vectors):
             unit = (piece * blocks + k // gates) * lanes
@@ -160,22 +172,18 @@ def expect(x, rows, row, nbytes):
             prefetch(x + r * row + k)
 
 
-def _make_forward_step(shape: Shape) -> NativeFunction:
+def _make_groups(shape: Shape) -> NativeFunction:
     mode, kind = shape.mode, shape.tile.kind
     size, lanes, columns, high = shape.real.itemsize, shape.lanes, shape.columns, shape.rows
     panels, blocks, gates = shape.panels, shape.blocks, GATES[mode]
     product = extern(shape.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
     cell = extern(f"rl_cell_{mode}_{kind}", FORWARD_CELL)
-    pack_rows = _make_pack_rows(shape)
     width, kept = panels * columns, KEPT[mode]
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"step_{shape.name}")
-    def step(weight, a, z, x, b, h, c, hs, g, cs, units, rows):
-        """All units of one step: the pointers are to the first row that takes part."""
-        for r in range(0, rows, high):
-            pack_rows(a + size * r * units, h + size * r * units, min(rows - r, i64(high)), units, units)
-        groups = (units + lanes * blocks - 1) // (lanes * blocks)
-        for group in range(groups):
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"groups_{shape.name}")
+    def some_groups(weight, a, z, x, b, h, c, hs, g, cs, units, rows, first, last):
+        """Some groups of units in one step: the pointers are to the first row that takes part."""
+        for group in range(first, last):
             at = size * group * blocks * lanes
             expect(x + at, rows * gates, size * units, size * lanes * blocks)
             if g is not None:
@@ -194,7 +202,7 @@ def _make_forward_step(shape: Shape) -> NativeFunction:
                         min(units - unit, i64(lanes)),
                     )  # fmt: skip
 
-    return step
+    return some_groups
 
 
 def make_forward(shape: Shape) -> NativeFunction:
@@ -202,7 +210,8 @@ def make_forward(shape: Shape) -> NativeFunction:
     mode = shape.mode
     size, gates, kept, lstm = shape.real.itemsize, GATES[mode], KEPT[mode], mode == "lstm"
     states = 2 if lstm else 1
-    step = _make_forward_step(shape)
+    some_groups, pack_rows = _make_groups(shape), _make_pack_rows(shape)
+    high, wide = shape.rows, shape.lanes * shape.blocks
 
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_{shape.name}")
     def forward(bufs, ints, piece):
@@ -236,15 +245,98 @@ def make_forward(shape: Shape) -> NativeFunction:
                     g = bufs.ptr[1 + states] + at * row * kept
                     if lstm:
                         cs = bufs.ptr[2 + states] + at * row
-                step(
+                for r in range(0, rows, high):
+                    pack_rows(a + r * row, h + r * row, min(rows - r, i64(high)), units, units)
+                some_groups(
                     operands.ptr[0], a, a + ints.i64[PRODUCT], operands.ptr[1] + at * row * gates, operands.ptr[3], h, c,
-                    bufs.ptr[0] + at * row, g, cs, units, rows,
+                    bufs.ptr[0] + at * row, g, cs, units, rows, 0, (units + wide - 1) // wide,
                 )  # fmt: skip
             if reverse == 0:
                 place += count
         return 0
 
     return forward
+
+
+# ***** forward, few sequences *****
+
+
+@native("void(ptr, i64)")
+def await_count(count, wanted):
+    """Until the counter is there: for the parts of a step that others have taken."""
+    k = 0
+    while atomic_load(i64, count, 0) < wanted:
+        pause()
+        k += 1
+        if k & 1023 == 0:
+            sched_yield()
+
+
+def make_shared_forward(shape: Shape) -> NativeFunction:
+    """`recurrence` where all sequences fill one tile: threads share the units of each step, so that each reads its part of the weight alone.
+
+    A piece is whoever takes part.  It takes parts of a step that nobody has taken, those first that were its own before, because that part of the
+    weight lies in its cache; then it waits for what others took.  A thread that comes late finds nothing left to do.
+    """
+    mode = shape.mode
+    size, gates, kept, lstm = shape.real.itemsize, GATES[mode], KEPT[mode], mode == "lstm"
+    states, high, wide = 2 if lstm else 1, shape.rows, shape.lanes * shape.blocks
+    some_groups, pack_rows = _make_groups(shape), _make_pack_rows(shape)
+
+    @native("void(ptr, ptr, i64, i64)", name=f"part_{shape.name}")
+    def run_part(bufs, ints, phase, part):
+        """The units of a part: their first states in phase 0, then a step in each phase."""
+        operands = bufs + 8 * ints.i64[OUTPUTS]
+        batch, units, parts, groups = ints.i64[BATCH], ints.i64[UNITS], ints.i64[PARTS], (ints.i64[UNITS] + wide - 1) // wide
+        first, last = part * groups // parts, (part + 1) * groups // parts
+        row, unit = size * units, first * wide
+        have = min(last * wide, units) - unit
+        h, c = bufs.ptr[1], bufs.ptr[1]
+        if lstm:
+            c = bufs.ptr[2]
+        turns = operands.ptr[0] + ints.i64[WEIGHTS]  # packed states: those that this step reads, and those that it makes
+        if phase == 0:
+            for r in range(batch):
+                memcpy(h + r * row + size * unit, operands.ptr[4] + r * row + size * unit, size * have)
+                if lstm:
+                    memcpy(c + r * row + size * unit, operands.ptr[5] + r * row + size * unit, size * have)
+        else:
+            at = (phase - 1) * batch
+            if ints.i64[REVERSE] != 0:
+                at = (ints.i64[STEPS] - phase) * batch
+            g: ptr = None
+            cs = h
+            if kept > 0 and ints.i64[KEEP] != 0:
+                g = bufs.ptr[1 + states] + at * row * kept
+                if lstm:
+                    cs = bufs.ptr[2 + states] + at * row
+            z = operands.ptr[0] + ints.i64[WEIGHTS] + ints.i64[PRODUCT] + part * ints.i64[EACH]
+            some_groups(
+                operands.ptr[0], turns + (phase + 1) % 2 * high * row, z, operands.ptr[1] + at * row * gates, operands.ptr[3], h, c,
+                bufs.ptr[0] + at * row, g, cs, units, batch, first, last,
+            )  # fmt: skip
+        pack_rows(turns + phase % 2 * high * row + size * high * unit, h + size * unit, batch, units, have)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_shared_{shape.name}")
+    def shared(bufs, ints, piece):
+        parts, phases = ints.i64[PARTS], ints.i64[STEPS] + 1
+        count = bufs.ptr[ints.i64[OUTPUTS]] + ints.i64[SHARED]
+        taken = count + LINE
+        way = i64(1) if 2 * piece < parts else parts - 1  # the caller has the first piece, other threads the last ones
+        phase = atomic_load(i64, count, 0) // parts
+        while phase < phases:
+            part = piece
+            for _k in range(parts):
+                if atomic_load(i64, taken + LINE * part, 0) == phase:
+                    if atomic_cas(i64, taken + LINE * part, 0, phase, phase + 1) == phase:
+                        run_part(bufs, ints, phase, part)
+                        atomic_add(i64, count, 0, 1)
+                part = (part + way) % parts
+            phase += 1
+            await_count(count, phase * parts)
+        return 0
+
+    return shared
 
 
 # ***** backward *****
