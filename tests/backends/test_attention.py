@@ -260,3 +260,20 @@ def test_shared_heads_and_layout_of_the_result():
     torch.testing.assert_close(found, whole)
     assert whole.stride() == (2400, 8, 48, 1)
     assert attend(q, k.repeat_interleave(3, 1), torch.randn(2, 6, 40, 4)).is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_gradients_of_few_queries_where_one_weight_is_near_one(dtype):
+    draw = np.random.default_rng(2)
+    q, k, v = (torch.from_numpy(8 * draw.standard_normal((4, n, 8))).to(getattr(torch, dtype)).requires_grad_() for n in (3, 6, 6))
+    ct = torch.from_numpy(draw.standard_normal((4, 3, 8))).to(q.dtype)
+    attend(q, k, v).backward(ct)
+    qs, ks, vs, cs = (x.detach().double().numpy() for x in (q, k, v, ct))
+    scores = qs @ ks.swapaxes(1, 2) / np.sqrt(8)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    share = cs @ vs.swapaxes(1, 2)
+    slopes = weights * (share - (weights * share).sum(-1, keepdims=True)) / np.sqrt(8)
+    eps = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
+    for found, wanted in ((q.grad, slopes @ ks), (k.grad, slopes.swapaxes(1, 2) @ qs), (v.grad, weights.swapaxes(1, 2) @ cs)):
+        assert np.abs(found.double().numpy() - wanted).max() <= 2 * eps * np.abs(wanted).max()

@@ -14,6 +14,7 @@ from rushlight._kernels.convolution import finished, fits_routine, windowed
 from rushlight._kernels.products import PACKED, narrow_rule, narrowed
 from rushlight._kernels.recurrent import spared, stepwise
 from rushlight._prims import build
+from rushlight._prims.attention import FEW_QUERIES
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.layout import numel
 
@@ -268,9 +269,6 @@ def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups
 
 
 # ***** attention *****
-
-
-FEW_QUERIES = 32  # so many fill a panel; fewer of them leave few scores, and products that are bound by memory
 
 
 def _in_blocks(node: Node) -> bool:

@@ -18,7 +18,10 @@ from rushlight._prims.record import Aval, ByDecomposition, Primitive, prim
 from rushlight._prims.samples import Samples, any_dtype, integers
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT64
 
-__all__: list[str] = []
+__all__ = ["FEW_QUERIES"]
+
+# A panel is filled by so many; fewer of them leave few scores, and products that are bound by memory: they are computed as `decompose` says.
+FEW_QUERIES = 32
 
 _FLOATS = frozenset((FLOAT32, FLOAT64, *HALF))
 
@@ -139,7 +142,11 @@ def _reference(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -
 def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, ...]:
     made, norm = out
     given = build.zeros_like(made) if ct[0] is None else ct[0]
-    delta = prim.sum(_wide(given) * _wide(made), dims=_last(made))
+    if q.dtype in HALF and q.shape[-2] < FEW_QUERIES:  # a result that was rounded would do where weights are small, and the scores are few
+        share = _weights(q, k, norm, mask, causal, scale) * prim.dot(_wide(given), _turned(_wide(v)))
+        delta = prim.sum(share, dims=_last(share))
+    else:
+        delta = prim.sum(_wide(given) * _wide(made), dims=_last(made))
     if ct[1] is not None:  # the logarithm of a row's sum changes by the row's weights
         delta = delta - ct[1]
     found = prim.attention_grad(given, q, k, v, norm, delta, *mask, causal=causal, scale=scale)
