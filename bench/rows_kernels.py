@@ -129,10 +129,19 @@ _attention("causal_backward_12x1024x64", "float32", True)
 _attention("causal_bfloat16_12x1024x64", "bfloat16", False)
 
 
-def _recurrent(kind: str, gates: int) -> None:
-    @row(f"recurrent/{kind.lower()}_64x16x256", flops=2.0 * 64 * 16 * 512 * 256 * gates)
+@row("attention/masked_2x8x512x64", flops=2.0 * 2 * 16 * 512 * 512 * 64 / 2, moved=16.0 * 16 * 512 * 64)
+def _masked(t: Any) -> Call:
+    """A mask that leaves out half of the keys, as lengths of sequences do: whole blocks of scores need not be computed."""
+    attend = t.nn.functional.scaled_dot_product_attention
+    q, k, v = (t.randn(2, 8, 512, 64) for _ in range(3))
+    mask = (t.arange(512) < 256).expand(2, 1, 1, 512)
+    return lambda: attend(q, k, v, attn_mask=mask)
+
+
+def _recurrent(kind: str, gates: int, batch: int = 16) -> None:
+    @row(f"recurrent/{kind.lower()}_64x{batch}x256", flops=2.0 * 64 * batch * 512 * 256 * gates)
     def forward(t: Any) -> Call:
-        layer, x = getattr(t.nn, kind)(256, 256), t.randn(64, 16, 256)
+        layer, x = getattr(t.nn, kind)(256, 256), t.randn(64, batch, 256)
 
         def run() -> None:
             with t.no_grad():
@@ -140,10 +149,10 @@ def _recurrent(kind: str, gates: int) -> None:
 
         return run
 
-    @row(f"recurrent/{kind.lower()}_backward_64x16x256", flops=6.0 * 64 * 16 * 512 * 256 * gates)
+    @row(f"recurrent/{kind.lower()}_backward_64x{batch}x256", flops=6.0 * 64 * batch * 512 * 256 * gates)
     def backward(t: Any) -> Call:
-        layer, x = getattr(t.nn, kind)(256, 256), t.randn(64, 16, 256, requires_grad=True)
-        seed = t.ones(64, 16, 256)
+        layer, x = getattr(t.nn, kind)(256, 256), t.randn(64, batch, 256, requires_grad=True)
+        seed = t.ones(64, batch, 256)
 
         def step() -> None:
             x.grad = None
@@ -154,7 +163,20 @@ def _recurrent(kind: str, gates: int) -> None:
 
 
 _recurrent("LSTM", 4)
+_recurrent("LSTM", 4, batch=1)
 _recurrent("GRU", 3)
+
+
+@row("recurrent/lstm_twice_backward_64x4x64")
+def _twice(t: Any) -> Call:
+    """The gradient of a function of gradients: step by step on the way back, in any framework."""
+    layer, x = t.nn.LSTM(32, 64), t.randn(64, 4, 32, requires_grad=True)
+
+    def step() -> None:
+        (slope,) = t.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+        t.autograd.grad((slope * slope).sum(), list(layer.parameters())[:2])
+
+    return step
 
 
 # ***** choosing, moving, ordering, drawing *****
