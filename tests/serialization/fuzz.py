@@ -39,7 +39,7 @@ _NAMES = (
     b"torch._utils\n_rebuild_meta_tensor_no_storage\n", b"torch._utils\n_rebuild_parameter_with_state\n", b"torch.nn.parameter\nParameter\n",
     b"torch._tensor\n_rebuild_from_type_v2\n", b"torch.serialization\n_get_layout\n", b"torch.serialization\nload\n", b"torch\nload\n",
     b"torch.nested._internal.nested_tensor\n_rebuild_njt\n", b"torch._utils\n_rebuild_device_tensor_from_cpu_tensor\n",
-    b"torch._dynamo.decorators\n_DimRange\n",
+    b"torch._dynamo.decorators\n_DimRange\n", b"torch._utils\n_rebuild_wrapper_subclass\n", b"torch._utils\n_rebuild_device_tensor_from_numpy\n",
 )  # fmt: skip
 _PATHS = ("../../etc/passwd", "/etc/passwd", "archive/../data.pkl", "archive/data.pkl", "data.pkl", "archive/data/0", "archive/constants.pkl", "a\x00", "/")
 

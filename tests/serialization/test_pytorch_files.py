@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import pickle
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,44 @@ def test_whole_objects_both_ways(legacy: bool) -> None:
             assert type(found).__name__ == type(obj).__name__
             if hasattr(found, "state_dict") and name != "lazy":
                 same(found.state_dict(), obj.state_dict())
+
+
+@pytest.mark.oracle
+def test_the_shell_of_a_wrapping_subclass() -> None:
+    """PyTorch writes a tensor that only wraps others by sizes, dtype and attributes."""
+    torch = pytest.importorskip("torch")
+
+    class Theirs(torch.Tensor):  # type: ignore[misc]
+        @staticmethod
+        def __new__(cls, inner: Any) -> Any:
+            made = torch.Tensor._make_wrapper_subclass(cls, inner.size(), strides=inner.stride(), dtype=inner.dtype)
+            made.inner = inner
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise NotImplementedError
+
+    class Ours(rushlight.Tensor):
+        inner: Any
+
+    Theirs.__qualname__, globals()["Theirs"] = "Theirs", Theirs
+    name = f"{Theirs.__module__}.Theirs"
+    buffer = io.BytesIO()
+    torch.save(Theirs(torch.arange(6.0).reshape(2, 3)), buffer)
+    buffer.seek(0)
+    with pytest.raises(pickle.UnpicklingError, match="Theirs"):
+        rushlight.load(buffer)
+    buffer.seek(0)
+    with rushlight.serialization.safe_globals([(Ours, name)]):
+        found = rushlight.load(buffer)
+    assert type(found) is Ours and found.shape == (2, 3) and found.dtype is rushlight.float32 and found.is_meta
+    assert found.inner.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+@pytest.mark.oracle
+def test_everything_that_pytorch_allows_is_allowed() -> None:
+    pytest.importorskip("torch")
+    theirs = import_module("torch._weights_only_unpickler")._get_allowed_globals()
+    missing = set(theirs) - set(import_module("rushlight.serialization.allowed").always_allowed())
+    assert {name for name in missing if not re.fullmatch(r"torch(\.cuda)?\.sparse\.\w+Tensor", name)} == set()  # types that nothing is made of

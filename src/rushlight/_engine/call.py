@@ -102,7 +102,7 @@ class Caller:
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
         whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
         graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
-        out_specs = result_specs(op, graph.outputs, specs, device)
+        out_specs = result_specs(op, graph.outputs, specs, device, template)
         recipe = None
         differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
         if wrt and any(differentiable):
@@ -231,15 +231,16 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
     )
 
 
-def result_specs(op: Operator, values: Sequence[Any], specs: Sequence[Spec], device: Device) -> list[Spec]:
-    """Specs of the results: dtype and shape from the graph, strides by the operator's rule."""
+def result_specs(op: Operator, values: Sequence[Any], specs: Sequence[Spec], device: Device, template: Sequence[Any]) -> list[Spec]:
+    """Specs of the results: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other arguments)."""
     found = []
     for value in values:
         strides = None
         if op.like == "operands" and specs:
             strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)])
         elif callable(op.like):
-            strides = op.like(value.shape, specs)
+            more = [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
+            strides = op.like(value.shape, specs, *more)
         found.append(Spec.of(value.dtype, device, value.shape, strides))
     return found
 

@@ -24,7 +24,13 @@ from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BOOL, DType
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.formats import FORMATS, MemoryFormat
-from rushlight._types.layout import is_channels_last, restride
+from rushlight._types.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    is_channels_last,
+    restride,
+    suggests_channels_last,
+)
 from rushlight._types.spec import Spec
 
 __all__ = ["clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
@@ -137,6 +143,13 @@ def is_in_format(spec: Spec, word: str) -> bool:
     return spec.ndim == (4 if word == "channels_last" else 5) and is_channels_last(spec.shape, spec.strides)
 
 
+def suggested_format(spec: Spec) -> str:
+    """The memory format for which a layout is taken, also where sizes of 1 leave it open."""
+    if not suggests_channels_last(spec.shape, spec.strides):
+        return "contiguous_format"
+    return "channels_last" if spec.ndim == 4 else "channels_last_3d"
+
+
 def contiguous(x: Tensor, memory_format: Any = FORMATS["contiguous_format"]) -> Tensor:
     """`x` itself when it lies in this order already, else a copy that does."""
     if x._spec.contiguous and memory_format is FORMATS["contiguous_format"]:
@@ -222,14 +235,13 @@ def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         x = to_device(x, device)
         copy = False
     changes = dtype is not None and dtype is not x._spec.dtype
-    if not changes and memory_format is not None and not copy:
-        word = format_name(memory_format)
-        copy = word != "preserve_format" and not is_in_format(x._spec, word)
+    word = format_name(memory_format)
+    if not changes and not copy:
+        copy = word != "preserve_format" and suggested_format(x._spec) != word
     if changes:
         x = cast(x, dtype)  # type: ignore[arg-type]
-        if memory_format is not None and format_name(memory_format) != "preserve_format":
-            x = contiguous(x, memory_format)
-        return x
+        exact = None if word == "preserve_format" else contiguous_strides if word == "contiguous_format" else channels_last_strides
+        return x if exact is None or exact(x._spec.shape) == x._spec.strides else clone(x, memory_format=memory_format)
     if not copy:
         return x
     return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)  # type: ignore[no-any-return]

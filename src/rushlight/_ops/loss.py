@@ -469,8 +469,8 @@ def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, 
 # ***** distributions *****
 
 
-@operator(f"kl_div(Tensor input, Tensor target, {LEGACY}, bool log_target=False) -> Tensor", node="MeanBackward0",
-          **LOSS)  # fmt: skip
+@operator(f"kl_div(Tensor input, Tensor target, {LEGACY}, bool log_target=False) -> Tensor",
+          node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0", **LOSS)  # fmt: skip
 def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_target: bool) -> Any:
     """target * (log target - input), where the input holds log probabilities."""
     how = "sum" if reduction == "batchmean" else reduction_of(size_average, reduce, reduction)

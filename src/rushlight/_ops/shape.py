@@ -10,7 +10,7 @@ from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT64
-from rushlight._types.layout import channels_last_strides, numel, wrap_dim
+from rushlight._types.layout import channels_last_strides, numel, restride, wrap_dim
 
 __all__: list[str] = []
 
@@ -178,7 +178,16 @@ def flipud(x: Any) -> Any:
     return _flipped(x, (0,))
 
 
-@operator("rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor")
+def _turned(shape: Any, specs: Any, given: Any) -> Any:
+    """The layout of a flip, with the two dims changed for odd quarters; a copy in rows of none."""
+    x, (_, k, (first, second)) = specs[0], given
+    strides = list(restride(x.shape, x.strides))
+    if k % 2:
+        strides[first], strides[second] = strides[second], strides[first]
+    return tuple(strides) if k % 4 else None
+
+
+@operator("rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor", like=_turned, tags=("laid_by_arguments",))
 def rot90(x: Any, k: int, dims: Any) -> Any:
     """out[i, j] = x[j, n - 1 - i], k times over: turned by k quarters from the first dim toward the second."""
     if len(dims) != 2:

@@ -14,7 +14,7 @@ from rushlight.serialization import memory
 __all__ = [
     "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_device_tensor_from_numpy", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",
     "rebuild_nested_tensor", "rebuild_njt", "rebuild_parameter", "rebuild_parameter_with_state", "rebuild_qtensor", "rebuild_sparse_tensor",
-    "rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3",
+    "rebuild_tensor", "rebuild_tensor_v2", "rebuild_tensor_v3", "rebuild_wrapper_subclass",
 ]  # fmt: skip
 
 
@@ -160,6 +160,22 @@ def rebuild_device_tensor_from_numpy(data: Any, dtype: Any, device: Any, require
     if type(data).__module__ != "numpy" or not hasattr(data, "__array_interface__"):
         raise RuntimeError(f"corrupt file: a tensor of an accelerator needs an array, got {type(data).__name__}")
     return rebuild_device_tensor(rushlight.from_numpy(data), dtype, device, requires_grad)
+
+
+def rebuild_wrapper_subclass(cls: Any, dtype: Any, size: Any, stride: Any, storage_offset: Any, layout: Any, device: Any, requires_grad: Any) -> Any:
+    """The shell of a tensor subclass that wraps others: sizes and a dtype without memory, on the meta device; what it wraps are its attributes.
+
+    PyTorch's shells say that they are where the wrapped tensors are, and hand operations to `__torch_dispatch__`, for which there is no place here.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, rushlight.Tensor)) or layout is not rushlight.strided:
+        raise RuntimeError(f"corrupt file: cannot make the shell of {shown(cls)}")
+    if not isinstance(dtype, memory.DType):
+        raise RuntimeError(f"corrupt file: a tensor needs a dtype, got {type(dtype).__name__}")
+    sizes, strides = _whole_numbers(size, "sizes"), _whole_numbers(stride, "strides")
+    (place,) = _whole_numbers((storage_offset,), "storage offset")
+    _check_extent(dtype, place, sizes, strides, 2**62)
+    made = rushlight.empty_strided(sizes, strides, dtype=dtype, device="meta").as_subclass(cls)
+    return made.requires_grad_(True) if requires_grad else made
 
 
 def get_layout(name: str) -> Any:
@@ -363,11 +379,13 @@ def _slots_of(cls: type) -> set[str]:
 _MAKERS = (
     rebuild_tensor, rebuild_tensor_v2, rebuild_tensor_v3, rebuild_meta_tensor_no_storage, rebuild_sparse_tensor, rebuild_qtensor,
     rebuild_parameter, rebuild_parameter_with_state, rebuild_device_tensor, rebuild_device_tensor_from_numpy, rebuild_nested_tensor,
+    rebuild_wrapper_subclass,
 )  # fmt: skip
 
 # Pickles name these functions by the pages where PyTorch has them: `rushlight._utils` here, `torch._utils` under the name torch.
 BY_NAME: dict[str, Callable[..., Any]] = {
     "_rebuild_device_tensor_from_cpu_tensor": rebuild_device_tensor,
+    "_rebuild_device_tensor_from_numpy": rebuild_device_tensor_from_numpy,
     "_rebuild_meta_tensor_no_storage": rebuild_meta_tensor_no_storage,
     "_rebuild_nested_tensor": rebuild_nested_tensor,
     "_rebuild_parameter": rebuild_parameter,
@@ -377,6 +395,7 @@ BY_NAME: dict[str, Callable[..., Any]] = {
     "_rebuild_tensor": rebuild_tensor,
     "_rebuild_tensor_v2": rebuild_tensor_v2,
     "_rebuild_tensor_v3": rebuild_tensor_v3,
+    "_rebuild_wrapper_subclass": rebuild_wrapper_subclass,
 }
 for _name, _function in BY_NAME.items():
     _function.__module__, _function.__qualname__ = "rushlight._utils", _name

@@ -190,6 +190,30 @@ def channels_last(t: Any) -> Any:
 
 
 @topic
+def channels_last_where_sizes_are_one(t: Any) -> Any:
+    found = []
+    for shape in ((2, 1, 3, 4), (1, 1, 3, 4), (2, 3, 1, 1), (1, 3, 2, 2), (2, 3, 4, 1)):
+        x = t.ones(shape)
+        y = x.to(memory_format=t.channels_last)
+        found += [y.stride(), x.to(t.float64, memory_format=t.channels_last).stride(), y.to(memory_format=t.contiguous_format).stride(), y.relu().stride()]
+    turned = t.ones(2, 3, 4, 5).transpose(2, 3)
+    layer = t.nn.Conv3d(2, 3, 1).to(memory_format=t.channels_last_3d)
+    upwards = t.nn.ConvTranspose3d(2, 3, 2).to(memory_format=t.channels_last_3d)
+    images = [t.ones(n, 2, 3, 3, 3).to(memory_format=t.channels_last_3d) for n in (1, 2)]
+    return [
+        *found, turned.to(memory_format=t.contiguous_format).stride(), turned.contiguous().stride(), layer.weight.stride(),
+        [layer(x).stride() for x in images], [upwards(x).stride() for x in images],
+    ]  # fmt: skip
+
+
+@topic
+def layouts_of_quarter_turns(t: Any) -> Any:
+    x = t.arange(24.0).reshape(2, 3, 4)
+    given = (x, x.permute(2, 0, 1), x[:, ::2], x[:, :1].expand(2, 3, 4))
+    return [t.rot90(y, k, dims).stride() for y in given for k in (-1, 0, 1, 2) for dims in ((0, 1), (2, 0))]
+
+
+@topic
 def channels_last_3d(t: Any) -> Any:
     x = t.zeros(2, 3, 2, 2, 4)
     y = x.to(memory_format=t.channels_last_3d)

@@ -196,6 +196,9 @@ class FunctionNode(FunctionBase):
 
     _wants_none = True  # backward may be called with no gradient defined when grads are not materialised
 
+    def __repr__(self) -> str:
+        return f"<torch.autograd.function.{type(self).__name__} object at {id(self):#x}>"
+
     def __init__(self, cls: type[Function], needs: tuple[bool, ...]) -> None:
         self._begin(cls, needs)
 
