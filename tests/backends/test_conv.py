@@ -233,6 +233,80 @@ def test_weights_packed_once_for_all_pieces(monkeypatch, dtype, order, spread):
     np.testing.assert_allclose(result / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype])
 
 
+# ***** what follows *****
+
+
+def block_of(**params):
+    """conv -> batch norm as it is in inference -> residual -> leaky ReLU."""
+
+    def function(x, w, bias, scale, shift, residual, slope):
+        wide = BY_NAME["float32"]
+        dtype = x.dtype
+        x, w, bias = (build.convert(v, wide) for v in (x, w, bias))
+        y = CONV(x, w, **params)
+
+        def row(v):
+            return build.broadcast_to(build.reshape(v, (1, v.shape[0], *(1,) * (len(y.shape) - 2))), y.shape)
+
+        y = build.convert(build.convert(y + row(bias), dtype), wide)
+        y = y * row(scale) + row(shift) + build.convert(residual, wide)
+        y = PRIMITIVES["maximum"](y, y * build.broadcast_to(build.reshape(slope, (1,) * len(y.shape)), y.shape))
+        return build.convert(y, dtype)
+
+    return function
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_follows_is_done_in_the_one_call(dtype, last):
+    rng = np.random.default_rng(11)
+    cases = [
+        ((3, 20, 13, 12), (33, 20, 5, 5), {"stride": (1, 1), "padding": (2, 2)}),
+        ((2, 70, 31, 64), (40, 70, 3, 3), {"stride": (2, 2), "padding": (1, 1)}),
+        ((5, 24, 5, 3), (64, 12, 2, 2), {"stride": (1, 1), "padding": (0, 0), "groups": 2}),
+        ((4, 16, 9, 600), (17, 16, 1, 7), {"stride": (1, 1), "padding": (0, 3)}),
+    ]
+    for x, w, given in cases:
+        params = {"dilation": (1, 1), "groups": 1, **given}
+        places = [(s + 2 * p - k) // t + 1 for s, p, k, t in zip(x[2:], params["padding"], w[2:], params["stride"], strict=True)]
+        shape, order = (x[0], w[0], *places), (0, 2, 3, 1) if last else None
+        arrays = [numbers(rng, x, dtype, order), numbers(rng, w, dtype), numbers(rng, (w[0],), dtype)]
+        arrays += [numbers(rng, (w[0],), "float32") for _ in range(2)]
+        function, arrays = block_of(**params), [*arrays, numbers(rng, shape, dtype, order), np.float32([0.1])]
+        dtypes = [BY_NAME[n] for n in (dtype, dtype, dtype, "float32", "float32", dtype, "float32")]
+        strides = [(shape[1] * shape[2] * shape[3], 1, shape[1] * shape[3], shape[1])] if last else None
+        graph = trace_arrays(function, arrays, dtypes)
+        before, seen = threads.get_num_threads(), []
+        try:
+            for count in (1, 2, 3, 8):
+                threads.set_num_threads(count)
+                ran = Ran(graph, arrays, out_strides=strides)
+                seen.append(ran.results[0])
+        finally:
+            threads.set_num_threads(before)
+        (step,) = ran.program.steps
+        assert step.name == "conv_windows" and step.epilogue is not None
+        assert all(one.tobytes() == seen[0].tobytes() for one in seen)
+        want = np.asarray(run_reference(trace_arrays(function, arrays, dtypes), arrays)[0], np.float32)
+        scale = np.abs(want).max()
+        np.testing.assert_allclose(seen[0] / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=str((x, w)))
+
+
+def test_a_residual_that_is_written_over():
+    """The result takes the memory of the residual, which each rectangle reads before it is written."""
+    rng = np.random.default_rng(12)
+    x, w, r = (numbers(rng, s, "float32") for s in ((2, 16, 14, 15), (24, 16, 5, 5), (2, 24, 14, 15)))
+
+    def function(x, w, r):
+        return CONV(x, w, stride=(1, 1), padding=(2, 2), dilation=(1, 1), groups=1) + r
+
+    graph, kept = trace_arrays(function, [x, w, r]), r.copy()
+    want = run_reference(graph, [x, w, kept])[0]
+    ran = Ran(graph, [x, w, r], aliases={0: 2})
+    assert [getattr(step, "name", "kernel") for step in ran.program.steps] == ["conv_windows"]
+    np.testing.assert_allclose(r, want, rtol=0, atol=1e-4)
+
+
 # ***** Winograd's method *****
 
 

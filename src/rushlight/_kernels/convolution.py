@@ -18,7 +18,7 @@ from rushlight._types.layout import numel
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
 
-__all__ = ["finished", "fits_routine", "windowed"]
+__all__ = ["FEW_CHANNELS", "finished", "fits_routine", "takes_epilogue", "windowed"]
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
@@ -27,6 +27,20 @@ def fits_routine(node: Node) -> bool:
     """Whether a `conv` (or `conv_windows`) has elements, a dtype that the routine knows, and at most three dims of space."""
     dims = len(node.inputs[0].shape) - (2 if node.prim.name == "conv" else 3)
     return dims <= 3 and node.inputs[0].dtype.name in _DTYPES and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+
+
+FEW_CHANNELS = 8  # of a group, and results of one: such convolutions are not products of matrices
+
+
+def takes_epilogue(node: Node) -> bool:
+    """Whether a `conv_windows` is computed in rectangles of channels x neighbouring places, to which more can be done at once.
+
+    Those of float32 by kernels of 3 x 3 mostly go by Winograd's method, which saves more than that.
+    """
+    w, p = node.inputs[1], node.params
+    outs, depth, *kernel = w.shape[1:]
+    small = kernel[-2:] == [3, 3] and numel(kernel) == 9 and all(s == 1 for s in (*p["stride"], *p["dilation"])) and w.dtype.name == "float32"
+    return max(outs, depth) > FEW_CHANNELS and all(s == 1 for s in p["spread"]) and not small
 
 
 def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:

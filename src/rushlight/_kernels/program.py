@@ -97,7 +97,7 @@ class EpilogueStep:
     """What a product does with its sums: `step` is the kernel over a rectangle, without places of its own.
 
     `arrays` says for each array the kernel touches after the sums which word of the product's call it is: the outputs that the call makes, then
-    the two operands, then `words`.
+    the routine's operands, then `words`.
     """
 
     __slots__ = ("arrays", "epilogue", "step", "words")
@@ -468,14 +468,14 @@ class Assembler:
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
         shape = out.shape
         params = {**node.params, **extern.params}
-        if epilogue.turned:
+        if epilogue.turned and node.prim.name != "conv_windows":
             params |= {name: value[::-1] for name, value in extern.params.items()}
             inputs = [Operand(o.place, o.dtype, _turned(o.shape), _turned(o.strides)) for o in reversed(inputs)]
             shape = _turned(shape)
         fresh = [b for b in epilogue.stored if b not in self.places]
         known = list(dict.fromkeys(a.buffer for a in epilogue.arrays if a.buffer in self.places))
         words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
-        order = {b: k for k, b in enumerate([*fresh, None, None, *known])}
+        order = {b: k for k, b in enumerate([*fresh, *[None] * len(inputs), *known])}
         for b in fresh:
             self.places[b] = self.next_place
             self.next_place += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._kernels.convolution import takes_epilogue
 from rushlight._kernels.epilogue import Epilogue, epilogue_of, reads_of, stores_of
 from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
@@ -590,7 +591,7 @@ class Schedule:
             if made.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
                 return False
         kept = made.buffer in self.outputs or any(made.buffer in reads_of(other) for other in self.groups[at + 1 :])
-        found = epilogue_of(product.node.outputs[0].shape, made.buffer, group, sums, self.args, kept, self.target)
+        found = epilogue_of(_matrices_of(product.node), made.buffer, group, sums, self.args, kept, self.target)
         if found is None or len(found.stored) > MAX_STORES:
             return False
         product.epilogue = found
@@ -669,12 +670,20 @@ def _conjugated(node: Node) -> tuple[tuple[bool, ...], Sequence[Value]]:
 
 def _sums_of(node: Node) -> DType | None:
     """The dtype in which a product is computed; None for what is no product of matrices, or has no routine with an epilogue."""
+    if node.prim.name == "conv_windows" and takes_epilogue(node):
+        return node.outputs[0].dtype.wide
     if node.prim.name not in ("dot", "dot_wide", "dot_int"):
         return None
     dtype = node.outputs[0].dtype
     if dtype.kind in "iu" and dtype.itemsize < 4:
         return None
     return dtype.wide
+
+
+def _matrices_of(node: Node) -> tuple[int, ...]:
+    """The shape of what a product makes, as matrices: of a convolution channels x places for each image."""
+    shape = node.outputs[0].shape
+    return shape if node.prim.name != "conv_windows" else (shape[0], shape[1] * shape[2], numel(shape[3:]))
 
 
 def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:

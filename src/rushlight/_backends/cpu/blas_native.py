@@ -166,7 +166,7 @@ def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple
             if rectangle(bufs, words, to if after else to + c_size * c, pa, pb, rows, columns) != 0:
                 failed = rl_fail(bufs, piece, 4, 0, 0, 0)
             elif after:
-                failed = failed | run_epilogue(bufs, ints, piece, to, pitch, batch, row, column, rows, columns)
+                failed = failed | run_epilogue(bufs, ints + 8 * ints.i64[AFTER], piece, to, pitch, batch, row, column, rows, columns)
         if after:
             give_back(slot)
         return failed

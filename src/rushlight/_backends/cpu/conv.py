@@ -13,6 +13,7 @@ from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.conv_words import W
+from rushlight._backends.cpu.epilogue import epilogue_words
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
 
@@ -111,6 +112,7 @@ class Work:
             for letter, value in zip("dhw", (*fill, *values), strict=True):
                 words[name + letter] = value
         words["taps_first"], words["packed"] = int(words["w_c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] > 1), -1
+        words["operand"] = 1
         self.spread = dict(zip("dhw", (*unit, *params["spread"]), strict=True))
         self.flip = bool(params["flip"])
         if self.flip:
@@ -178,7 +180,7 @@ def _fill(total: int, width: int) -> float:
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
     wide, places = tiles[0].columns, words["d"] * words["h"] * words["w"]
-    inside = int(words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
+    inside = int(not words["after"] and words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
     choose_parts(words, tiles[0].group)
     best: tuple[float, dict[str, int]] | None = None
     for form in _forms(words, tiles, places):
@@ -212,6 +214,8 @@ def _forms(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) 
     def low(count: int) -> int:
         return int(len(tiles) > 1 and _fill(count, tiles[-1].rows) > 1.04 * _fill(count, tiles[0].rows))
 
+    if words["after"] == 2:
+        return [2 + low(min(places * words["n"], _PLACES))]
     return [low(words["o"]), 2 + low(min(places * words["n"], _PLACES))]
 
 
@@ -332,19 +336,24 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     """The callable of a `conv_windows`, its constants and the places of its operands; `form` stands for this machine's."""
     x, w, *more = step.inputs
     y = step.outputs[0]
-    form = form or conv_form(SHORT[x.dtype.name], SHORT[y.dtype.name])
+    form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
+    if step.epilogue is not None:
+        whole.words |= {"after": 1 + step.epilogue.epilogue.turned, "operand": len(step.sizes)}
     parts = whole.phases()
     for words in parts:
         _cut(words, form.tiles)
     places = [operand.place for operand in step.inputs]
-    chunks = _chunks(parts, sum(map(_pieces, parts)))
+    chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
+    if step.epilogue is not None:
+        chunks, after = 1, epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
+        places += step.epilogue.words
     if chunks > 1:
         return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
     packed = _pack_once(parts, form.tiles)
     if packed:
-        return _packed(parts, form, packed, step.sizes), None, places
-    return conv_kernel(form), call_ints(parts, step.sizes), places
+        return _packed(parts, form, packed, call_ints(parts, step.sizes) + after), None, places
+    return conv_kernel(form), call_ints(parts, step.sizes) + after, places
 
 
 def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> int:
@@ -364,9 +373,9 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
     return total
 
 
-def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, sizes: Sequence[int]) -> Callable[..., Any]:
-    """Two calls: one packs the weights, one convolves."""
-    second = array("q", call_ints(parts, sizes))
+def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int]) -> Callable[..., Any]:
+    """Two calls: one packs the weights, one convolves (`ints`: its constants)."""
+    second = array("q", ints)
     pieces = sum(words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") for words in parts)
     first = array("q", [pieces, 1, 1, nbytes, 0, 0, 0, 0, *second[8:]])
     pack, call = conv_kernel(form, "rl_conv_pack"), conv_kernel(form)

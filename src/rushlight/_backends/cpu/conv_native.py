@@ -26,6 +26,7 @@ from rushlight._backends.cpu.conv_slab import (
     make_weights,
 )
 from rushlight._backends.cpu.conv_words import (
+    AFTER,
     BIAS_G,
     BIAS_O,
     BOX_BYTES,
@@ -46,6 +47,7 @@ from rushlight._backends.cpu.conv_words import (
     N1,
     O0,
     O1,
+    OPERAND,
     PACKED,
     PARTS_C,
     PARTS_D,
@@ -78,12 +80,14 @@ from rushlight._backends.cpu.conv_words import (
     list_steps,
     panel_place,
 )  # fmt: skip
+from rushlight._backends.cpu.epilogue_native import run_epilogue
 from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
     extern,
     f32,
     f64,
+    i32,
     i64,
     load,
     memcpy,
@@ -182,14 +186,67 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     return put_run, put_channels
 
 
+def _make_turn_line(form: ConvForm) -> NativeFunction:
+    size, panels, group = 8 if form.kind == "f64" else 4, form.tiles[0].panels, form.tiles[0].group
+    turn, n = extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turn_line_{form.name}")
+    def turn_line(lines, acc, acc_place, first, some, run):
+        """`some` of `run` places, from `first` on, brought together for each channel; a few may be written before `lines`, which is free."""
+        i: i64 = 0
+        while i < some:
+            start = min(first + i, run - n)
+            turn(lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place)
+            i += n
+
+    return turn_line
+
+
+def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeFunction) -> NativeFunction:
+    real, n = (f64 if form.kind == "f64" else f32), form.tiles[0].panels.n
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"biased_{form.name}")
+    def add_bias(at, box, bias, acc, acc_o, acc_place, run):
+        """The bias to sums that are not written yet."""
+        outs = box.i64[O1] - box.i64[O0]
+        for o in range(outs):
+            b = load_bias(bias, o * at.i64[BIAS_O])
+            for i in range(run):
+                store(real, acc, o * acc_o + i * acc_place, load(real, acc, o * acc_o + i * acc_place) + b)
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
+    def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
+        """What is done to `run` places of an image from `first` on in place of storing them."""
+        given, outs, channel = at + 8 * WORDS, box.i64[O1] - box.i64[O0], box.i64[GROUP] * at.i64[O] + box.i64[O0]
+        if bias is not None:
+            add_bias(at, box, bias, acc, acc_o, acc_place, run)
+        if at.i64[AFTER] == 2:
+            return run_epilogue(bufs, given, piece, acc, acc_place, image, first, channel, run, outs)
+        if acc_place == 1:
+            return run_epilogue(bufs, given, piece, acc, acc_o, image, channel, first, outs, run)
+        status: i32 = 0
+        for p in range(0, run, LINE):
+            some = min(i64(LINE), run - p)
+            if run >= n:
+                turn_line(lines, acc, acc_place, i64(p), some, run)
+            else:
+                for o in range(outs):
+                    for i in range(some):
+                        store(real, lines, o * LINE + i, load(real, acc, i * acc_place + o))
+            status = status | run_epilogue(bufs, given, piece, lines, i64(LINE), image, channel, first + p, outs, some)
+        return status
+
+    return put_epilogue
+
+
 def _make_write(form: ConvForm) -> NativeFunction:
     real, kept = (f64 if form.kind == "f64" else f32), (u16 if form.target in ("f16", "bf16") else None)
     out_size, size = (kept or real).itemsize, real.itemsize
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
     put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, ptr)")
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
-    panels, group = form.tiles[0].panels, form.tiles[0].group
-    turn, n = extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
+    n, turn_line = form.tiles[0].panels.n, _make_turn_line(form)
+    put_epilogue = _make_epilogue(form, load_bias, turn_line)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
     def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
@@ -210,19 +267,15 @@ def _make_write(form: ConvForm) -> NativeFunction:
         elif acc_place != 1 and run >= n:  # channels of a place lie side by side: they are turned first, some places at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
-                i: i64 = 0
-                while i < some:
-                    start = min(first + i, run - n)
-                    turn(lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place)
-                    i += n
+                turn_line(lines, acc, acc_place, first, some, run)
                 put_by_channel(at, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
         else:
             put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step)
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
-    def write(at, box, y, bias, acc, acc_o, acc_place, lines):
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
+    def write(at, box, bufs, piece, bias, acc, acc_o, acc_place, lines):
         """The block of sums `acc`, strided by output channel and by place, into the result."""
-        y = y + out_size * (at.i64[Y_BASE] + box.i64[CHUNK_NO] * at.i64[Y_CHUNK] + box.i64[GROUP] * at.i64[Y_G] + box.i64[O0] * at.i64[Y_O])
+        y = bufs.ptr[0] + out_size * (at.i64[Y_BASE] + box.i64[CHUNK_NO] * at.i64[Y_CHUNK] + box.i64[GROUP] * at.i64[Y_G] + box.i64[O0] * at.i64[Y_O])
         if bias is not None:
             bias = bias + out_size * (box.i64[GROUP] * at.i64[BIAS_G] + box.i64[O0] * at.i64[BIAS_O])
         inside = at.i64[IMAGES_INSIDE]
@@ -234,6 +287,7 @@ def _make_write(form: ConvForm) -> NativeFunction:
             run, step, outer, inner = each, at.i64[Y_N], (images + each - 1) // each, wide
         elif at.i64[Y_H] == wide * step:  # rows that follow each other
             run, high = wide * high, i64(1)
+        status: i32 = 0
         for n in range(outer):
             count = min(run, images - n * each) if inside != 0 else run
             for d in range(deep):
@@ -242,7 +296,13 @@ def _make_write(form: ConvForm) -> NativeFunction:
                         place = ((n * deep + d) * high + h) * inner + w
                         to = (box.i64[N0] + n * each) * at.i64[Y_N] + (box.i64[D0] + d) * at.i64[Y_D] + (box.i64[H0] + h) * at.i64[Y_H]
                         to += (box.i64[W0] + w) * at.i64[Y_W]
-                        put_places(at, box, y + out_size * to, bias, acc + size * place * run * acc_place, acc_o, acc_place, count, step, lines)
+                        sums = acc + size * place * run * acc_place
+                        if at.i64[AFTER] == 0:
+                            put_places(at, box, y + out_size * to, bias, sums, acc_o, acc_place, count, step, lines)
+                        else:
+                            first = ((box.i64[D0] + d) * at.i64[H] + box.i64[H0] + h) * at.i64[WIDE] + box.i64[W0]
+                            status = status | put_epilogue(at, box, bufs, piece, bias, sums, acc_o, acc_place, box.i64[N0] + n, first, count, lines)
+        return status
 
     return write
 
@@ -439,20 +499,20 @@ def make_conv(form: ConvForm) -> NativeFunction:
         for part in range(first, last):
             find_part(at, box, part)
             lay_slab(at, box)
-            fill_slab(at, box, slab, bufs.ptr[1])
+            fill_slab(at, box, slab, bufs.ptr[at.i64[OPERAND]])
             list_steps(at, box, offsets, i64(size))
             if ready:
-                weights = bufs.ptr[2] + place(at, box, part, words)
+                weights = bufs.ptr[at.i64[OPERAND] + 1] + place(at, box, part, words)
             else:
-                pack_weights(at, box, weights, bufs.ptr[2])
+                pack_weights(at, box, weights, bufs.ptr[at.i64[OPERAND] + 1])
             multiply(at, box, slab, offsets, panel, weights, acc, i64(part > first))
         bias: ptr = None
         if at.i64[BIAS_O] >= 0:
-            bias = bufs.ptr[3]
+            bias = bufs.ptr[at.i64[OPERAND] + 2]
         across = places if channels else outs
-        write(at, box, bufs.ptr[0], bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
+        status = write(at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
         give_back(slot)
-        return 0
+        return status
 
     return conv
 

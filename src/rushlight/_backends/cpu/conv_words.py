@@ -11,18 +11,20 @@ __all__ = ["BOX_BYTES", "W", "WORDS", "find_box", "find_part", "lay_slab", "list
 _NAMES = """pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
-chunk chunks images_inside form flip taps_first packed""".split()
+chunk chunks images_inside form flip taps_first packed operand after""".split()
 # form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 1 and 3 use the tile with fewer rows.
 # images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
 # panels as they lie.
 # taps_first: the steps go over the kernel first, for each of its elements over the channels; else the other way round.
 # packed: where the panels of the weights begin, in bytes, in the memory that holds them packed; -1: each piece packs its own.
+# operand: which word of the call x is; then come w and the bias.  after: 1: the words of an epilogue follow these, which takes rectangles of
+# channels x places; 2: of places x channels; 0: there is none.
 W = {name: n for n, name in enumerate(_NAMES)}
 (PIECES, X_N, X_G, X_C, X_D, X_H, X_W, W_BASE, W_G, W_O, W_C, W_D, W_H, W_W, Y_BASE, Y_N, Y_G, Y_O, Y_D, Y_H, Y_W, Y_CHUNK, BIAS_G, BIAS_O,
  N, G, C, O, IN_D, IN_H, IN_W, D, H, WIDE, K_D, K_H, K_W, STEP_D, STEP_H, STEP_W, GAP_D, GAP_H, GAP_W, LO_D, LO_H, LO_W,
  BLOCK_N, BLOCK_D, BLOCK_H, BLOCK_W, BLOCK_O, BLOCKS_N, BLOCKS_D, BLOCKS_H, BLOCKS_W, BLOCKS_O, PART_C, PART_D, PART_H, PART_W,
- PARTS_C, PARTS_D, PARTS_H, PARTS_W, CHUNK, CHUNKS, IMAGES_INSIDE, FORM, FLIP, TAPS_FIRST, PACKED) = range(71)  # fmt: skip
-WORDS = 71
+ PARTS_C, PARTS_D, PARTS_H, PARTS_W, CHUNK, CHUNKS, IMAGES_INSIDE, FORM, FLIP, TAPS_FIRST, PACKED, OPERAND, AFTER) = range(73)  # fmt: skip
+WORDS = 73
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 (N0, N1, D0, D1, H0, H1, W0, W1, O0, O1, GROUP, CHUNK_NO, C0, C1, TD0, TD1, TH0, TH1, TW0, TW1,

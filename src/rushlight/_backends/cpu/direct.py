@@ -13,6 +13,7 @@ from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._backends.cpu.target import host_target
+from rushlight._kernels.convolution import FEW_CHANNELS
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import numel
 
@@ -26,7 +27,6 @@ _PIECE = 1 << 19  # multiplications that are worth a thread's while
 _MOST_PIECES = 256
 _ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
 _UNROLLED = 512  # multiplications of vectors in a block's loop
-_FEW = 8  # channels of a group, and results of one
 _SUMS = {16: 10, 32: 25}  # vectors of sums that are held in registers, of so many
 _TAPS = 64  # places of a kernel that are unrolled at once
 _WANTED = 64  # pieces that large work is cut into at least, where it can be
@@ -60,8 +60,8 @@ def takes_direct(step: ExternStep) -> bool:
     x, w, *more = step.inputs
     outs, depth, kernel, size = w.shape[1], w.shape[2], w.shape[3:], step.params["size"]
     if is_weights(step):
-        return x.shape[0] <= _FEW and outs <= _FEW and not more and size[-1] <= _SUMS[16] and numel(size) <= 1 << 10
-    return depth <= _FEW and outs <= _FEW and numel(kernel) <= 1 << 12 and kernel[-1] <= _TAPS
+        return x.shape[0] <= FEW_CHANNELS and outs <= FEW_CHANNELS and not more and size[-1] <= _SUMS[16] and numel(size) <= 1 << 10
+    return depth <= FEW_CHANNELS and outs <= FEW_CHANNELS and numel(kernel) <= 1 << 12 and kernel[-1] <= _TAPS
 
 
 def is_weights(step: ExternStep) -> bool:

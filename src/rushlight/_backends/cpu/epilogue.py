@@ -9,7 +9,7 @@ from rushlight._backends.cpu.epilogue_native import E_HEAD, MOST_WORDS
 from rushlight._backends.cpu.kernels import kernel_address
 from rushlight._kernels.program import EpilogueStep
 
-__all__ = ["with_epilogue"]
+__all__ = ["epilogue_words", "with_epilogue"]
 
 FIRST_SLOT = 8  # of a kernel's constants
 
@@ -18,12 +18,19 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: EpilogueStep | N
     """The constants of a product whose call makes outputs of `sizes` bytes, with those of its epilogue behind them."""
     if after is None:
         return ints
+    made = [*ints[:2], len(sizes), *sizes]
+    made += [0] * (8 - len(made)) + ints[8:]
+    made[AFTER], made[A_WORD] = len(made), len(sizes)
+    return [*made, *epilogue_words(len(sizes), 2, after)]
+
+
+def epilogue_words(outputs: int, operands: int, after: EpilogueStep) -> list[int]:
+    """The words of an epilogue of a call that makes some outputs and takes some operands of its own."""
     kernel, epilogue = after.step.kernel, after.epilogue
     slots = epilogue.slot_values()
     assert FIRST_SLOT + len(slots) <= MOST_WORDS
     numbers = sum(2 if d.kind == "c" else 1 for d in kernel.args)
-    operands = len(sizes)  # outputs come first; after the operands arrays that are there, and at last numbers
-    first = operands + 2 + len(after.words) - numbers
+    first = outputs + operands + len(after.words) - numbers  # outputs come first; after the operands arrays that are there, and at last numbers
     head = [
         kernel_address(after.step), FIRST_SLOT + len(slots), len(after.arrays), numbers, first,
         *(FIRST_SLOT + slot for slot in epilogue.slots), len(epilogue.batch),
@@ -32,7 +39,4 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: EpilogueStep | N
     arrays = []
     for word, array in zip(after.arrays, epilogue.arrays, strict=True):
         arrays += [word, *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch))]
-    made = [*ints[:2], len(sizes), *sizes]
-    made += [0] * (8 - len(made)) + ints[8:]
-    made[AFTER], made[A_WORD] = len(made), operands
-    return [*made, *head, *arrays, *epilogue.batch, *[0] * FIRST_SLOT, *slots]
+    return [*head, *arrays, *epilogue.batch, *[0] * FIRST_SLOT, *slots]

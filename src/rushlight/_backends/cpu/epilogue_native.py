@@ -25,9 +25,8 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64)")
-def run_epilogue(bufs, ints, piece, sums, pitch, batch, row, column, rows, columns):
-    """The epilogue of `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on."""
-    given = ints + 8 * ints.i64[AFTER]
+def run_epilogue(bufs, given, piece, sums, pitch, batch, row, column, rows, columns):
+    """The epilogue, whose words are `given`, of `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on."""
     own = stack(8 * CALL_WORDS) + 8 * HEADER
     for k in range(HEADER):
         own.i64[-1 - k] = 0

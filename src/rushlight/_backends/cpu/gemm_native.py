@@ -585,7 +585,7 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
             p += depth
         status: i32 = 0
         if after:
-            status = run_epilogue(bufs, ints, piece, to, to_row, 0, row, column, rows, columns)
+            status = run_epilogue(bufs, ints + 8 * ints.i64[AFTER], piece, to, to_row, 0, row, column, rows, columns)
         elif not plain:
             finish(c, c_row, c_col, to, to_row, rows, columns)
         if after or not plain:
