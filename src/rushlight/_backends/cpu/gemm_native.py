@@ -253,6 +253,9 @@ def _make_finish(form: Form) -> NativeFunction:
 
     @native("void(ptr, i64, i64, ptr, i64, i64, i64)", name=f"finish_{form.name}")
     def finish(c, c_row, c_col, sums, row, rows, columns):
+        if c_col == 1 and row == columns and c_row == columns:  # one run of memory: a call for each short row would cost more than its work
+            convert(c, sums, rows * columns)
+            rows = i64(0)
         for i in range(rows):
             if c_col == 1:
                 convert(c + size * i * c_row, sums + wide * i * row, columns)
@@ -326,10 +329,9 @@ def _make_narrower(forms: tuple[Form, ...], nbytes: int, other: NativeFunction |
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"narrower_{forms[0].name}")
     def narrower(ints, c, a, b, m, n):
-        most = padded(m, n, high, wide)
-        if pair == 1:
-            most = min(most, padded(n, m, high, wide))
-        if padded(m, n, low, thin) * 20 < most * 17:
+        filled = padded(m, n, low, thin)
+        other_way = padded(n, m, high, wide)  # which costs more, as results are then written the other way round
+        if filled * 20 < padded(m, n, high, wide) * 17 and (pair == 2 or filled <= other_way):
             return narrow(ints, c, a, b, m, n)
         return usual(ints, c, a, b, m, n)
 
@@ -369,6 +371,8 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
     least_m, least_n, thin = 4, 8, 24
+    if pair == 2:  # four real multiplications in one, and the library's small kernels are further from what is possible
+        least, thin = least // 32, 12
     fallback = other if other is not None else macro
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
@@ -404,6 +408,9 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                 if ints.f64[BETA] != 1.0:
                     scaled(c, m, n, c_row, c_col, ints.f64[BETA])
         depth = block_depth(k, depth_max, max(4, group))
+        pitch: i64 = columns_max
+        if c_col == 1 and c_row == n and n < columns_max and n % nr == 0:
+            pitch = n
         for top in range(0, m, span):
             height = min(i64(span), m - top)
             for j in range(0, n, columns_max):
@@ -422,10 +429,10 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                             to = c + c_size * ((top + i) * c_row + j * c_col)
                             macro(pa, pb, to, pair * c_row, c_col, words, rows, pair * columns, i64(p > 0 or start != 0))
                         else:
-                            macro(pa, pb, sums + total * i * columns_max, columns_max, 1, words, rows, columns, i64(p > 0))
+                            macro(pa, pb, sums + total * i * pitch, pitch, 1, words, rows, columns, i64(p > 0))
                     p += depth
                 if not plain:
-                    finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, columns_max, height, columns)
+                    finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, pitch, height, columns)
         give_back(slot)
         return 0
 
