@@ -13,13 +13,23 @@ from registry import Call, row
 def _product(name: str, a: tuple[int, ...], b: tuple[int, ...], dtype: str = "float32", turned: bool = False) -> None:
     batch = a[0] if len(a) == 3 else 1
     m, k, n = a[-2], a[-1], b[-1]
-    size = 2 if dtype == "bfloat16" else 4
+    size = {"bfloat16": 2, "complex64": 8}.get(dtype, 4)
+    each, real = (8.0, "float32") if dtype == "complex64" else (2.0, dtype)
 
-    @row(f"products/{name}", flops=2.0 * batch * m * n * k, moved=size * batch * (m * k + k * n + m * n), dtype=dtype)
+    @row(f"products/{name}", flops=each * batch * m * n * k, moved=size * batch * (m * k + k * n + m * n), dtype=real)
     def make(t: Any) -> Call:
         x = t.randn(*a).to(getattr(t, dtype))
         y = (t.randn(*b[:-2], b[-1], b[-2]).mT if turned else t.randn(*b)).to(getattr(t, dtype))
         return lambda: x @ y
+
+
+def _followed(name: str, m: int, k: int, n: int, dtype: str, apply: Callable[[Any, Any, Any, Any], Any], residual: bool = False) -> None:
+    size = 2 if dtype == "bfloat16" else 4
+
+    @row(f"products/{name}", flops=2.0 * m * n * k, moved=size * (m * k + k * n + m * n * (2 if residual else 1)), dtype=dtype)
+    def make(t: Any) -> Call:
+        x, w, third = (t.randn(*s).to(getattr(t, dtype)) for s in ((m, k), (n, k), (m, n) if residual else (n,)))
+        return lambda: apply(t, x, w, third)
 
 
 for _size in (64, 256, 1024):
@@ -29,6 +39,14 @@ _product("float32_batch_64x128", (64, 128, 128), (64, 128, 128))
 _product("float32_vector_1x768x50257", (1, 768), (768, 50257))
 for _size in (256, 1024):
     _product(f"bfloat16_{_size}", (_size, _size), (_size, _size), "bfloat16")
+_product("complex64_256", (256, 256), (256, 256), "complex64")
+_product("float32_long_sums_16x50000", (16, 50000), (50000, 16))
+_product("float32_tall_10000x16x16", (10000, 16), (16, 16))
+_product("float32_batch_2000x4", (2000, 4, 4), (2000, 4, 4))
+_product("bfloat16_batch_512x16", (512, 16, 16), (512, 16, 16), "bfloat16")
+for _dtype in ("float32", "bfloat16"):
+    _followed(f"{_dtype}_linear_bias_256", 256, 256, 256, _dtype, lambda t, x, w, b: t.nn.functional.linear(x, w, b))
+    _followed(f"{_dtype}_residual_512x64x512", 512, 64, 512, _dtype, lambda t, x, w, c: t.addmm(c, x, w.t(), beta=0.5, alpha=2.0), True)
 
 
 # ***** convolutions, pooling, resizing *****

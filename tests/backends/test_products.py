@@ -20,7 +20,7 @@ from rushlight._graph.core import trace
 from rushlight._kernels import schedule
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.panels import Pairs, Panels
-from rushlight._kernels.program import ExternStep, compile_graph
+from rushlight._kernels.program import ExternStep, KernelStep, compile_graph
 from rushlight._kernels.register_tile import RegisterTile, register_tile
 from rushlight._prims import build as build_values
 from rushlight._prims.record import PRIMITIVES
@@ -576,3 +576,18 @@ def test_results_of_few_columns_fill_a_narrow_tile():
         assert forms[-1].tile.vectors == 1
         for shape in ((16, 16, 16), (1000, 16, 16), (5, 3, 20), (50, 9, 300)):
             check(forms, *shape, ("row-major", rng.choice(LAYOUTS)))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, BFLOAT16, COMPLEX64], ids=lambda d: d.name)
+def test_many_tiny_products_are_one_loop_nest(dtype):
+    rng = np.random.default_rng(25)
+    for m, k, n in ((2, 2, 2), (3, 5, 1), (4, 4, 4), (8, 7, 9)):
+        a, b = drawn(rng, (5, 30, m, k), dtype), drawn(rng, (5, 30, k, n), dtype)
+        operands = [(a, dtype), (b, dtype)]
+        program, made = run_graph(graph_of(PRIMITIVES["dot"], *operands), operands)
+        assert [type(step) for step in program.steps] == [KernelStep]
+        got, (x, y) = np.frombuffer(made, a.dtype).reshape(5, 30, m, n), (a, b)
+        if dtype is BFLOAT16:
+            got, x, y = from_bits(got), from_bits(a), from_bits(b)
+        wide = np.complex128 if dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(got, x.astype(wide) @ y, rtol=0, atol=10 * TOLERANCE[dtype.to_real().name])

@@ -90,6 +90,8 @@ def _dot_rule(node: Node) -> Any:
     a, b = node.inputs
     if b.shape[-2] >= SPLIT_STEPS and (pieces := _pieces_of_steps(a.shape, b.shape)) > 1 and (a.dtype.wide is a.dtype or a.dtype.name in PACKED):
         return partial(_in_pieces, pieces)
+    if numel(a.shape[:-2]) >= MANY and 0 < a.shape[-2] * b.shape[-2] * b.shape[-1] <= TINY and a.dtype.kind in "fc":
+        return _tiny_products
     if a.dtype.wide is not a.dtype:
         return narrow_rule(node)
     if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
@@ -101,6 +103,19 @@ def _dot_rule(node: Node) -> Any:
     if a.shape[-2] == 1 and not lies_in_memory(b):
         return _row_times
     return None
+
+
+MANY, TINY = 64, 512  # matrices of a batch from which on, and multiplications up to which, plain sums are faster than anything for matrices
+
+
+def _tiny_products(a: Any, b: Any) -> Any:
+    """Products of a batch as sums of rows of B, which become one loop nest over the whole batch."""
+    n, dtype = len(a.shape), a.dtype
+    shape = (*a.shape, b.shape[-1])
+    left, right = (build.convert(x, dtype.wide) for x in (a, b))
+    left = PRIMITIVES["broadcast"](left, shape=shape, dims=tuple(range(n)))
+    right = PRIMITIVES["broadcast"](right, shape=shape, dims=(*range(n - 2), n - 1, n))
+    return build.convert(PRIMITIVES["sum"](left * right, dims=(n - 1,)), dtype)
 
 
 SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
