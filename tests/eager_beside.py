@@ -92,7 +92,7 @@ class Beside:
         raise AssertionError(self.program.script(why)) from (cause if isinstance(cause, Exception) else None)
 
     def compare(self, got: Any, expected: Any, what: str, inner: bool | None = False) -> None:
-        for attribute in ("dtype", "shape", "requires_grad", "is_leaf", "stride", "_is_view", "storage_offset", "is_conj"):
+        for attribute in ("dtype", "shape", "requires_grad", "is_leaf", "stride", "_is_view", "storage_offset", "is_conj", "is_neg"):
             a, b = getattr(got, attribute), getattr(expected, attribute)
             if callable(a):
                 a, b = a(), b()

@@ -153,7 +153,7 @@ def suggested_format(spec: Spec) -> str:
 def contiguous(x: Tensor, memory_format: Any = FORMATS["contiguous_format"]) -> Tensor:
     """`x` itself when it lies in this order already, else a copy that does."""
     if x._spec.contiguous and memory_format is FORMATS["contiguous_format"]:
-        return x
+        return clone(x) if x._spec.conj and not x._spec.dtype.is_complex else x
     return x if is_in_format(x._spec, format_name(memory_format)) else clone(x, memory_format=memory_format)
 
 
@@ -302,7 +302,8 @@ def item(x: Tensor) -> Any:
     if x._storage is None:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
     if spec.conj:
-        return read_element(x).conjugate()
+        found = read_element(x)
+        return found.conjugate() if spec.dtype.is_complex else -found
     _ITEMS[spec] = reader_of(spec.dtype)
     return read_element(x)
 
@@ -314,7 +315,7 @@ def tolist(x: Tensor) -> Any:
     if x._storage is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     spec = x._spec
-    if spec.ndim == 1 and spec.numel and not isinstance(x, Kind):
+    if spec.ndim == 1 and spec.numel and not spec.conj and not isinstance(x, Kind):
         found = numbers_at(x._ptr, spec.numel, spec.strides[0] * spec.dtype.itemsize, spec.dtype)
         if found is not None:
             return found
@@ -335,7 +336,8 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
         x = detach(x)
     if x._spec.conj:
         if not force:
-            raise RuntimeError("Can't call numpy() on Tensor that has conjugate bit set. Use tensor.resolve_conj().numpy() instead.")
+            bit, way = ("conjugate", "resolve_conj") if x._spec.dtype.is_complex else ("negative", "resolve_neg")
+            raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{way}().numpy() instead.")
         x = resolved(x)
     if x._spec.dtype.numpy_name is None:
         raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")

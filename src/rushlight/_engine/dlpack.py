@@ -25,7 +25,7 @@ def _export(
             "rushlight exports no bfloat16 over DLPack: NumPy, which carries the protocol here, lacks that dtype"
         )
     if self._spec.conj:
-        raise BufferError("Can't export tensors with the conjugate bit set")
+        raise BufferError(f"Can't export tensors with the {'conjugate' if self._spec.dtype.is_complex else 'negative'} bit set")
     if self._storage is None:
         raise BufferError("a meta tensor has no memory to share")
     if dl_device is not None and tuple(dl_device) != CPU_DEVICE:

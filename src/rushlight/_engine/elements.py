@@ -24,8 +24,8 @@ _UNITS |= dict.fromkeys(FORMATS, "B")
 class Elements:
     """The elements at these strides, counted from `start`, of memory seen as units of the dtype.
 
-    Like an array it can be indexed along its first dim, by a number or by a slice without a step.  `sign` is -1 where complex memory holds
-    the conjugates.
+    Like an array it can be indexed along its first dim, by a number or by a slice without a step.  `sign` is -1 where the memory holds
+    the conjugates, or the negatives of real numbers.
     """
 
     __slots__ = ("dtype_name", "shape", "_memory", "_sign", "_start", "_strides")
@@ -71,6 +71,8 @@ class Elements:
     def _row(self, start: int, n: int, stride: int) -> list[Any]:
         if stride == 0:
             return self._row(start, 1, 1) * n
+        if self._sign < 0 and not self.dtype_name.startswith("complex"):
+            return [-v for v in Elements(self._memory, self.dtype_name, self.shape, self._strides)._row(start, n, stride)]
         memory, name = self._memory, self.dtype_name
         if name.startswith("complex"):
             start, stride, end = 2 * start, 2 * stride, 2 * (start + (n - 1) * stride) + 2

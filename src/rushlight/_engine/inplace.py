@@ -106,7 +106,7 @@ class CopySlices(Node):
         step = (view._ptr - base._ptr) // view._spec.dtype.itemsize
         self.geometry = (tuple(view._spec.shape), tuple(view._spec.strides), step)
         self.parts = base._spec.dtype is not view._spec.dtype  # real or imaginary parts of a complex base
-        self.conj = base._spec.conj is not view._spec.conj
+        self.conj = view._spec.conj if self.parts else base._spec.conj is not view._spec.conj
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         from rushlight._engine.autograd.engine import OPS
@@ -135,7 +135,9 @@ class CopySlices(Node):
         """The part of a gradient as the changed view shows it."""
         from rushlight._engine.autograd.engine import OPS
 
-        return OPS["conj"](part) if self.conj else part  # type: ignore[no-any-return]
+        if not self.conj:
+            return part
+        return OPS["conj" if part._spec.dtype.is_complex else "neg_view"](part)  # type: ignore[no-any-return]
 
     def _release(self) -> None:
         self.function._release()

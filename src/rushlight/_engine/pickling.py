@@ -59,7 +59,7 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
 
 
 def _written(x: Tensor) -> Tensor:
-    """A conjugated view with the conjugates in memory of its own."""
+    """A conjugated (or negated) view with what it shows in memory of its own."""
     made = OPS["clone"](alias(x))
     made._rg = x._rg
     return made

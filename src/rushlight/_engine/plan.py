@@ -21,7 +21,7 @@ from rushlight._engine.stepping import Stepped, takes_steps
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, new_meta
 from rushlight._engine.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
-from rushlight._prims import prim
+from rushlight._prims import build, prim
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
 from rushlight._types.spec import Spec
@@ -52,13 +52,17 @@ def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
 
 
 def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec]) -> Graph:
-    """The graph around memory that holds conjugates: it conjugates what it reads from there, and what it writes there."""
+    """The graph around memory that holds conjugates (of real numbers: negatives): it turns what it reads from there, and what it writes there."""
     builder = GraphBuilder()
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
     with builder:
-        read = [prim.conj(v) if s is not None and s.conj else v for v, s in zip(inputs, in_specs, strict=True)]
-        made = [prim.conj(v) if s.conj else v for v, s in zip(evaluate(graph, read), out_specs, strict=True)]
+        read = [_turned(v) if s is not None and s.conj else v for v, s in zip(inputs, in_specs, strict=True)]
+        made = [_turned(v) if s.conj else v for v, s in zip(evaluate(graph, read), out_specs, strict=True)]
     return builder.finish(made)
+
+
+def _turned(v: Any) -> Any:
+    return prim.conj(v) if v.dtype.is_complex else build.convert(prim.neg(build.convert(v, v.dtype.wide)), v.dtype)
 
 
 def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int, ...]:

@@ -264,7 +264,8 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of an element."""
     held = x._spec
     if held.conj and dtype is not held.dtype:
-        raise RuntimeError("torch.Tensor.view is not supported for conjugate view tensors when converting to a different dtype.")
+        what = "conjugate view tensors" if held.dtype.is_complex else "tensors with negative bit set"
+        raise RuntimeError(f"torch.Tensor.view is not supported for {what} when converting to a different dtype.")
     old, new = held.dtype.itemsize, dtype.itemsize
     shape, strides = list(held.shape), list(held.strides)
     if old != new:
@@ -307,7 +308,7 @@ class Outdated(Node):
 
 
 class AsConjugate(Node):
-    """The gradient of a conjugate, of which the base was changed in place."""
+    """The gradient of a conjugate, or of a negative, of which the base was changed in place."""
 
     def __init__(self, edges: Sequence[Any]) -> None:
         self._start(edges)
@@ -318,7 +319,9 @@ class AsConjugate(Node):
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         from rushlight._engine.autograd.engine import OPS
 
-        return [None if grads[0] is None else OPS["conj_physical"](grads[0])]
+        if grads[0] is None:
+            return [None]
+        return [OPS["conj_physical"](grads[0]) if grads[0]._spec.dtype.is_complex else OPS["neg"](grads[0])]
 
 
 def regenerate(view: Tensor, base: Tensor) -> None:
@@ -337,7 +340,7 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     view._node = AsStridedBackward0(
         base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step), parts
     )
-    if view._spec.conj is not base._spec.conj:
+    if view._spec.conj if parts else view._spec.conj is not base._spec.conj:
         view._node = AsConjugate([view._node])
     view._rg = True
     meta.output_nr = 0

@@ -76,6 +76,8 @@ def provide_engine_operators() -> None:
         to_dtype=to_dtype,
         view_as_complex=lambda x: torch["view_as_complex"](x),
         conj=lambda x: torch["conj"](x),
+        neg=lambda x: torch["neg"](x),
+        neg_view=lambda x: torch["_neg_view"](x),
         conj_physical=torch["conj_physical"],
         view_as_real=lambda x: torch["view_as_real"](x),
         index_put=index_put,

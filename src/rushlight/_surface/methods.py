@@ -139,13 +139,13 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 @both
 def is_conj(input: Tensor) -> bool:
     """Whether the memory holds the conjugates of the elements: true of `x.conj()` and of its views."""
-    return input._spec.conj
+    return input._spec.conj and input._spec.dtype.is_complex
 
 
 @both
 def is_neg(input: Tensor) -> bool:
-    """False: negation is computed at once."""
-    return False
+    """Whether the memory holds the negatives of the elements: true of `x.conj().imag` and of its views."""
+    return input._spec.conj and not input._spec.dtype.is_complex
 
 
 @both

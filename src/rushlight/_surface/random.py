@@ -527,7 +527,7 @@ def _draw_categories(input: Any, samples: int, replacement: bool, generator: Gen
     categories = spec.shape[-1]
     rows = spec.shape[0] if spec.ndim == 2 else 1
     dtype = FLOAT64 if spec.dtype is FLOAT64 else FLOAT32
-    weights = input if spec.contiguous and spec.dtype is dtype else input.detach().to(dtype).contiguous()
+    weights = input if spec.contiguous and not spec.conj and spec.dtype is dtype else input.detach().to(dtype).contiguous()
     replacement = replacement and samples > 1  # a single sample is drawn in the way that puts nothing back
     if replacement:
         status = streams.fill_multinomial(generator, made._ptr, weights._ptr, dtype, rows, categories, samples)

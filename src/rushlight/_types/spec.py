@@ -16,7 +16,7 @@ class Spec:
     """What a tensor is apart from its memory and offset.  Make one with `Spec.of`: equal specs are one object.
 
     `conj` says that the memory holds the complex conjugates of the elements: `x.conj()` is a view, and kernels conjugate what they read
-    and write.
+    and write.  Of a real dtype it says that the memory holds the negatives: so are the imaginary parts of such a view.
     """
 
     __slots__ = ("__weakref__", "conj", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "shape", "strides")
@@ -58,10 +58,10 @@ class Spec:
         return found
 
     def __repr__(self) -> str:
-        return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)}{', conj' if self.conj else ''})"
+        return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)}{(', conj' if self.dtype.is_complex else ', neg') if self.conj else ''})"
 
     def conjugated(self) -> Spec:
-        """The spec of the same memory read as the conjugates of what this one reads."""
+        """The spec of the same memory read as the conjugates (of a real dtype: the negatives) of what this one reads."""
         return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj)
 
 

@@ -128,11 +128,9 @@ def _finished(made: Any, requires_grad: Any, metadata: Any) -> Any:
                 raise RuntimeError("corrupt file: only complex tensors are conjugated")
             made = made.conj()
         if metadata.get("neg"):
-            # A bit on a view in PyTorch; here it is done, once the numbers are there.
-            if CHECKS.waiting is not None:
-                raise RuntimeError("a negated view cannot be read from a file in the legacy format; save it with `resolve_neg`")
-            CHECKS.charge(made.numel() * made.element_size())
-            made = made.neg()
+            if made.is_complex() or made.dtype is rushlight.bool:
+                raise RuntimeError("corrupt file: only real tensors are negated")
+            made = made._neg_view()
     return made.requires_grad_(True) if requires_grad else made
 
 

@@ -73,8 +73,8 @@ def _check_memory(tensors: dict[str, Any]) -> None:
             raise ValueError(f"You are trying to save a sparse, nested or quantized tensor: `{name}` which the format does not have.")
         if x.is_meta:
             raise RuntimeError(f"{name!r} is on the meta device and has no bytes to save")
-        if x.is_conj():
-            raise ValueError(f"{name!r} is a conjugated view; save `resolve_conj()` of it")
+        if x.is_conj() or x.is_neg():
+            raise ValueError(f"{name!r} is a conjugated or negated view; save `resolve_conj().resolve_neg()` of it")
         if x.numel():
             owners.setdefault(memory.identity(memory.storage_of(x)), []).append((x.data_ptr(), x.data_ptr() + x.nbytes, name))
     for regions in owners.values():

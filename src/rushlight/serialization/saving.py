@@ -253,7 +253,7 @@ def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
         return rebuild.rebuild_meta_tensor_no_storage, (dtype, size, stride, tensor.requires_grad)
     storage = memory.storage_of(tensor)
     rest: tuple[Any, ...] = (int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
-    metadata = ({"conj": True},) if tensor.is_conj() else ()
+    metadata = ({"conj": True},) if tensor.is_conj() else ({"neg": True},) if tensor.is_neg() else ()
     if not memory.has_storage_type(dtype):
         # Younger dtypes have no storage type of their own.
         return rebuild.rebuild_tensor_v3, (storage, *rest, dtype, *metadata)

@@ -81,13 +81,13 @@ def _without_aliases(state_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[s
     for name, x in state_dict.items():
         if not isinstance(x, rushlight.Tensor):
             raise ValueError(f"a sharded checkpoint holds tensors, and {name!r} is a {type(x).__name__}")
-        form = (x.data_ptr(), x.dtype, tuple(x.shape), tuple(x.stride()), x.is_conj()) if x.numel() else name
+        form = (x.data_ptr(), x.dtype, tuple(x.shape), tuple(x.stride()), x.is_conj() or x.is_neg()) if x.numel() else name
         if form in seen:
             aliases[name] = seen[form]
             continue
         seen[form] = name
         owner = memory.identity(memory.storage_of(x))
-        part = x.detach().resolve_conj().contiguous()
+        part = x.detach().resolve_conj().resolve_neg().contiguous()
         kept[name] = part.clone() if owner in owners and part.data_ptr() == x.data_ptr() else part
         owners.add(owner)
     return kept, aliases

@@ -147,13 +147,31 @@ def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
 @composite("resolve_conj", method=True)
 def resolve_conj(input: Tensor) -> Tensor:
     """A copy with the conjugates written out where the tensor is a view that put them off (`is_conj`); else the tensor itself."""
-    return convert.clone(input) if input._spec.conj else input
+    return convert.clone(input) if input._spec.conj and input._spec.dtype.is_complex else input
+
+
+class NegViewBackward0(Node):
+    """The gradient of a negative is the negative of its gradient."""
+
+    def apply(self, grads: list[Tensor | None]) -> list[Tensor | None]:
+        return [None if grads[0] is None else convert.call("neg", grads[0])]
+
+
+@composite("_neg_view", method=True)
+def _neg_view(input: Tensor) -> Tensor:
+    """The negatives of a real tensor, as a view: nothing is computed until it is read.  RuntimeError for bool and complex dtypes."""
+    kind = input._spec.dtype
+    if kind.kind == "b" or kind.is_complex:
+        raise RuntimeError(f"_neg_view() is made of real numbers, not of {kind}")
+    if isinstance(input, Kind):
+        return convert.call("neg", input)  # type: ignore[no-any-return]
+    return _seen_as(input, input._spec.conjugated(), NegViewBackward0)
 
 
 @composite("resolve_neg", method=True)
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: negation is never put off, as conjugates are."""
-    return input
+    """A copy with the negatives written out where the tensor is a view that put them off (`is_neg`); else the tensor itself."""
+    return convert.clone(input) if input._spec.conj and not input._spec.dtype.is_complex else input
 
 
 def _polygamma(self: Tensor, n: int) -> Tensor:
@@ -226,6 +244,8 @@ def view_as_complex(input: Tensor) -> Tensor:
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     if any(s % 2 for s in held.strides[:-1]):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
+    if held.conj:
+        return convert.call("neg", view_as_complex(_neg_view(input)))  # type: ignore[no-any-return]
     strides = tuple(s // 2 for s in held.strides[:-1])
     return _seen_as(
         input, Spec.of(held.dtype.to_complex(), held.device, held.shape[:-1], strides), ViewAsComplexBackward0
@@ -241,9 +261,9 @@ def real(input: Tensor) -> Tensor:
 
 @composite("imag")
 def imag(input: Tensor) -> Tensor:
-    """The imaginary parts of a complex tensor, as a view; of a conjugate (`is_conj`) as new numbers."""
+    """The imaginary parts of a complex tensor, as a view; that of a conjugate (`is_conj`) has negatives in its memory (`is_neg`)."""
     if not input._spec.dtype.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     if input._spec.conj:
-        return function_of("neg")(function_of("select")(view_as_real(conj(input)), -1, 1))  # type: ignore[no-any-return]
+        return _neg_view(function_of("select")(view_as_real(conj(input)), -1, 1))
     return function_of("select")(view_as_real(input), -1, 1)  # type: ignore[no-any-return]
