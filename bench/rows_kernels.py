@@ -92,6 +92,8 @@ _convolution("3x3_1x512x7x7", (1, 512, 7, 7), (512, 512, 3, 3), padding=1)
 _convolution("grouped_3x3_8x128x28x28", (8, 128, 28, 28), (128, 4, 3, 3), padding=1, groups=32)
 _convolution("depthwise_3x3_8x32x112x112", (8, 32, 112, 112), (32, 1, 3, 3), padding=1, groups=32)
 _convolution("depthwise_3x3_backward_8x32x112x112", (8, 32, 112, 112), (32, 1, 3, 3), True, padding=1, groups=32)
+_convolution("3x3_bfloat16_8x256x14x14", (8, 256, 14, 14), (256, 256, 3, 3), dtype="bfloat16", padding=1)
+_convolution("16x16_stride_16_8x3x224x224", (8, 3, 224, 224), (384, 3, 16, 16), stride=16)
 _convolution("1d_k5_16x64x1024", (16, 64, 1024), (64, 64, 5), padding=2)
 
 _PIXELS = 8 * 64 * 112 * 112

@@ -38,8 +38,8 @@ WINOGRAD: Knob[bool] = Knob(
 )  # fmt: skip
 
 _OUTS = 256  # output channels of a piece, at most
-_SLAB = 1 << 19  # elements of the image in a piece, about
-_ROOM = 1 << 20  # elements of panels and sums that a piece keeps at hand, about
+_SLAB = 1 << 18  # elements of the image in a piece, about
+_ROOM = 1 << 19  # elements of panels and sums that a piece keeps at hand, about
 _PLAIN = 1.3  # how much longer a plain convolution takes than its multiplications
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
