@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from tests.kernels.scalar_harness import FEATURES, run
 
+import rushlight as torch
+
 NAMES = [
     "bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "complex64", "complex128",
@@ -159,3 +161,27 @@ def test_against_pytorch():
                 got = torch.from_numpy(got).view(torch.bfloat16).float().numpy()
                 plain[1] = expected.float().numpy()
             np.testing.assert_array_equal(got, plain[1], err_msg=f"{source} to {target}")
+
+
+def test_bfloat16_that_need_not_be_rounded():
+    """Changes of sign and choices give one of the operands, bit by bit; of a NaN they give a NaN."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    x = torch.from_numpy(every.view(np.int16).copy()).view(torch.bfloat16)
+    values = (every.astype(np.uint32) << 16).view(np.float32)
+    turned = np.random.default_rng(0).permutation(1 << 16)
+    y = x[torch.from_numpy(turned)]
+    other = values[turned]
+    cases = {
+        "neg": (-x, -values), "abs": (x.abs(), np.abs(values)), "relu": (x.relu(), np.where(values < 0, np.float32(0), values)),
+        "maximum": (torch.maximum(x, y), np.maximum(values, other)), "clamp": (x.clamp(-1, 1), np.clip(values, -1, 1)),
+        "scaled": (x.abs() * 0.3, None),
+    }  # fmt: skip
+    for name, (made, expected) in cases.items():
+        if expected is None:  # what is computed is rounded
+            assert np.array_equal(made.float().numpy(), (x.abs().float() * 0.3).bfloat16().float().numpy(), equal_nan=True)
+            continue
+        found = made.view(torch.int16).numpy().view(np.uint16)
+        nan = np.isnan(expected)
+        assert np.isnan(made.float().numpy()[nan]).all(), name
+        same = found[~nan] == (expected.view(np.uint32) >> 16).astype(np.uint16)[~nan]
+        assert (same | (expected[~nan] == 0)).all(), name  # which of two zeros is chosen is not said

@@ -8,10 +8,22 @@ from rushlight._kernels.indexing import Ix
 from rushlight._kernels.llvm_memory import Loads
 from rushlight._kernels.llvm_scope import Lanes, Value, align_of, vector_name
 from rushlight._kernels.loops import Store, X, number_slot
-from rushlight._kernels.scalar import Val, mem_type, reg_type
-from rushlight._types.dtype import FLOAT64, INT64, DType
+from rushlight._kernels.scalar import UNROUNDED, Val, bfloat16_part, mem_type, reg_type
+from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 __all__ = ["Values"]
+
+
+def is_bfloat16(x: X) -> bool:
+    """Whether a float can only be one that bfloat16 holds, or a NaN."""
+    if x.kind == "const":
+        return x.dtype is FLOAT32 and x.value in (0.0, 1.0, -1.0, float("inf"), float("-inf"))
+    if x.kind != "op":
+        return False
+    prim, _ = x.value
+    if prim == "convert":
+        return x.dtype is FLOAT32 and x.args[0].dtype is BFLOAT16
+    return (prim in UNROUNDED and all(map(is_bfloat16, x.args))) or (prim == "select" and all(map(is_bfloat16, x.args[1:])))
 
 
 class Values(Loads):
@@ -107,6 +119,8 @@ class Values(Loads):
         em = self.emitter(width)
         dtypes = [a.dtype for a in e.args]
         given = dict(params)
+        if prim == "convert" and e.dtype is BFLOAT16 and is_bfloat16(e.args[0]):
+            return self.write(depth, lambda: bfloat16_part(values[0])), width  # type: ignore[arg-type]
         if prim in ("convert", "bitcast"):
             given["dtype"] = e.dtype
         return self.write(depth, lambda: em.op(prim, values, dtypes, e.dtype, given)), width

@@ -16,6 +16,7 @@ from rushlight._types.layout import numel
 __all__ = ["Nest", "Target"]
 
 PIECE = 1 << 15  # elements (weighted by their cost) that make a piece worth handing to another thread
+LEAST = 1 << 12  # elements, of any cost, that take longer than handing a piece over does
 COSTS = {
     "div": 4, "sqrt": 4, "rsqrt": 4, "exp": 10, "exp2": 8, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "sin": 16,
     "cos": 16, "tan": 24, "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "tanh": 16, "asinh": 20, "acosh": 20,
@@ -330,7 +331,8 @@ class Nest:
         loops.remove(lane)
         loops.append(lane)
         unroll = fitting(unroll, width, lane.size)
-        work = facts.cost * numel([v.size for v in loops])
+        elements = numel([v.size for v in loops])
+        work = facts.cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
         body: list[Any] = [Loop(lane, list(stage.stores), lanes=True)]
         turned = self.turned(stage, lane, loops[:-1], width)
         if turned:
@@ -339,12 +341,12 @@ class Nest:
             loops.insert(-1, across)
             body = [Tile(across, lane, list(stage.stores), turned[1])]
             self.stream(stage, loops, width)
-            split = self.cut(loops[:-1], 2 * work, 4 * width, across)
+            split = self.cut(loops[:-1], 2 * work, elements, 4 * width, across)
             loops = loops[:-1]
         else:
             if jumps(facts, lane):
                 unroll = 1
-            split = self.cut(loops, work, width * unroll, lane)
+            split = self.cut(loops, work, elements, width * unroll, lane)
             self.stream(stage, loops, width * unroll)
         for v in reversed(loops[:-1]):
             body = [Loop(v, body)]
@@ -387,11 +389,11 @@ class Nest:
         best = max(by_var, key=lambda v: len(by_var[v]))
         return best, by_var[best]
 
-    def cut(self, loops: list[Var], work: float, step: int, lane: Var | None) -> Split | None:
+    def cut(self, loops: list[Var], work: float, elements: int, step: int, lane: Var | None) -> Split | None:
         """Which loop is cut into pieces, and how."""
         if not loops:
             return None
-        wanted = int(min(max(work // PIECE, 1), 1024))
+        wanted = int(max(min(work // PIECE, elements // LEAST, 1024), 1))
         var = next((v for v in loops if v.size >= min(wanted, 16)), None) or max(loops, key=lambda v: v.size)
         pieces = min(wanted, var.size)
         chunk = -(-var.size // pieces)
@@ -403,7 +405,7 @@ class Nest:
         facts = facts_of(self.stages)
         over_rows = self.lanes_over_rows()
         width, unroll = self.shape_of_lanes(facts)
-        work = facts.cost * sum(s.work for s in self.stages) * numel([v.size for v in self.outer])
+        elements = sum(s.work for s in self.stages) * numel([v.size for v in self.outer])
         outer = list(self.outer)
         lane: Var | None = None
         if over_rows:
@@ -416,7 +418,7 @@ class Nest:
         if not over_rows:
             self.stream_rows(width * unroll)
         flat = [statement for part in body for statement in part]
-        split = self.cut(outer, work, width * max(unroll, 1), lane)
+        split = self.cut(outer, facts.cost * elements, elements, width * max(unroll, 1), lane)
         for v in reversed(outer):
             flat = [Loop(v, flat, lanes=v is lane)]
         return Section(flat, split, width, unroll)

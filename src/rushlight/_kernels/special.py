@@ -191,7 +191,8 @@ class SpecialNest(Nest):
                 outer.remove(lane)
                 outer.append(lane)
         body: list[Any] = list(stage.stores)
-        work = facts.cost * numel([v.size for v in outer]) * stage.work
+        elements = numel([v.size for v in outer]) * stage.work
+        work = facts.cost * elements
         turned: list[X] = []
         if stage.items and lane is None:
             lane, turned = self.turned_rows(stage, outer, facts, width)
@@ -202,9 +203,9 @@ class SpecialNest(Nest):
                 unroll = self.wide_columns(facts, unroll, width, lane.size)
             reverse = bool(self.special.node.params.get("reverse", False))
             body = [Scan(stage.loops[0], stage.items, body, reverse, turned)]
-            split = self.cut(outer, work, width * unroll, lane)
+            split = self.cut(outer, work, elements, width * unroll, lane)
         else:
-            split = self.cut(outer, work, 8 * width, lane)
+            split = self.cut(outer, work, elements, 8 * width, lane)
             if lane is not None:  # inside the loops in order: an index is read once for a whole row
                 body = [Loop(lane, body, lanes=True)]
                 outer.remove(lane)

@@ -4,7 +4,10 @@
 """
 
 from .bounds import BOUNDS, Bound
-from .emitter import Emitter, supports
+from .convert import bfloat16_part
+from .emitter import UNROUNDED, Emitter, supports
 from .writer import Check, ModuleText, Val, mem_lanes, mem_type, reg_type
 
-__all__ = ["BOUNDS", "Bound", "Check", "Emitter", "ModuleText", "Val", "mem_lanes", "mem_type", "reg_type", "supports"]
+__all__ = [
+    "BOUNDS", "UNROUNDED", "Bound", "Check", "Emitter", "ModuleText", "Val", "bfloat16_part", "mem_lanes", "mem_type", "reg_type", "supports",
+]  # fmt: skip

@@ -57,6 +57,11 @@ def bfloat16_bits(x: Val) -> Val:
     return em.select(x.is_nan(), em.const("i32", 0x7FC0), rounded).to("i16")
 
 
+def bfloat16_part(x: Val) -> Val:
+    """A float that is a bfloat16 already, so that nothing need be rounded."""
+    return x.bits().lshr(16).to("i16")
+
+
 def _half_from_bits(x: Val) -> Val:
     """A half as float without the hardware's conversion: a product puts the exponent right, of subnormal halves too."""
     em, bits = x.em, x.bits().to("i32", signed=False)

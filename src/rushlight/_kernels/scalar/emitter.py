@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .convert import bitcast, convert
+from .convert import bfloat16_part, bitcast, convert
 from .lowerings import BINARY, BOOL_BINARY, BOOL_UNARY, COMPLEX_BINARY, COMPLEX_UNARY, INT_BINARY, INT_UNARY, UNARY
 from .writer import Pairs, Val, Writer, lane_mask
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .writer import Value
 
-__all__ = ["Emitter", "supports"]
+__all__ = ["UNROUNDED", "Emitter", "supports"]
 
 
 class Emitter(Writer):
@@ -89,6 +89,8 @@ _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+# what these give is one of the operands, or one with another sign: it need not be rounded
+UNROUNDED = frozenset({"neg", "abs", "maximum", "minimum"})
 # the neighbour of a value depends on the format, so it cannot be found in another one
 _THROUGH_WIDE = {"f": frozenset({*UNARY, *BINARY} - {"nextafter"}), "c": frozenset({*COMPLEX_UNARY, *COMPLEX_BINARY})}
 
@@ -99,6 +101,8 @@ def _through_wide(
     """A primitive on a narrow dtype: computed in a wider one and rounded once."""
     wide = [convert(x, d, d.wide) for x, d in zip(args, in_dtypes)]
     y = em.op(prim, wide, [d.wide for d in in_dtypes], out_dtype.wide, params)
+    if prim in UNROUNDED and out_dtype.name == "bfloat16" and isinstance(y, Val):
+        return bfloat16_part(y)
     return convert(y, out_dtype.wide, out_dtype)
 
 
