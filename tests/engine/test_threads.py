@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import rushlight as torch
 
 
@@ -131,3 +133,17 @@ def test_backward_in_another_thread_than_forward() -> None:
     y = (x.exp() * x).sum()
     together(y.backward)
     assert abs(x.grad[0].item() - 2 * 2.718281828) < 1e-5
+
+
+@pytest.mark.parametrize("count", [1, 65536, 65537, 262_144, (1 << 20) + 13])
+def test_zeros_in_memory_that_was_used(count: int) -> None:
+    """Large blocks are cleared by several threads, in pieces."""
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3, 8):
+            torch.set_num_threads(threads)
+            used = torch.full((count,), 7.0)
+            del used
+            assert not torch.zeros(count).any()
+    finally:
+        torch.set_num_threads(before)

@@ -300,3 +300,32 @@ def test_gradient_of_lobpcg_is_that_of_eigh() -> None:
         (values.sum() + (vectors**2 * weights).sum()).backward()
         grads.append(x.grad.numpy())
     np.testing.assert_allclose(grads[0], grads[1], atol=1e-7)
+
+
+@pytest.mark.parametrize(("rows", "others"), [(3, 4), (30, 4), (3, 40), (40, 40)])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, float("inf")])
+def test_distances_of_all_pairs(rows, others, p):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 1, rows, 5)), rng.standard_normal((3, others, 5))
+    gap = np.abs(a[..., :, None, :] - b[..., None, :, :])
+    expected = gap.max(-1) if p == float("inf") else (gap != 0).sum(-1) if p == 0 else (gap**p).sum(-1) ** (1 / p)
+    modes = ["use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"]
+    for mode in modes if p == 2 else modes[:1]:
+        np.testing.assert_allclose(torch.cdist(torch.tensor(a), torch.tensor(b), p, mode).numpy(), expected, rtol=1e-9, atol=1e-7)
+    if p >= 1 and rows * others < 1000:
+        x, y = (torch.tensor(v, requires_grad=True) for v in (a[0, 0], b[0]))
+        assert torch.autograd.gradcheck(lambda x, y: torch.cdist(x, y, p), (x, y))
+
+
+def test_distances_of_nothing_and_of_the_same():
+    assert torch.cdist(torch.zeros(3, 0), torch.zeros(2, 0), float("inf")).tolist() == [[0.0, 0.0]] * 3
+    assert torch.cdist(torch.zeros(0, 4), torch.zeros(2, 4)).shape == (0, 2)
+    x = torch.randn(40, 3, dtype=torch.float64, requires_grad=True)
+    near = torch.cdist(x, x)
+    near.sum().backward()
+    assert near.diagonal().max() < 1e-6 and x.grad.isfinite().all()
+    with torch.no_grad():
+        x[2, 1] = float("nan")
+    assert torch.cdist(x, x)[2].isnan().all()
+    with pytest.raises(ValueError, match="compute_mode"):
+        torch.cdist(x, x, compute_mode="other")

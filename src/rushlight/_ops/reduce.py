@@ -132,10 +132,11 @@ def trace(x: Any) -> Any:
     """sum over i of input[i, i]: the main diagonal of a matrix."""
     if len(x.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {len(x.shape)}")
-    result = count_dtype(x, None)
-    rows, columns = along(x.shape, 0), along(x.shape, 1)
-    kept = build.select(prim.eq(rows, columns), wide(build.convert(x, result)), 0)
-    return narrow(prim.sum(kept, dims=(0, 1)), result)
+    result, columns = count_dtype(x, None), x.shape[1]
+    kept = min(x.shape)
+    flat = build.reshape(prim.slice(x, starts=(0, 0), stops=(kept, columns), steps=(1, 1)), (kept * columns,))
+    diagonal = prim.slice(flat, starts=(0,), stops=(kept * columns,), steps=(columns + 1,))
+    return narrow(prim.sum(wide(build.convert(diagonal, result)), dims=(0,)), result)
 
 
 # ***** truth *****
@@ -457,6 +458,31 @@ def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
     gap = x - y
     slope = _norm_slope(gap, out, float(p), dims_of(gap, None), ct)
     return slope, -slope
+
+
+def _gaps(x: Any, y: Any) -> Any:
+    """Every row of x minus every row of y: (*, P, R, M)."""
+    *batch, rows, size = x.shape
+    others = y.shape[-2]
+    shape = (*batch, rows, others, size)
+    first = build.broadcast_to(build.reshape(x, (*batch, rows, 1, size)), shape)
+    return first - build.broadcast_to(build.reshape(y, (*batch, 1, others, size)), shape)
+
+
+@operator("cdist_core(Tensor x1, Tensor x2, Scalar p) -> Tensor", spaces=(), method=False, promote="same", promote_over=("x1", "x2"),
+          static=("p",), node="CdistBackward0")  # fmt: skip
+def cdist_core(x: Any, y: Any, p: Any) -> Any:
+    """The p-norm distances of every row of x1 (*, P, M) to every row of x2 (*, R, M), whose leading dims are equal: (*, P, R)."""
+    gap = _gaps(x, y)
+    return powers(gap, float(p), (len(gap.shape) - 1,))
+
+
+@cdist_core.gradient
+def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
+    gap = _gaps(x, y)
+    n = len(gap.shape)
+    slope = _norm_slope(gap, out, float(p), (n - 1,), ct)
+    return reduce_dims("sum", slope, (n - 2,)), -reduce_dims("sum", slope, (n - 3,))
 
 
 # ***** log of a sum of exponentials *****

@@ -49,6 +49,7 @@ give(
     Call(X, 2, (0,), True),
 )
 give("dist", Call(X, Draw(4)), Call(X, Draw(3, 4), 1))
+give("cdist_core", Call(X, Draw(2, 4), 2.0), Call(X, Draw(5, 4), 1.0), Call(Draw(2, 3, 4), Draw(2, 2, 4), 3.0))
 give("logsumexp", Call(X, (1,)), Call(CUBE, (0, 2), True))
 for _name in ("cumsum", "cumprod"):
     give(_name, Call(X, 1), Call(CUBE, 0), Call(Draw(3, dtype=INT64), 0), Call(Draw(), 0))

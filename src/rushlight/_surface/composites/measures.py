@@ -109,8 +109,20 @@ def cdist(
         raise RuntimeError("cdist only supports non-negative p values")
     if compute_mode not in _DISTANCE_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
-    gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)  # type: ignore[attr-defined]
-    return function_of("linalg_vector_norm")(gap, float(p), (-1,))  # type: ignore[no-any-return]
+    many = max(x1._spec.shape[-2], x2._spec.shape[-2]) > 25
+    if p == 2 and (compute_mode == _DISTANCE_MODES[1] or many and compute_mode != _DISTANCE_MODES[2]):
+        return _euclidean(x1, x2)
+    batch = broadcast_shapes(x1._spec.shape[:-2], x2._spec.shape[:-2])
+    if x1._spec.ndim + x2._spec.ndim > 4:
+        x1, x2 = (x.expand((*batch, *x._spec.shape[-2:])) for x in (x1, x2))  # type: ignore[attr-defined]
+    return function_of("cdist_core")(x1, x2, float(p) if x1._spec.shape[-1] else 2.0)  # type: ignore[no-any-return]
+
+
+def _euclidean(x1: Any, x2: Any) -> Tensor:
+    """Distances through one matrix product: |a|^2 + |b|^2 - 2 ab; the gradient of a distance 0 is 0."""
+    squares = (x1 * x1).sum(-1, keepdim=True) + (x2 * x2).sum(-1).unsqueeze(-2) - 2.0 * (x1 @ x2.mT)
+    nothing = squares <= 0.0
+    return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())  # type: ignore[no-any-return]
 
 
 @composite("pdist", spaces=("torch", "nn.functional"), refuses="hc")
