@@ -37,6 +37,24 @@ def small_backward(t: Any) -> Call:
     return step
 
 
+def _small(name: str, make: Callable[[Any], Call]) -> None:
+    row(f"overhead/{name}", 1.0)(make)
+
+
+_small("index_by_tensor", lambda t: lambda x=t.randn(4, 4), i=t.tensor([0, 2]): x[i, 1:3])
+_small("index_by_0d", lambda t: lambda x=t.randn(4, 4), i=t.tensor(1): x[i])
+_small("assign_by_tensor", lambda t: lambda x=t.randn(4, 4), i=t.tensor([0, 2]): x.__setitem__(i, 2.0))
+_small("assign_to_int64", lambda t: lambda x=t.zeros(4, 4, dtype=t.int64): x.__setitem__((1, 1), 5))
+_small("zeros_on_device", lambda t: lambda d=t.device("cpu"): t.zeros(2, 3, dtype=t.int64, device=d))
+_small("full", lambda t: lambda: t.full((16,), 2.5))
+_small("arange", lambda t: lambda: t.arange(16))
+_small("randn_like", lambda t: lambda x=t.randn(16): t.randn_like(x))
+_small("pow_of_tensors", lambda t: lambda x=t.rand(16), y=t.rand(16): x**y)
+_small("nonzero", lambda t: lambda x=t.randn(4, 4) > 0: x.nonzero())
+_small("nested_list", lambda t: lambda x=t.randn(4, 4): x.tolist())
+_small("to_numpy", lambda t: lambda x=t.randn(16): x.numpy())
+
+
 # ***** one pass over memory *****
 
 SIZES = {"64k": (1 << 16, 1.0), "1M": (1 << 20, 1.0), "16M": (1 << 24, 2.0)}
@@ -57,6 +75,32 @@ def _pointwise(label: str, size: int, claim: float) -> None:
     def gelu(t: Any) -> Call:
         a = t.randn(size)
         return lambda: t.nn.functional.gelu(a)
+
+
+MILLION = 1 << 20
+
+
+@row("pointwise/fill_1M", 1.0, moved=4.0 * MILLION)
+def fill(t: Any) -> Call:
+    a = t.empty(MILLION)
+    return lambda: a.fill_(1.5)
+
+
+@row("pointwise/zeros_1M", 1.0, moved=4.0 * MILLION)
+def zeros(t: Any) -> Call:
+    return lambda: t.zeros(MILLION)
+
+
+@row("pointwise/copy_1M", 1.0, moved=8.0 * MILLION)
+def copy(t: Any) -> Call:
+    a, b = t.randn(MILLION), t.randn(MILLION)
+    return lambda: a.copy_(b)
+
+
+@row("pointwise/not_1M", 1.0, moved=2.0 * MILLION)
+def invert(t: Any) -> Call:
+    a = t.randn(MILLION) > 0
+    return lambda: ~a
 
 
 for _label, (_size, _claim) in SIZES.items():
@@ -109,6 +153,25 @@ def cross_entropy_backward(t: Any) -> Call:
         t.nn.functional.cross_entropy(x, y).backward()
 
     return step
+
+
+@row("rows/layer_norm_square_backward", 1.0, moved=5 * 4.0 * MILLION)
+def layer_norm_square(t: Any) -> Call:
+    """As many rows as columns: sums along both."""
+    norm, x, seed = t.nn.LayerNorm(1024), t.randn(1024, 1024, requires_grad=True), t.ones(1024, 1024)
+
+    def step() -> None:
+        norm.zero_grad()
+        x.grad = None
+        norm(x).backward(seed)
+
+    return step
+
+
+@row("rows/cdist_1024x1024x64", 1.0, moved=4.0 * MILLION)
+def cdist(t: Any) -> Call:
+    x, y = t.randn(1024, 64), t.randn(1024, 64)
+    return lambda: t.cdist(x, y)
 
 
 # ***** training *****
