@@ -36,6 +36,17 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "out": lambda x, y: (torch.add(x, y, out=torch.empty(4, 6)), torch.sum(x, 1, out=torch.empty(4))),
     "in place": lambda x, y: x.clone().add_(y, alpha=2).mul_(0.5).clamp_(0, 1),
     "copy": lambda x, y: (torch.empty(4, 6).copy_(y), torch.zeros(4, 6).copy_(x[0]), torch.empty(4, 6, dtype=torch.float64).copy_(x)),
+    "index by tensors, in tuples": lambda x, y: (
+        x[torch.tensor([0, 2]), 1:3], x[:, torch.tensor([1, 1])], x[torch.tensor([3, 0]), torch.tensor([1, 2])], x[None, torch.tensor([1])],
+        x[torch.tensor([0, 2]), torch.tensor(1)], x[2:, torch.tensor([4])], x[1:][torch.tensor([-1]), None],
+    ),
+    "powers": lambda x, y: (x**y, 2**x, torch.pow(x, y), x.pow(torch.tensor(2)), x.clone().pow_(y)),
+    "factories": lambda x, y: (
+        torch.zeros(2, 3), torch.zeros((2, 3), dtype=torch.int64), torch.ones([2]), torch.full((2,), 2.5), torch.full((2,), 3, dtype=torch.uint8),
+        torch.full_like(x.t(), 2), torch.ones_like(x.t()), x.new_zeros(2, 3), x.new_full((2,), 7), torch.arange(5), torch.arange(0, 1, 0.25),
+        torch.arange(5, 0, -2, dtype=torch.float32), torch.linspace(0, 1, 5), torch.eye(2, 3), torch.tril_indices(3, 3),
+        torch.zeros(3, device=torch.device("cpu")), torch.arange(3, device=x.device),
+    ),
     "product": lambda x, y: (x @ y.t(), torch.nn.functional.linear(x, y), torch.softmax(x, -1), torch.where(x > y, x, y)),
 }
 
@@ -86,6 +97,97 @@ def test_assignment_to_parts() -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="overflow"):
             whole[0] = float("inf")
+
+
+def test_assignment_by_tensors() -> None:
+    x, held = torch.zeros(5, 6), np.zeros((5, 6), np.float32)
+    i, j = [0, 2, 4, 2], [1, 1, 3, 0]
+    for k in range(3):
+        rows, columns = torch.tensor(i), torch.tensor(j)
+        x[rows], held[i] = k + 0.5, k + 0.5
+        x[rows, columns], held[i, j] = k, k
+        x[rows, 1:3], held[i, 1:3] = 7.0, 7.0
+        x[:, columns[1:]], held[:, j[1:]] = torch.arange(3.0), np.arange(3.0)
+        x[1:, columns], held[1:, j] = -k, -k
+        for at in range(4):  # what a tensor without dims holds is part of the index
+            x[torch.tensor(at)], held[at] = float(at), float(at)
+            x[torch.tensor(at), 5], held[at, 5] = 3.0 * at, 3.0 * at
+            x[rows[:2], torch.tensor(at)], held[i[:2], at] = 0.25 * at, 0.25 * at
+            assert x[torch.tensor(at)].tolist() == held[at].tolist()
+            assert x[rows, torch.tensor(at)].tolist() == held[i, at].tolist()
+            x.index_put_((torch.tensor(at),), torch.full((6,), 9.0))
+            held[at] = 9.0
+        x.index_put_((rows[:2], columns[:2]), torch.ones(2), accumulate=True)
+        held[i[:2], j[:2]] += 1
+        assert np.array_equal(x.numpy(), held)
+        for wrong in ([0, 5], [-6]):
+            with pytest.raises(IndexError):
+                x[torch.tensor(wrong), 1:3]
+            with pytest.raises(IndexError):
+                x[torch.tensor(wrong)] = 1.0
+    grad = torch.zeros(5, 6, requires_grad=True)
+    for _ in range(2):
+        y = grad * 2
+        y[torch.tensor([0, 1]), 1:3] = 5.0
+        (found,) = torch.autograd.grad(y[torch.tensor([1, 2]), :2].sum(), grad)
+        assert found.sum().item() == 6.0
+
+
+def test_numbers_that_do_not_fit() -> None:
+    small, wide = torch.zeros(3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)
+    for _ in range(3):
+        assert small.fill_(255).tolist() == [255] * 3 and wide.fill_(1 << 40).tolist() == [1 << 40] * 3
+        assert small.fill_(2.5).tolist() == [2] * 3 and small.clamp(0, 1).tolist() == [1] * 3
+        assert torch.full((2,), 200, dtype=torch.uint8).tolist() == [200] * 2
+        for refused in (lambda: small.fill_(256), lambda: small.clamp(0, 1 << 20), lambda: torch.full((2,), 300, dtype=torch.uint8),
+                        lambda: torch.full((2,), float("inf"), dtype=torch.int32)):  # fmt: skip
+            with pytest.raises(RuntimeError, match="overflow"):
+                refused()
+
+
+def test_factories_ask_the_state() -> None:
+    for _ in range(3):
+        assert torch.zeros(2, requires_grad=True).requires_grad and not torch.zeros(2).requires_grad
+        assert torch.arange(2.0, requires_grad=True).requires_grad and not torch.arange(2.0).requires_grad
+        with torch.inference_mode():
+            assert torch.zeros(2).is_inference() and torch.full((2,), 1.0).is_inference() and torch.arange(2).is_inference()
+        with torch.device("meta"):
+            assert torch.zeros(2).device.type == torch.full((2,), 1.0).device.type == torch.arange(2).device.type == "meta"
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert torch.zeros(2).dtype is torch.full((2,), 1.0).dtype is torch.arange(2.0).dtype is torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+        out = torch.ones(2)
+        assert torch.zeros(2, out=out) is out and out.tolist() == [0, 0]
+        made = torch.zeros(2)
+        made.add_(1)
+        assert torch.zeros(2).tolist() == [0, 0]
+
+
+def test_random_fills_go_on() -> None:
+    for fill in (lambda x: x.normal_(), lambda x: x.uniform_(-1, 1), lambda x: x.exponential_(), lambda x: x.geometric_(0.01), torch.randn_like):
+        for x in (torch.zeros(20), torch.zeros(4, 5).t(), torch.zeros(3, 8)[:, ::2]):
+            torch.manual_seed(7)
+            clear_plans()
+            first = [fill(x).tolist() for _ in range(1)]
+            rest = [fill(x).tolist() for _ in range(3)]
+            assert all(a != b for k, a in enumerate([*first, *rest]) for b in [*first, *rest][:k])
+            torch.manual_seed(7)
+            assert [fill(x).tolist() for _ in range(4)] == [*first, *rest]
+    leaf = torch.zeros(3, requires_grad=True)
+    version = torch.zeros(3)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="leaf"):
+            leaf.normal_()
+        before = version._version
+        assert version.normal_() is version and version._version == before + 1
+
+
+def test_devices_are_one_object() -> None:
+    cpu = torch.device("cpu")
+    assert cpu is torch.device("cpu") is torch.device(cpu) is copy.deepcopy(cpu) is pickle.loads(pickle.dumps(cpu)) is torch.zeros(1).device
+    assert torch.device("cuda:1") is torch.device("cuda", 1) and torch.device("cpu", 0) != cpu
 
 
 def test_histories_follow_assignment() -> None:

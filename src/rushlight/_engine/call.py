@@ -17,8 +17,8 @@ from rushlight._engine.inplace import apart, bump, check_writable, overlaps_part
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher, out_plan
 from rushlight._engine.native_plans import inplace_plan as native_inplace
-from rushlight._engine.packing import check_number
-from rushlight._engine.plan import Recipe, executable, make_plan, number_words, operand_strides
+from rushlight._engine.packing import number_bounds
+from rushlight._engine.plan import Recipe, executable, fitting, make_plan, number_words, operand_strides
 from rushlight._engine.results import result_name, result_type_of, with_out
 from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, OBSERVED, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
@@ -30,7 +30,7 @@ from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
-from rushlight._types.dtype import BOOL, DType
+from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
@@ -110,25 +110,14 @@ class Caller:
                 recipe = operator_recipe(op, template, tensors, wrt, differentiable, traced=(whole, count))
             except NotDifferentiableError as error:
                 return underivable(self._plan(graph, specs, out_specs, None, device), op.name, str(error), wrt)
-        plan = self._plan(graph, specs, out_specs, recipe, device)
-        return fitting(op, _unordered(op, template, plan), len(specs), out_specs[0].dtype)
+        return _unordered(op, template, self._plan(graph, specs, out_specs, recipe, device))
 
     def _plan(self, graph: Graph, specs: Sequence[Spec], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device) -> Callable[..., Any]:
         in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
-        return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device)
+        bounds = number_bounds(out_specs[0].dtype) if "fits" in self.op.tags and len(in_specs) > len(specs) else None
+        return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device, bounds=bounds)
 
 
-def fitting(op: Operator, plan: Callable[..., Any], n: int, dtype: DType) -> Callable[..., Any]:
-    """The plan, of an operator that puts numbers into tensors as they are, behind a check that they lie in the dtype's range."""
-    if "fits" not in op.tags or dtype is BOOL or dtype.is_floating_point or dtype.is_complex:
-        return plan
-
-    def run(*args: Any) -> Any:
-        for number in args[n:]:
-            check_number(number, dtype)
-        return plan(*args)
-
-    return run
 
 
 def _unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:
@@ -536,14 +525,17 @@ class InplaceCaller:
             except NotDifferentiableError as error:
                 refused = str(error)
         forward = recipe.forward if recipe else graph
+        bounds = number_bounds(target.dtype) if "fits" in op.tags and len(graph.inputs) > len(specs) else None
         run = inplace_runner(forward, specs, target)
         plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
         exe = getattr(run, "keep", None)
         if refused is not None:
             plan = underivable_inplace(plan, op.name, refused, wrt)
         elif recipe is None and exe is not None:
-            plan = native_inplace(exe, plan, [*specs, *[None] * (len(graph.inputs) - len(specs))])
-        return fitting(op, _unordered(op, template, plan), len(specs), target.dtype)
+            in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
+            plan = native_inplace(exe, fitting(plan, len(specs), target.dtype, bounds), in_specs, bounds)
+            return _unordered(op, template, plan)
+        return fitting(_unordered(op, template, plan), len(specs), target.dtype, bounds)
 
 
 def check_inplace_result(value: Any, target: Spec) -> None:

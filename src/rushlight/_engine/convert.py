@@ -319,6 +319,12 @@ def tolist(x: Tensor) -> Any:
         found = numbers_at(x._ptr, spec.numel, spec.strides[0] * spec.dtype.itemsize, spec.dtype)
         if found is not None:
             return found
+    elif spec.contiguous and spec.numel and not spec.conj and not isinstance(x, Kind):
+        found = numbers_at(x._ptr, spec.numel, spec.dtype.itemsize, spec.dtype)
+        if found is not None:
+            for size in tuple.__getitem__(spec.shape, slice(None, 0, -1)):
+                found = [found[i : i + size] for i in range(0, len(found), size)]
+            return found
     return elements_of(x).tolist()
 
 

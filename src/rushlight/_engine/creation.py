@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
+from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
-from rushlight._engine.packing import array_types, is_array, pack_numbers
+from rushlight._engine.native_plans import constants_plan, kernel_plan
+from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.plan import executable
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
@@ -50,6 +52,8 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
         meta_of(made).inference = True
     if requires_grad:
         made.requires_grad = True
+    if RUNS[0] is not None and (requires_grad or made._meta is not None):
+        RUNS[0].clear()  # a plan that only makes the tensor would not do
     return made
 
 
@@ -98,7 +102,10 @@ def generate(function: Any, spec: Spec, key: Any, numbers: Sequence[Any] = ()) -
     for number in numbers:
         words += [number.real, number.imag] if type(number) is complex else [number]
     storage = exe(*words)
-    return make(storage, spec, storage.ptr)
+    made = make(storage, spec, storage.ptr)
+    if RUNS[0] is not None:
+        ran(constants_plan(exe, lambda: generate(function, spec, key, numbers), spec, words), (), made)
+    return made
 
 
 def number_dtype_wide(value: Any) -> DType:
@@ -106,10 +113,10 @@ def number_dtype_wide(value: Any) -> DType:
     return from_numpy_name({bool: "bool", int: "int64", float: "float64", complex: "complex128"}[type(value)])
 
 
-def full(shape: tuple[int, ...], value: Any, spec: Spec) -> Tensor:
-    """Every element equal to `value`."""
+def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) -> Tensor:
+    """Every element equal to `value`, which is the same in all calls like this one unless it `varies`."""
     known = _FILLS.get((type(value), spec))
-    if known is not None:
+    if known is not None and RUNS[0] is None:
         storage = known(value)
         return make(storage, spec, storage.ptr)
     if not value and type(value) is not float:
@@ -119,7 +126,20 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec) -> Tensor:
     exe = _FILLS.get(("full", spec, (type(value),)))
     if exe is not None and type(value) is not complex:
         _FILLS[type(value), spec] = exe
+        if RUNS[0] and varies:
+            RUNS[0][-1] = (_filling(exe, value, spec), (value,), made, None)
     return made
+
+
+def _filling(exe: Any, value: Any, spec: Spec) -> Any:
+    """The plan that fills a fresh tensor with its argument, a number like `value`."""
+
+    def again(value: Any) -> Tensor:
+        check_number(value, spec.dtype)
+        return full(tuple(spec.shape), value, spec)
+
+    bounds = number_bounds(spec.dtype)
+    return again if bounds is not None and type(value) is not int else kernel_plan(exe, again, [None], [spec], bounds=bounds)
 
 
 # ***** from data *****
@@ -282,7 +302,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)  # type: ignore[attr-defined]
     if is_array(data):
         made = from_numpy(data) if data.flags.writeable and min(data.strides, default=0) >= 0 else tensor(data)
-        return made.to(dtype=dtype or made.dtype)  # type: ignore[attr-defined]
+        return made if dtype is None else made.to(dtype=dtype)  # type: ignore[attr-defined]
     return tensor(data, dtype=dtype, device=device)
 
 
@@ -290,6 +310,19 @@ def from_numpy(array: Any) -> Tensor:
     """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
     if not is_array(array):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    key = (array.dtype, array.shape, array.strides)
+    known = _ARRAYS.get(key)
+    if known is None:
+        known = _ARRAYS[key] = _array_spec(array)
+    spec, span = known
+    return finish(from_address(array.__array_interface__["data"][0], spec, span, array), False)
+
+
+_ARRAYS = new_plan_table()  # layouts of arrays -> spec, bytes
+
+
+def _array_spec(array: Any) -> tuple[Spec, int]:
+    """The spec of a tensor over an array's memory, and how many bytes it spans."""
     dtype = from_numpy_name(array.dtype.name)
     if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
         raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported.")
@@ -302,25 +335,7 @@ def from_numpy(array: Any) -> Tensor:
         raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
     spec = Spec.of(dtype, CPU, array.shape, tuple(s // dtype.itemsize for s in array.strides))
     span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + dtype.itemsize if array.size else 0
-    return finish(from_address(array.__array_interface__["data"][0], spec, span, array), False)
-
-
-class _Exporter:
-    """Shows a tensor's memory to NumPy, and keeps it alive."""
-
-    __slots__ = ("__array_interface__", "storage")
-
-    def __init__(self, x: Tensor, typestr: str) -> None:
-        spec = x._spec
-        self.storage = x._storage
-        size = spec.dtype.itemsize
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": tuple(spec.shape),
-            "typestr": typestr,
-            "data": (x._ptr, False),
-            "strides": tuple(s * size for s in spec.strides),
-        }
+    return spec, span
 
 
 _TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
@@ -328,14 +343,26 @@ _TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
 
 def to_array(x: Tensor) -> Any:
     """A NumPy array over the tensor's memory (dtypes that NumPy lacks as their bits, unsigned integers)."""
-    dtype = x._spec.dtype
+    spec, storage = x._spec, x._storage
+    known = _EXPORTS.get(spec)
+    if known is None:
+        known = _EXPORTS[spec] = _array_form(spec)
+    shape, dtype, strides = known
+    if not spec.numel:
+        return np.zeros(shape, dtype)
+    return np.ndarray(shape, dtype, storage, x._ptr - storage.ptr, strides)
+
+
+_EXPORTS = new_plan_table()  # specs -> shape, NumPy's dtype, bytes between elements
+
+
+def _array_form(spec: Spec) -> tuple[tuple[int, ...], Any, tuple[int, ...]]:
+    dtype, size = spec.dtype, spec.dtype.itemsize
     if dtype is BOOL:
         code = "|b1"
     else:
-        code = ("|" if dtype.itemsize == 1 else "<") + ("u" if dtype.numpy_name is None else _TYPESTR[dtype.kind]) + str(dtype.itemsize)
-    if not x._spec.numel:
-        return np.zeros(tuple(x._spec.shape), np.dtype(code))
-    return np.asarray(_Exporter(x, code))
+        code = ("|" if size == 1 else "<") + ("u" if dtype.numpy_name is None else _TYPESTR[dtype.kind]) + str(size)
+    return tuple(spec.shape), np.dtype(code), tuple(s * size for s in spec.strides)
 
 
 def like_strides(x: Tensor, memory_format: Any) -> tuple[int, ...] | None:

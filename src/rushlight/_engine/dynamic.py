@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from rushlight._base.lazy import require
@@ -17,6 +18,7 @@ from rushlight._types.spec import Spec
 __all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple"]
 
 _BOUND: dict[str, Any] = {}
+_PIECE: list[int] = []  # elements that a thread counts at a time, once that is known
 
 
 def _native(name: str, size: int = 0) -> Any:
@@ -31,6 +33,8 @@ def _native(name: str, size: int = 0) -> Any:
 
 def _as_mask(x: Tensor) -> Tensor:
     """Contiguous bool: what is not zero."""
+    if x._spec.dtype is BOOL and x._spec.contiguous and x._storage is not None and not isinstance(x, Kind):
+        return x
     if x._spec.device.type == "meta":
         raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")
     before = STATE.word
@@ -46,7 +50,10 @@ def _as_mask(x: Tensor) -> Tensor:
 
 def _count(mask: Tensor) -> tuple[int, Tensor]:
     """How many of a dense mask are set, and how many before each piece of it."""
-    n, pieces = mask._spec.numel, require("rushlight._backends.cpu.selecting").PIECE
+    n = mask._spec.numel
+    if not _PIECE:
+        _PIECE.append(require("rushlight._backends.cpu.selecting").PIECE)
+    pieces = _PIECE[0]
     before = empty_spec(Spec.of(INT64, mask._spec.device, (-(-n // pieces) + 1,)))
     return (_native("count_true")(mask._ptr, n, before._ptr) if n else 0), before
 
@@ -59,7 +66,7 @@ def nonzero_places(x: Tensor) -> Tensor:
     made = empty_spec(Spec.of(INT64, x._spec.device, (count,)))
     if count:
         _native("list_true")(mask._ptr, n, before._ptr, made._ptr)
-    return make(made._storage, Spec.of(INT64, x._spec.device, (count,)), made._ptr)
+    return made
 
 
 def nonzero(x: Tensor) -> Tensor:
@@ -70,10 +77,8 @@ def nonzero(x: Tensor) -> Tensor:
         return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1), (1, count)), places._ptr)
     made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim), (1, count)))  # as in PyTorch: `unbind(1)` gives dense tensors
     if count and ndim:
-        from rushlight._engine.creation import tensor
-
-        sizes = tensor(list(x._spec.shape), dtype=INT64)
-        _native("unravel")(places._ptr, count, sizes._ptr, ndim, made._ptr)
+        sizes = array("q", x._spec.shape)
+        _native("unravel")(places._ptr, count, sizes.buffer_info()[0], ndim, made._ptr)
     return made
 
 

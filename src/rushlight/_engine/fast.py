@@ -24,7 +24,7 @@ from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import Operator
 
-__all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded"]
+__all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded", "unlearnt"]
 
 
 def _kinds(op: Operator) -> list[int]:
@@ -33,8 +33,9 @@ def _kinds(op: Operator) -> list[int]:
         if argument.base == "Tensor" and argument.is_sequence:
             kinds.append(LIST)
         else:
-            varies = argument.base in ("Tensor", "Scalar") and argument.name not in op.static and not argument.is_sequence
-            kinds.append(DYNAMIC if varies else STATIC)
+            varies = argument.base in ("Tensor", "Scalar") and not argument.is_sequence
+            fixed = EITHER if argument.base == "Tensor" else STATIC  # its numbers are part of a plan
+            kinds.append(STATIC if not varies else fixed if argument.name in op.static else DYNAMIC)
     return kinds
 
 
@@ -97,6 +98,17 @@ def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
     return made
 
 
+def unlearnt(call: Callable[[], Any]) -> Any:
+    """What `call()` gives; of a call that is being learnt, which depends on more than its signature here, no plan is kept but itself."""
+    outer, RUNS[0] = RUNS[0], None
+    try:
+        return call()
+    finally:
+        RUNS[0] = outer
+        if outer is not None:
+            outer.append((None, (), RUNS, None))
+
+
 def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None) -> Any:
     """Find a plan and run it, noting it."""
     plan, inputs = prepare(args, kwargs)
@@ -144,6 +156,9 @@ def _learn_run(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dic
     plan, inputs, _, wrap = run
     varying: dict[Any, Any] = {i: a for i, a in enumerate(args) if i < len(kinds) and (kinds[i] == DYNAMIC or isinstance(a, Tensor))}
     varying |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor)}
+    for i, a in enumerate(args[: len(kinds)]):
+        if kinds[i] == EITHER and isinstance(a, (tuple, list)):
+            varying |= {(i, k): item for k, item in enumerate(a) if isinstance(item, Tensor)}
     picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
     if None in picks:
         _learn_itself(call, call.__wrapped__, args, kwargs)
@@ -167,7 +182,7 @@ def _picks(op: Operator, kinds: Sequence[int], args: Sequence[Any], kwargs: dict
             continue
         origin: Any = place if place < len(args) else argument.name
         value = args[place] if place < len(args) else kwargs.get(argument.name)
-        if value is None:
+        if value is None or kinds[place] == EITHER and not isinstance(value, Tensor):
             continue
         if kinds[place] == LIST:
             tensors += [(origin, i) for i in range(len(value))]

@@ -9,8 +9,8 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
-from rushlight._engine.fast import RUNS, ran
-from rushlight._engine.native_plans import part_plan
+from rushlight._engine.fast import RUNS, ran, unlearnt
+from rushlight._engine.native_plans import part_plan, shifted_plan
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL, INT64, UINT8
@@ -198,6 +198,13 @@ def _index_key(index: Any) -> Any:
     return ("t", *key)
 
 
+def _reads_numbers(index: Any) -> bool:
+    """Whether a tensor in an index stands for a number, so that the index depends on more than its spec."""
+    if isinstance(index, (tuple, list)):
+        return any(isinstance(i, Tensor) and not i._spec.ndim for i in index)
+    return isinstance(index, Tensor) and not index._spec.ndim
+
+
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
     key = _index_key(index)
@@ -212,15 +219,37 @@ def get_item(x: Tensor, index: Any) -> Tensor:
             plan, _ = _view_caller().prepare((x, split_index(x, index)[0]), {})
             _FAST[signature] = plan
         return ran(plan, (x,), plan(x))  # type: ignore[no-any-return]
+    if RUNS[0] is not None and _reads_numbers(index):
+        return unlearnt(lambda: get_item(x, index))  # type: ignore[no-any-return]
     spec = x._spec
+    if isinstance(index, Tensor) and not index._spec.ndim and spec.ndim and index._spec.dtype is INT64 and _is_index(index):
+        return get_item(x, convert.item(index))
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return MASKED[0](x, index)  # type: ignore[no-any-return]
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)
     if any(i != _ALL for i in items):
-        x = basic_view(x, items)
+        return _indexed_part(x, items, tensors)
     return convert.call("index", x, *_indices(x, tensors))  # type: ignore[no-any-return]
+
+
+def _indexed_part(x: Tensor, items: tuple[Any, ...], tensors: Sequence[tuple[int, Any]]) -> Tensor:
+    """A part of `x` indexed by tensors; while a call is learnt and no gradient is wanted, its plan is noted as one of `x`."""
+    outer, part = RUNS[0], basic_view(x, items)
+    dims, places = _indices(part, tensors)
+    runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
+    RUNS[0] = None if outer is None else runs
+    try:
+        made: Tensor = convert.call("index", part, dims, places)
+    finally:
+        RUNS[0] = outer
+    if len(runs) == 1 and outer is not None and not part._rg:
+        plan, inputs, _, _ = runs[0]
+        whole = shifted_plan(plan, lambda x, *rest: convert.call("index", basic_view(x, items), dims, rest), part._ptr - x._ptr)
+        if whole is not None and inputs[0] is part:
+            outer.append((whole, (x, *inputs[1:]), made, None))
+    return made
 
 
 def _indices(x: Tensor, tensors: Sequence[tuple[int, Any]]) -> tuple[tuple[int, ...], tuple[Any, ...]]:
@@ -231,6 +260,9 @@ def _indices(x: Tensor, tensors: Sequence[tuple[int, Any]]) -> tuple[tuple[int, 
 def set_item(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     if index is False:
+        return
+    if RUNS[0] is not None and _reads_numbers(index):
+        unlearnt(lambda: set_item(x, index, value))
         return
     items, tensors = split_index(x, index)
     if isinstance(value, np.generic):
@@ -249,7 +281,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         _write(x, x, lambda: convert.call_inplace("masked_fill", x, index, value), set_item)
         return
     if not isinstance(value, Tensor):
-        value = make_tensor(value, dtype=x._spec.dtype)
+        value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype)
     elif value._spec.dtype is not x._spec.dtype:
         if value._spec.ndim == 0:
             value = convert.to(value, x._spec.dtype)
@@ -258,16 +290,25 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
                 f"Index put requires the source and destination dtypes match, got {convert_word(x)} for the destination and {convert_word(value)} for "
                 "the source."
             )
-    dims, parts = _indices(target, tensors)
-    convert.call_inplace("index_put_core", target, dims, parts, value, False)
+    dims, places = _indices(target, tensors)
+
+    def again(x: Tensor, *rest: Any) -> None:
+        part = basic_view(x, items) if target is not x else x
+        convert.call_inplace("index_put_core", part, dims, rest[:-1], rest[-1], False)
+
+    _write(x, target, lambda: convert.call_inplace("index_put_core", target, dims, places, value, False), again)
+
+
+def _fits(x: Tensor, value: Any) -> bool:
+    """Whether a Python number goes into `x` as it is, whatever it is."""
+    dtype = x._spec.dtype
+    return type(value) is float and dtype.is_floating_point or type(value) is int and (dtype.is_floating_point or dtype is INT64)
 
 
 def _masks(x: Tensor, index: Any, value: Any) -> bool:
     """Whether `x[index] = value` writes one number where a mask of the same shape says so, outside of any graph."""
-    dtype = x._spec.dtype
-    fits = type(value) is float and dtype.is_floating_point or type(value) is int and (dtype.is_floating_point or dtype is INT64)
     whole = isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == x._spec.shape
-    return bool(fits and whole and x._spec.ndim and not (x._rg and STATE.word & GRAD))
+    return bool(_fits(x, value) and whole and x._spec.ndim and not (x._rg and STATE.word & GRAD))
 
 
 def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[..., Any]) -> None:
@@ -297,6 +338,8 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
 
     `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
     """
+    if RUNS[0] is not None and _reads_numbers(indices):
+        return unlearnt(lambda: index_put_(x, indices, values, accumulate))  # type: ignore[no-any-return]
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
@@ -310,6 +353,10 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         )
     items, tensors = split_index(x, tuple(slice(None) if i is None else i for i in indices))
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
+    if not tensors:  # all of them stand for numbers
+        value = _fit(values, target)
+        convert.call_inplace("add", target, value) if accumulate else convert.copy_(target, value)
+        return x
     dims, parts = _indices(target, tensors)
     convert.call_inplace("index_put_core", target, dims, parts, values, bool(accumulate))
     return x

@@ -5,6 +5,7 @@ What is native is in `_backends.cpu.dispatch_native` and `_backends.cpu.plan_nat
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from collections.abc import Callable, Sequence
@@ -23,8 +24,8 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "EITHER", "LIST", "STATIC", "choose_plan", "constant_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "show_plan", "view_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "shifted_plan", "show_plan", "view_plan",
 ]  # fmt: skip
 
 STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3
@@ -160,11 +161,11 @@ def _keep(value: Any, keep: list[Any]) -> bool:
         keep.append(value._spec)
     elif kind is list or kind is tuple:
         return not [v for v in value if not _keep(v, keep)]
-    elif kind is str or kind is Device:
-        if kind is Device or sys.intern(value) is not value:
+    elif kind is str:
+        if sys.intern(value) is not value:
             return False
         keep.append(value)
-    elif kind is DType or kind is Layout or kind is MemoryFormat:
+    elif kind is DType or kind is Device or kind is Layout or kind is MemoryFormat:
         keep.append(value)
     return True
 
@@ -214,7 +215,7 @@ def _describe(parts: dict[int, Any], size: int) -> array[int]:
 
 
 def _plan(kind: int, fallback: Callable[..., Any], parts: dict[int, Any], keep: Sequence[Any]) -> Any:
-    held = _describe(parts, 26)
+    held = _describe(parts, require("rushlight._backends.cpu.plan_native").DESCRIPTION_WORDS)
     return _READY[0].plan(kind, fallback, (*keep, held), held.buffer_info()[0])
 
 
@@ -240,17 +241,18 @@ def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
 
 def kernel_plan(
     exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], specs: Sequence[Spec], n_shown: int = 0, recipe: Any = None,
-    edges: Sequence[int] = (), mask: Sequence[bool] = (), several: bool = False,
+    edges: Sequence[int] = (), mask: Sequence[bool] = (), several: bool = False, bounds: Bounds = None,
 ) -> Any:  # fmt: skip
     """A native plan that runs `exe` and makes tensors with `specs`, or `fallback` where that cannot be.
 
     With a recipe it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
-    (the first `n_shown`) have gradients.
+    (the first `n_shown`) have gradients.  Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
     """
     p = require("rushlight._backends.cpu.plan_native")
     parts = _of_program(exe, in_specs)
     if parts is None or len(parts[p.RESULTS]) != len(specs) or not 0 < len(specs) <= 60:
         return fallback
+    parts |= _bounded(p, bounds)
     parts[p.RESULTS] = [w for place, spec in zip(parts[p.RESULTS], specs, strict=True) for w in (place, id(spec))]
     parts[p.N_SHOWN], parts[p.SEVERAL] = n_shown or len(specs), int(several)
     parts[p.SAVED] = _EMPTY
@@ -273,12 +275,51 @@ def _recording(p: Any, recipe: Any, edges: Sequence[int], mask: Sequence[bool]) 
     }  # fmt: skip
 
 
-def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None]) -> Any:
-    """A native plan that runs `exe`, which changes its first argument and has no results, or `fallback` where that cannot be."""
+Bounds = tuple[int, int] | None  # the least and the largest int that may be put into memory as it is
+
+
+def _bounded(p: Any, bounds: Bounds) -> dict[int, Any]:
+    return {} if bounds is None else {p.BOUNDED: 1, p.LEAST: bounds[0], p.MOST: bounds[1]}
+
+
+def constants_plan(exe: Any, fallback: Callable[..., Any], spec: Spec, numbers: Sequence[Any]) -> Any:
+    """A native plan without arguments that runs `exe` with these numbers and makes one tensor, or `fallback` where that cannot be."""
+    p = require("rushlight._backends.cpu.plan_native")
+    parts = _of_program(exe, [None] * len(numbers))
+    if parts is None or len(parts[p.RESULTS]) != 1:
+        return fallback
+    words = [w for n in numbers for w in struct.unpack("q", struct.pack("d" if type(n) is float else "q", n))]
+    parts |= {p.N_GIVEN: 0, p.ORDER: [-1 - k for k in range(len(words))] or _EMPTY, p.CONSTANTS: words or _EMPTY, p.SAVED: _EMPTY}
+    parts |= {p.RESULTS: [parts[p.RESULTS][0], id(spec)], p.N_SHOWN: 1}
+    return _plan(KERNEL, fallback, parts, (exe, spec))
+
+
+def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
+    """A native plan of a kernel for a view as one of the tensor that it is a view of, `step` bytes before; outside of any graph.
+
+    None where `plan` is no such plan.
+    """
+    p = require("rushlight._backends.cpu.plan_native")
+    if type(plan) is not ready().Plan:
+        return None
+    *keep, words = plan.keep
+    if len(words) <= p.RECORDS or not words[p.N_STEPS] or words[p.RECORDS]:
+        return None
+    words = array("q", words)
+    words[p.OFFSET] = step
+    return _READY[0].plan(KERNEL, fallback, (*keep, words), words.buffer_info()[0])
+
+
+def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], bounds: Bounds = None) -> Any:
+    """A native plan that runs `exe`, which changes its first argument and has no results, or `fallback` where that cannot be.
+
+    Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
+    """
     p = require("rushlight._backends.cpu.plan_native")
     parts = _of_program(exe, in_specs)
     if parts is None or parts[p.N_RESULTS]:
         return fallback
+    parts |= _bounded(p, bounds)
     parts[p.RESULTS], parts[p.QUIET] = _EMPTY, int(not STATE.word & GRAD)
     return _plan(INPLACE, fallback, parts, (exe,))
 

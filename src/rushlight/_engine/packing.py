@@ -16,7 +16,7 @@ from typing import Any
 from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX32, FLOAT8, FLOAT16, DType
 from rushlight._types.float8 import encode
 
-__all__ = ["array_types", "check_number", "is_array", "pack_numbers"]
+__all__ = ["array_types", "check_number", "is_array", "number_bounds", "pack_numbers"]
 
 _CODES = {
     "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
@@ -82,6 +82,14 @@ def _integers(values: list[Any], dtype: DType) -> list[int]:
     if not fits:
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     return values if dtype.is_signed or low >= 0 else [v & (1 << bits) - 1 for v in values]
+
+
+def number_bounds(dtype: DType) -> tuple[int, int] | None:
+    """The least and the largest int that `check_number` lets pass (and 62 bits hold); None where it lets all pass."""
+    if dtype is BOOL or dtype.is_floating_point or dtype.is_complex:
+        return None
+    high = (1 << 8 * dtype.itemsize - dtype.is_signed) - 1
+    return max(-high - dtype.is_signed, -1 << 62), min(high, 1 << 62)
 
 
 def check_number(value: Any, dtype: DType) -> None:

@@ -14,8 +14,9 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.edges import argument_places, saved_names
 from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
 from rushlight._engine.lower import Backward, differentiate_graph
-from rushlight._engine.native_plans import choose_plan
+from rushlight._engine.native_plans import Bounds, choose_plan
 from rushlight._engine.native_plans import kernel_plan as native_plan
+from rushlight._engine.packing import check_number
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.stepping import Stepped, takes_steps
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, new_meta
@@ -23,10 +24,11 @@ from rushlight._engine.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import build, prim
 from rushlight._types.device import CPU, META, Device
+from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
 from rushlight._types.spec import Spec
 
-__all__ = ["Recipe", "executable", "graph_caller", "make_plan", "number_words", "operand_strides"]
+__all__ = ["Recipe", "executable", "fitting", "graph_caller", "make_plan", "number_words", "operand_strides"]
 
 NOT_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work "
@@ -262,12 +264,13 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
 
 
 def make_plan(
-    graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device, as_tuple: bool = False
-) -> Callable[..., Any]:
+    graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device, as_tuple: bool = False,
+    bounds: Bounds = None,
+) -> Callable[..., Any]:  # fmt: skip
     """The plan for one signature; `graph` has the residuals of `recipe` after the results that `out_specs` describes.
 
     The plan takes tensors and Python numbers in the order of the graph's inputs, and returns a tensor, or a tuple for several (always with
-    `as_tuple`).
+    `as_tuple`).  With `bounds` the numbers must lie in the range of the result's dtype.
     """
     n_results = len(out_specs)
     specs = list(out_specs) + [Spec.of(v.dtype, device, v.shape) for v in graph.outputs[n_results:]]
@@ -280,12 +283,26 @@ def make_plan(
         run = _runner(exe, in_specs, specs, in_complex)
     plan = _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
     closure = (lambda *args: (plan(*args),)) if as_tuple and n_results == 1 else plan
+    closure = fitting(closure, sum(s is not None for s in in_specs), out_specs[0].dtype, bounds)
     if exe is None or in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
         return closure
     mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in out_specs]
     several = as_tuple or n_results > 1
     edges = () if recipe is None else recipe.wrt
-    return native_plan(exe, closure, in_specs, specs, n_results, recipe, edges, mask, several)  # type: ignore[no-any-return]
+    return native_plan(exe, closure, in_specs, specs, n_results, recipe, edges, mask, several, bounds)  # type: ignore[no-any-return]
+
+
+def fitting(plan: Callable[..., Any], n: int, dtype: DType, bounds: Bounds) -> Callable[..., Any]:
+    """The plan behind a check that the numbers among its arguments, all after the first n, lie in the range of a dtype that has `bounds`."""
+    if bounds is None:
+        return plan
+
+    def run(*args: Any) -> Any:
+        for number in args[n:]:
+            check_number(number, dtype)
+        return plan(*args)
+
+    return run
 
 
 def _meta_runner(specs: Sequence[Spec]) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from rushlight._engine import random as streams
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.call import OVERRIDE, type_word
+from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_writable, rebase
 from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
@@ -45,7 +46,7 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
             if type(a) not in plain_classes and hasattr(a, "__torch_function__"):
                 asks = True
         if asks:
-            handled, made = OVERRIDE[0](call, args, kwargs)
+            handled, made = OVERRIDE[0](shown[0], args, kwargs)
             if handled:
                 return made
         return function(*args, **kwargs)
@@ -54,6 +55,8 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.touches_memory = True  # type: ignore[attr-defined]
+    shown: list[Any] = [call]  # what overrides are shown; its learner, where there is one
+    call.shown = shown  # type: ignore[attr-defined]
     return call
 
 
@@ -128,10 +131,28 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
             else:
                 _fill_strided(x, fill, dtype, count)
         bump(x._storage)
+    if RUNS[0] is not None and not sources:
+        ran(_writing(name, fill, spec), (x,), x)
     if recording and spec.dtype.is_floating_point | spec.dtype.is_complex:
         inputs = [t for t in (x, *sources) if t._rg]
         rebase(x, zero_gradient(name, inputs), 0 if x._rg else None)
     return x
+
+
+def _writing(name: str, fill: Fill, spec: Spec) -> Callable[[Tensor], Tensor]:
+    """The plan that does the same once more to a tensor of this spec."""
+    dtype, count = spec.dtype, spec.numel
+    plain = bool(spec.contiguous and count and not dtype.is_complex)
+
+    def write(x: Tensor) -> Tensor:
+        storage = x._storage
+        if not plain or storage is None or x._rg or x._meta is not None:
+            return write_random(x, name, fill)
+        fill(x._ptr, count, dtype, True)
+        bump(storage)
+        return x
+
+    return write
 
 
 def _permuted(spec: Spec) -> Spec:

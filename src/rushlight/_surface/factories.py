@@ -79,14 +79,13 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
                 spec = known.get(size)
             except TypeError:  # a list of sizes
                 spec = None
-            if spec is not None:
-                return make(spec)
-            spec = spec_for(as_shape(size), None, None)
-            if all(type(s) is int for s in size):
-                known[size] = spec
-            return make(spec)
+            if spec is None:
+                spec = spec_for(as_shape(size), None, None)
+                if all(type(s) is int for s in size):
+                    known[size] = spec
+            return _noted(make(spec), spec, make)
         if STATE.word & FUNCTION_MODE:
-            handled, made = OVERRIDE[0](factory, size, kwargs)
+            handled, made = OVERRIDE[0](shown[0], size, kwargs)
             if handled:
                 return made  # type: ignore[no-any-return]
         if _sparse(kwargs.get("layout")):
@@ -100,11 +99,23 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
         spec = spec_for(shape, dtype, device)
         if memory_format is not None and str(memory_format) != "torch.contiguous_format":
             spec = Spec.of(spec.dtype, spec.device, shape, like_strides(Tensor_of(spec), memory_format))  # type: ignore[arg-type]
-        return _into(out, finish(make(spec), requires_grad))
+        return _into(out, finish(_noted(make(spec), spec, make), requires_grad))
 
     factory.__name__ = factory.__qualname__ = name
     factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
-    composite(name, overridable=False)(factory)
+    shown: list[Any] = [factory]  # what overrides are shown: its learner
+    factory.shown = shown  # type: ignore[attr-defined]
+    composite(name, overridable=False, learns=("size", *_OPTIONS, "memory_format"), tensors=0)(factory)
+
+
+_OPTIONS = ("dtype", "device", "layout", "requires_grad", "pin_memory", "out", "names")  # what `_options` reads
+
+
+def _noted(made: Tensor, spec: Spec, make: Callable[[Spec], Tensor]) -> Tensor:
+    """A fresh tensor that `make` made; while a call is learnt, how it is made is noted."""
+    if RUNS[0] is not None and make in (fresh, zeros_spec) and made._storage is not None and not (MODE.on and make is fresh):
+        ran(fresh_plan(spec, make is zeros_spec), (), made)
+    return made
 
 
 class Tensor_of:
@@ -116,7 +127,7 @@ class Tensor_of:
 
 def ones_spec(spec: Spec) -> Tensor:
     """Ones."""
-    return creation.full(tuple(spec.shape), 1, spec)
+    return creation.full(tuple(spec.shape), 1, spec, varies=False)
 
 
 _sized("empty", fresh)
@@ -130,10 +141,7 @@ def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
         if _sparse(layout):
             return _sparse_like(name, input, layout, dtype, requires_grad)
         spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
-        made = finish(make(spec), requires_grad)
-        if RUNS[0] is not None and name != "ones_like" and not requires_grad and made._meta is None and made._storage is not None and not MODE.on:
-            ran(fresh_plan(spec, name == "zeros_like"), (), made)
-        return made
+        return finish(_noted(make(spec), spec, make), requires_grad)
 
     factory.__doc__ = f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
     composite(name, learns=("input", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))(factory)
@@ -151,7 +159,7 @@ _liked("zeros_like", zeros_spec)
 _liked("ones_like", ones_spec)
 
 
-@composite("full_like")
+@composite("full_like", learns=("input", "fill_value*", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))
 def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:
     """A tensor shaped like `input`, filled with one number."""
@@ -167,7 +175,7 @@ def _plain(value: Any) -> Any:
     return value if type(value) in (bool, int, float, complex) else value.item() if hasattr(value, "item") else value
 
 
-@composite("full")
+@composite("full", learns=("size", "fill_value*", *_OPTIONS), tensors=0)
 @forms("(size: int | Sequence[int], fill_value: Scalar | Tensor, *, **options: Factory) -> Tensor")
 def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     """A tensor of this size, filled with one number, whose type gives the dtype."""
@@ -193,11 +201,12 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
         if _sparse(layout):
             factory = SPARSE_FACTORIES[name.removeprefix("new_")]
             return factory(shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
-        return finish(make(spec_for(shape, dtype or self.dtype, device or self.device)), requires_grad)
+        spec = spec_for(shape, dtype or self.dtype, device or self.device)
+        return finish(_noted(make(spec), spec, make), requires_grad)
 
     method.__name__ = name
     method.__doc__ = f"`tensor.{name}(*size)`: dtype and device of this tensor unless given."
-    composite(name, spaces=(), method=True)(method)
+    composite(name, spaces=(), method=True, learns=("self", "size", "dtype", "device", "requires_grad", "layout", "pin_memory"))(method)
 
 
 _new("new_empty", fresh)
@@ -205,7 +214,7 @@ _new("new_zeros", zeros_spec)
 _new("new_ones", ones_spec)
 
 
-@composite("new_full", spaces=(), method=True)
+@composite("new_full", spaces=(), method=True, learns=("self", "size", "fill_value*", "dtype", "device", "requires_grad", "layout", "pin_memory"))
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
              pin_memory: bool = False) -> Tensor:
     """A filled tensor with this tensor's dtype and device."""
@@ -253,7 +262,7 @@ def _range_dtype(values: Sequence[Any]) -> DType:
     return INT64 if all(isinstance(v, int) for v in values) else default_dtype()
 
 
-@composite("arange")
+@composite("arange", learns=("start", "end", "step", *_OPTIONS), tensors=0)
 @forms(
     "(end: Scalar, *, **options: Factory) -> Tensor",
     "(start: Scalar, end: Scalar, step: Scalar = 1, *, **options: Factory) -> Tensor",
@@ -312,7 +321,7 @@ def _row(name: str, spec: Spec, numbers: tuple[Any, ...], *rest: Any) -> Tensor:
     return generate(lambda *values: row(*values, *rest, spec.dtype), spec, (name, *rest), numbers)
 
 
-@composite("linspace")
+@composite("linspace", learns=("start", "end", "steps", *_OPTIONS), tensors=0)
 @forms("(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, *, **options: Factory) -> Tensor")
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """`steps` values evenly from start to end, both included; the second half is counted from the end, as PyTorch does."""
@@ -378,7 +387,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
     return arange(start, start + count * step, step, **kwargs)[:count]  # type: ignore[no-any-return, index]
 
 
-@composite("eye")
+@composite("eye", learns=("n", "m", *_OPTIONS), tensors=0)
 @forms("(n: int, m: int | None = None, *, **options: Factory) -> Tensor")
 def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
@@ -403,7 +412,7 @@ def _triangle(name: str) -> None:
         return _row(f"{name}_core", spec_for((2, kept), dtype, device), (), row, col, offset)
 
     factory.__doc__ = f"Row and column numbers of the {name[:4]} part of a `row` by `col` matrix, as a (2, n) tensor."
-    composite(name)(factory)
+    composite(name, learns=("row", "col", "offset", "dtype", "device", "layout"), tensors=0)(factory)
 
 
 _triangle("tril_indices")

@@ -306,7 +306,7 @@ def __delitem__(self: Tensor, index: Any) -> None:
     raise TypeError("Tensor does not support deleting items")
 
 
-@both
+@composite("index_put_", method=True, learns=("input", "indices?", "values?", "accumulate"))
 @forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes a whole dim."""
@@ -418,7 +418,7 @@ for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "floa
 @method
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """On the CPU; itself when it is there."""
-    return convert.to(self, CPU)
+    return self if self._spec.device is CPU and type(self) in plain_classes else convert.to(self, CPU)
 
 
 @method

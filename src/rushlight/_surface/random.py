@@ -10,6 +10,7 @@ from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
+from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import (
@@ -35,8 +36,11 @@ from rushlight._types.spec import Spec
 
 __all__: list[str] = []
 
+_WRITING = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_")  # numbers for a whole tensor, nothing else
 for _name, _method in METHODS.items():
-    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False)(_method)
+    _code = _method.__wrapped__.__code__  # type: ignore[attr-defined]
+    _learns = _code.co_varnames[: _code.co_argcount + _code.co_kwonlyargcount] if _name in _WRITING else ()
+    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False, learns=_learns)(_method)
 
 _normal_, _uniform_ = METHODS["normal_"], METHODS["uniform_"]
 
@@ -167,18 +171,27 @@ _filled(
 )
 
 
-def _like(name: str, method: Callable[..., Tensor]) -> None:
+def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
     @overridable
     def factory(
         input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
         memory_format: Any = None, generator: Generator | None = None,
     ) -> Tensor:  # fmt: skip
         made = _empty_like(name, input, dtype, device, memory_format)
-        method(made, generator=generator)
+        outer, RUNS[0] = RUNS[0], None
+        try:
+            method(made, generator=generator)
+        finally:
+            RUNS[0] = outer
+        spec = made._spec
+        quickly = generator is None and spec.contiguous and spec.numel and spec.dtype.is_floating_point and made._storage is not None
+        if outer is not None and quickly and not STATE.word & VMAP:
+            ran(quick(kernel, spec, 0.0, 1.0), (), made)
         return finish(made, requires_grad)
 
     factory.__doc__ = f"`{name.removesuffix('_like')}` with the shape, dtype, device and memory order of `input` unless they are given."
-    composite(name, overridable=False)(_named(factory, name))
+    learns = ("input", "dtype", "layout", "device", "requires_grad", "pin_memory", "memory_format", "generator")
+    composite(name, overridable=False, learns=learns)(_named(factory, name))
 
 
 def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Tensor:
@@ -189,8 +202,8 @@ def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: A
     )
 
 
-_like("rand_like", _uniform_)
-_like("randn_like", _normal_)
+_like("rand_like", "uniform", _uniform_)
+_like("randn_like", "normal", _normal_)
 
 
 # ***** integers *****

@@ -147,7 +147,9 @@ def _learner(public: Any, names: Sequence[str], tensors: int) -> Any:
     made = make_learner(public, names, tensors)
     if hasattr(public, "shown"):
         public.shown[0] = made
-        made.__wrapped__ = public.__wrapped__  # kinds of tensor run the body itself: `public` would ask them again
+        made.__wrapped__ = getattr(public, "__wrapped__", public)  # kinds of tensor run the body itself: `public` would ask them again
+        if hasattr(public, "touches_memory"):
+            made.touches_memory = True
     return made
 
 

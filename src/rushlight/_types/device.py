@@ -16,18 +16,20 @@ _NAMED = (
 )  # fmt: skip
 
 
+_MADE: dict[tuple[str, int | None], Device] = {}
+
+
 class Device:
-    """`Device("cpu")`, `Device("cuda", 1)`, `Device("cuda:1")`; printed and compared as PyTorch does."""
+    """`Device("cpu")`, `Device("cuda", 1)`, `Device("cuda:1")`; printed and compared as PyTorch does.  Equal ones are one object."""
 
     __slots__ = ("index", "type")
 
     type: str
     index: int | None
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:
+    def __new__(cls, type: str | Device, index: int | None = None) -> Device:
         if isinstance(type, Device):
-            self.type, self.index = type.type, type.index
-            return
+            return type
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
         name, colon, number = type.partition(":")
@@ -39,7 +41,11 @@ class Device:
             if not number.isdigit():
                 raise RuntimeError(f"Invalid device string: '{type}'")
             index = int(number)
-        self.type, self.index = name, index
+        found = _MADE.get((name, index))
+        if found is None:
+            found = _MADE[name, index] = object.__new__(cls)
+            found.type, found.index = name, index
+        return found
 
     def __repr__(self) -> str:
         return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"

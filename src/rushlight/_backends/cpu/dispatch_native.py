@@ -56,7 +56,7 @@ E_HASH, E_COUNT, E_WORDS, E_PLAN, E_WRAP, E_KEEP, E_PICKS, E_PICK_COUNT = range(
 ENTRY_BYTES = 8 * 10
 
 # kinds of arguments
-STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3  # EITHER: a tensor by its spec, anything else by its value
+STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3  # EITHER: a tensor by its spec (also in a tuple), anything else by its value
 # what begins a value in a signature; objects begin with their address
 INT, FLOAT, TUPLE, ITEMS, SLICE, NUMBER_INT, NUMBER_FLOAT, NUMBER_BOOL, DEFAULT, TENSORS, TENSOR_LIST = range(1, 12)
 ROOM = 480  # words that a signature on the stack may have
@@ -267,6 +267,29 @@ def list_words(obj, out, n, room):
     return n
 
 
+@native("i64(ptr, ptr, i64, i64)")
+def either_words(obj, out, n, room):
+    """Write a tensor by its spec, anything else by its value; in a tuple, or a list, of both, each of them."""
+    if n + 4 > room:
+        return -1
+    if is_plain(obj) != 0:
+        return tensor_word(obj, out, n)
+    count = sequence_size(obj)
+    if count < 0:
+        return static_words(obj, out, n, room, 0)
+    items = sequence_items(obj)
+    out.i64[n] = ITEMS if obj.ptr[1] == PyList_Type else TUPLE
+    out.i64[n + 1] = count
+    n += 2
+    for k in range(count):
+        if n >= 0:
+            if n + 4 <= room and is_plain(items.ptr[k]) != 0:
+                n = tensor_word(items.ptr[k], out, n)
+            else:
+                n = static_words(items.ptr[k], out, n, room, 1)
+    return n
+
+
 @native("i64(ptr, i64, ptr, ptr, i64, i64)", inline=True)
 def argument_words(self, place, obj, out, n, room):
     """Write one argument, by the kind that is declared for its place."""
@@ -275,8 +298,8 @@ def argument_words(self, place, obj, out, n, room):
         return dynamic_words(obj, sequence_items(self.ptr[D_DEFAULTS]).ptr[place], out, n, room)
     if kind == LIST:
         return list_words(obj, out, n, room)
-    if kind == EITHER and is_plain(obj) != 0:
-        return tensor_word(obj, out, n) if n + 4 <= room else -1
+    if kind == EITHER:
+        return either_words(obj, out, n, room)
     return static_words(obj, out, n, room, 0)
 
 

@@ -83,7 +83,7 @@ PLAN_BYTES = 8 * 6
 # words of a plan's description (see `_backends.cpu.dispatch`)
 N_INPUTS, N_TENSORS, N_STEPS, STEPS, N_WORDS, LARGEST, N_RESULTS, RESULTS, N_SHOWN, ORDER = range(10)
 RECIPE, NODE_TYPE, N_EDGES, EDGES, N_SAVED, SAVED, DIFFERENTIABLE = range(10, 17)
-CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT, QUIET, TARGET = range(17, 26)
+CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT, QUIET, TARGET, BOUNDED, LEAST, MOST, DESCRIPTION_WORDS = range(17, 30)
 FROM_TENSOR, FROM_NUMBER, FROM_RESULT = 0, 1, 2  # what a saved value is: an argument, or a result or residual
 ROOM = 128  # words on the stack
 
@@ -481,6 +481,20 @@ def as_tuple(made, count):
     return out
 
 
+@native("i64(ptr, ptr)")
+def numbers_fit(data, args):
+    """Whether the numbers among the arguments are ints that the plan may put into memory as they are."""
+    order = data + 8 * data.i64[ORDER]
+    for k in range(data.i64[N_TENSORS], data.i64[N_INPUTS]):
+        item = args.ptr[order.i64[k]]
+        if item.ptr[1] != PyLong_Type:
+            return 0
+        value = small_int(item)
+        if value < data.i64[LEAST] or value > data.i64[MOST]:
+            return 0
+    return 1
+
+
 @native("ptr(ptr, ptr, u64, ptr)")
 def kernel_plan(self, args, flagged, names):
     """Run a program, and make tensors of its results."""
@@ -488,6 +502,9 @@ def kernel_plan(self, args, flagged, names):
     given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
     if given != data.i64[N_GIVEN] or names is not None:
         return elsewhere(self, args, flagged, names)
+    if data.i64[BOUNDED] != 0:
+        if numbers_fit(data, args) == 0:
+            return elsewhere(self, args, flagged, names)
     sources = data + 8 * data.i64[SAVED]
     for k in range(data.i64[N_SAVED]):
         if sources.i64[2 * k] == FROM_TENSOR:
@@ -533,6 +550,9 @@ def inplace_plan(self, args, flagged, names):
     given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
     if given != data.i64[N_GIVEN] or names is not None:
         return elsewhere(self, args, flagged, names)
+    if data.i64[BOUNDED] != 0:
+        if numbers_fit(data, args) == 0:
+            return elsewhere(self, args, flagged, names)
     x = args.ptr[data.i64[TARGET]]
     storage = slot(x, O_STORAGE)
     if storage == Py_None or (slot(x, O_RG) != Py_False and data.i64[QUIET] == 0):
