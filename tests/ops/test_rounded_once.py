@@ -75,3 +75,25 @@ def test_the_reference_rounds_once() -> None:
     assert found[0] == -(2.0**-60) and np.isnan(found[2:]).all()
     x = np.array([1.0 + 2.0**-12], np.float32)
     assert reference(x, np.array([1.0 - 2.0**-12], np.float32), np.array([-1.0], np.float32))[0] == np.float32(-(2.0**-24))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("shape", [(8, 16), (16, 16), (12, 6)])
+def test_newton_schulz_has_the_bits_of_pytorch(shape: tuple[int, int]) -> None:
+    """Sums of bfloat16 products with another matrix: beta * input is not rounded by itself before it joins alpha * product."""
+    import torch as pytorch
+
+    if not pytorch.cpu._is_avx512_bf16_supported():
+        pytest.skip("PyTorch multiplies bfloat16 in another way on this machine")
+
+    def iterate(t: Any, x: Any) -> Any:
+        x = t.tensor(x).bfloat16()
+        x = x / x.norm()
+        for _ in range(5):
+            square = x @ x.T
+            x = t.addmm(x, t.addmm(square, square, square, beta=-4.775, alpha=2.0315), x, beta=3.4445)
+        return x.float().numpy()
+
+    for seed in range(30):
+        given = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+        np.testing.assert_array_equal(iterate(torch, given), iterate(pytorch, given))

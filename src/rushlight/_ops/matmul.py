@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._ops.bodies import C_NAME, CPP_NAME, common, is_number, narrow, wide, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL
+from rushlight._types.dtype import BFLOAT16, BOOL
 from rushlight._types.layout import broadcast_shapes, numel
 
 __all__: list[str] = []
@@ -215,9 +215,12 @@ def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
     if is_number(alpha) and alpha == 1 and is_number(beta) and beta == 0:
         return narrow(found, dtype)
     total = _factor(wide(found), alpha)
-    if not (is_number(beta) and beta == 0):
-        total = total + build.broadcast_to(_factor(wide(x), beta), shape)
-    return narrow(total, dtype)
+    if is_number(beta) and beta == 0:
+        return narrow(total, dtype)
+    if dtype is BFLOAT16 and is_number(beta):  # beta * x is not rounded by itself: so does oneDNN, whose bits an iteration may amplify
+        added = build.broadcast_to(wide(x), shape)
+        return narrow(prim.fma(added, build.full_like(added, beta), total), dtype)
+    return narrow(total + build.broadcast_to(_factor(wide(x), beta), shape), dtype)
 
 
 ADDED: dict[str, Any] = {"out": "exact", "inplace": True, "inplace_spaces": (), "static": ("beta", "alpha")}
