@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -128,3 +130,13 @@ def test_what_lists_must_hold() -> None:
     assert g.tolist() == [2.0, 2.0] and p[0] < 1
     functions.adam([p], [g], [], [], [], [], fused=True, found_inf=torch.ones(()), **adam)
     assert g.tolist() == [2.0, 2.0]
+
+
+def test_a_step_may_be_the_first_work_of_a_process() -> None:
+    """Nothing has been computed before: parameters and gradients come from files, say."""
+    program = (
+        "import numpy, rushlight as t; p = t.nn.Parameter(t.from_numpy(numpy.ones(3))); p.grad = t.from_numpy(numpy.ones(3)); "
+        "t.optim.Adam([p], lr=0.5).step(); print(p.detach().numpy().round(6).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["[0.5,", "0.5,", "0.5]"], done.stderr

@@ -60,13 +60,14 @@ class Rule:
         """The address of the kernel: its buffers are the arrays, whose memory the results go to, and the numbers."""
         found = self._kernels.get(dtype)
         if found is None:
+            from rushlight._backends.cpu.kernels import host
             from rushlight._backends.cpu.optimizers import element_kernel
 
             written = [i for i, name in enumerate(self.arrays) if name != "grad"]
             layouts: list[Any] = [(1,)] * len(self.arrays) + [None] * len(self.numbers)
 
             def program(size: int) -> Program:
-                return compile_graph(self.trace(dtype, size), layouts, aliases=dict(enumerate(written)))
+                return compile_graph(self.trace(dtype, size), layouts, target=host(), aliases=dict(enumerate(written)))
 
             found = self._kernels[dtype] = element_kernel(program)
         return found

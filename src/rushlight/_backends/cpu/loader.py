@@ -149,7 +149,7 @@ class _Arm64:
         pack_into("<I", image, place, word & ~(mask << first) | (value & mask) << first)
 
 
-_MACHINES = {62: _X86(), 183: _Arm64()}
+_MACHINES: dict[int, _Machine] = {62: _X86(), 183: _Arm64()}
 _CODES = {"x86_64": 62, "aarch64": 183}
 
 

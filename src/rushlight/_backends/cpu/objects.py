@@ -33,6 +33,8 @@ def _word(address: int) -> int:
 
 class _Slotted:
     __slots__ = ("first", "second")
+    first: object
+    second: object
 
 
 def slot_offset(cls: type, name: str, word: Callable[[int], int] = _word) -> int:
