@@ -15,6 +15,7 @@ from typing import Any
 from rushlight._prims import build
 from rushlight._prims.record import Aval, Primitive, building
 from rushlight._types.dtype import DType
+from rushlight._types.symbols import key_of
 
 __all__ = ["Graph", "GraphBuilder", "Node", "Value", "evaluate", "trace"]
 
@@ -124,8 +125,8 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(_freeze(item) for item in value)
     if isinstance(value, (float, complex)):
-        return (type(value), repr(value))
-    return (type(value), value)
+        return (value.__class__, key_of(value))
+    return (value.__class__, value)  # of a symbolic size: int
 
 
 def call_key(primitive: Primitive, inputs: Sequence[Value], params: dict[str, Any]) -> Any:

@@ -48,7 +48,7 @@ class Values(Loads):
         key = number_slot(e.value, e.dtype)
         if key is None:
             return self.emitter(width).number(e.value, e.dtype)
-        if type(key) is int:
+        if isinstance(key, int):
             name = self.slot_word(key, "i64")
             type_ = reg_type(e.dtype)
             if type_ != "i64":

@@ -8,13 +8,12 @@ class share one compiled kernel, and the slots' values travel in the plan.
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
 from rushlight._types.dtype import BOOL, INT64, DType
+from rushlight._types.symbols import as_double, double_bits, is_symbolic, key_of, pinned, truncated
 
 __all__ = [
     "Buffer", "Builder", "Item", "Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Store", "Tile", "X", "identity", "number_slot",
@@ -66,7 +65,7 @@ class Builder:
         return found
 
     def const(self, value: Any, dtype: DType) -> X:
-        return self._make(("const", repr(value), dtype), "const", (), value, dtype, _NOTHING)
+        return self._make(("const", key_of(value), dtype), "const", (), value, dtype, _NOTHING)
 
     def arg(self, number: int, dtype: DType) -> X:
         return self._make(("arg", number), "arg", (), number, dtype, _NOTHING)
@@ -262,10 +261,12 @@ class Kernel:
 
 def _word(key: Any) -> int:
     """What a slot holds: an integer, or the bits of a double."""
-    if type(key) is int:
+    if isinstance(key, int):
         return key
     kind, value = key
-    return value if kind == "chunk" else struct.unpack("<q", struct.pack("<d", value))[0]  # type: ignore[no-any-return]
+    if kind == "chunk":
+        return value  # type: ignore[no-any-return]
+    return ("bits", value) if is_symbolic(value) else double_bits(value)  # type: ignore[return-value]
 
 
 def number_slot(value: Any, dtype: DType) -> Any:
@@ -274,11 +275,11 @@ def number_slot(value: Any, dtype: DType) -> Any:
     So that a mean over another count needs no new kernel, while the coefficients of a polynomial stay literals.
     """
     if dtype.kind in "iu" and value >= 16 and value < 1 << 62:
-        return int(value)
+        return truncated(value)
     if dtype.kind == "f" and dtype.itemsize >= 4 and value:
         size = abs(value) if abs(value) >= 1 else 1 / abs(value)
-        if 16 <= size < 1 << 53 and abs(size - round(size)) <= size * 2e-16 and math.isfinite(value):
-            return ("f", float(value))
+        if 16 <= size < 1 << 53 and abs(size - round(size)) <= size * 2e-16:
+            return ("f", as_double(value))
     return None
 
 
@@ -356,7 +357,7 @@ class Writer:
             return found
         if x.kind == "const":
             key = number_slot(x.value, x.dtype)
-            return f"{x.value!r}:{x.dtype.name}" if key is None else f"{self.slot(key)}:{x.dtype.name}"
+            return f"{pinned(x.value)!r}:{x.dtype.name}" if key is None else f"{self.slot(key)}:{x.dtype.name}"
         if x.kind == "arg":
             return f"arg{x.value}"
         if x.kind == "ref":

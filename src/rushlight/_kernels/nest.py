@@ -12,6 +12,7 @@ from rushlight._kernels.groups import Group, Stage, refine
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
 from rushlight._kernels.loops import Buffer, Builder, Item, Loop, Reduce, Section, Split, Store, Tile, X, substitute
 from rushlight._types.layout import numel
+from rushlight._types.symbols import truncated
 
 __all__ = ["Nest", "Target"]
 
@@ -393,7 +394,7 @@ class Nest:
         """Which loop is cut into pieces, and how."""
         if not loops:
             return None
-        wanted = int(max(min(work // PIECE, elements // LEAST, 1024), 1))
+        wanted = truncated(max(min(work // PIECE, elements // LEAST, 1024), 1))
         var = next((v for v in loops if v.size >= min(wanted, 16)), None) or max(loops, key=lambda v: v.size)
         pieces = min(wanted, var.size)
         chunk = -(-var.size // pieces)

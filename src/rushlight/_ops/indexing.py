@@ -26,6 +26,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT32, INT64
 from rushlight._types.layout import broadcast_shapes, numel
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
@@ -675,7 +676,7 @@ def _bags(rows: Any, counted: Any, mode: str) -> Any:
     if mode == "sum":
         return total
     if counted is None:
-        return total / float(rows.shape[1])
+        return total / as_double(rows.shape[1])
     count = prim.sum(build.convert(counted, rows.dtype), dims=(1,))
     return total / prim.broadcast(prim.maximum(count, build.full_like(count, 1.0)), shape=total.shape, dims=(0,))
 

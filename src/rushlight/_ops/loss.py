@@ -29,6 +29,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64, DType
 from rushlight._types.layout import broadcast_shapes, numel
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
@@ -61,12 +62,12 @@ def reduced(loss: Any, reduction: str) -> Any:
     if reduction == "none":
         return loss
     total = reduce_dims("sum", loss, dims_of(loss, None))
-    return total / float(numel(loss.shape)) if reduction == "mean" else total
+    return total / as_double(numel(loss.shape)) if reduction == "mean" else total
 
 
 def _each(ct: Any, shape: Any, reduction: str) -> Any:
     """The cotangent of each element's loss."""
-    return build.broadcast_to(ct / float(numel(shape)) if reduction == "mean" else ct, shape)
+    return build.broadcast_to(ct / as_double(numel(shape)) if reduction == "mean" else ct, shape)
 
 
 def _alike(x: Any, y: Any) -> tuple[Any, Any]:
@@ -273,7 +274,7 @@ def _smooth_weights(x: Any, weight: Any, dim: int) -> Any:
 
 
 def _soft_divisor(x: Any, dim: int) -> float:
-    return float(numel(x.shape) / max(x.shape[dim], 1))
+    return as_double(numel(x.shape) / max(x.shape[dim], 1))
 
 
 @operator(f"cross_entropy{NLL}, float label_smoothing=0.0) -> Tensor", promote="opmath", promote_over=("input", "target", "weight"), spaces=NN,
@@ -346,7 +347,7 @@ def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, i
         label_smoothing / x.shape[dim]
     )
     class_weights = _smooth_weights(x, weight, dim)
-    whole = float(x.shape[dim]) if weight is None else build.broadcast_to(reduce_dims("sum", weight, (0,)), x.shape)
+    whole = as_double(x.shape[dim]) if weight is None else build.broadcast_to(reduce_dims("sum", weight, (0,)), x.shape)
     return (chance - hit) * share * (1.0 - label_smoothing) + (chance * whole - class_weights) * plain, None, None
 
 
@@ -462,7 +463,7 @@ def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, 
     loss = loss if weight is None else loss * weight
     last = len(loss.shape) - 1
     return reduced(
-        prim.sum(loss, dims=(last,)) / float(loss.shape[last]), reduction_of(size_average, reduce, reduction)
+        prim.sum(loss, dims=(last,)) / as_double(loss.shape[last]), reduction_of(size_average, reduce, reduction)
     )
 
 
@@ -482,7 +483,7 @@ def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_t
         dead = build.eq(y, 0.0)
         loss = build.select(dead, 0.0, y * prim.log(build.select(dead, 1.0, y))) - y * x
     total = reduced(loss, how)
-    return total / float(batch) if reduction == "batchmean" and batch else total
+    return total / as_double(batch) if reduction == "batchmean" and batch else total
 
 
 @operator("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, bool? size_average=None, float eps=1e-08, "
@@ -687,7 +688,7 @@ def multi_margin_loss(
     if weight is not None:
         loss = loss * spread(prim.index(weight, classes), rows.shape, (1,))
     loss = build.select(_one_hot(rows, classes, 1), 0.0, loss)
-    each = prim.sum(loss, dims=(1,)) / float(rows.shape[1])
+    each = prim.sum(loss, dims=(1,)) / as_double(rows.shape[1])
     if len(x.shape) < 2:
         each = build.reshape(each, target.shape)
     return reduced(each, reduction)
@@ -726,7 +727,7 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     wanted = prim.broadcast(valid, shape=cube, dims=(0, 1)) & prim.bitwise_not(
         prim.broadcast(is_target, shape=cube, dims=(0, 2))
     )
-    each = prim.sum(build.select(wanted, gap, 0.0), dims=(1, 2)) / float(size)
+    each = prim.sum(build.select(wanted, gap, 0.0), dims=(1, 2)) / as_double(size)
     if len(x.shape) < 2:
         each = build.reshape(each, ())
     return reduced(each, reduction_of(size_average, reduce, reduction))

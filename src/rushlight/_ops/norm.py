@@ -13,13 +13,14 @@ from rushlight._ops.bodies import HALF, as_float, epsilon, given_dtype, narrow, 
 from rushlight._ops.reduce import count_of, vector_norm_body
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
 
 def _statistics(x: Any, dims: Sequence[int], eps: float) -> tuple[Any, Any, Any, Any]:
     """(x - mean, mean, variance, 1 / deviation), the last three over dims that vanish."""
-    count = float(count_of(x, dims))
+    count = as_double(count_of(x, dims))
     middle = reduce_dims("sum", x, dims) / count
     apart = x - spread(middle, x.shape, dims)
     variance = reduce_dims("sum", apart * apart, dims) / count
@@ -28,7 +29,7 @@ def _statistics(x: Any, dims: Sequence[int], eps: float) -> tuple[Any, Any, Any,
 
 def _row_gradient(ct: Any, normal: Any, scale: Any, dims: Sequence[int], centred: bool = True) -> Any:
     """Gradient through (x - mean) * scale, given the normalised values and the cotangent of the same."""
-    count = float(count_of(ct, dims))
+    count = as_double(count_of(ct, dims))
     along = spread(reduce_dims("sum", ct * normal, dims) / count, ct.shape, dims)
     rest = ct - normal * along
     if centred:
@@ -107,7 +108,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> A
         if eps is None
         else eps
     )
-    scale = prim.rsqrt(reduce_dims("sum", x * x, dims) / float(count_of(x, dims)) + eps)
+    scale = prim.rsqrt(reduce_dims("sum", x * x, dims) / as_double(count_of(x, dims)) + eps)
     y = x * spread(scale, x.shape, dims)
     if weight is not None:
         y = y * _like_rows(build.convert(weight, x.dtype), x)
@@ -227,7 +228,7 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     normal = (x - onto(middle, x.shape, 1)) * onto(scale, x.shape, 1)
     to_weight = reduce_dims("sum", ct * normal, dims)
     to_bias = reduce_dims("sum", ct, dims)
-    count = float(count_of(x, dims))
+    count = as_double(count_of(x, dims))
     rest = ct - onto(to_bias / count, x.shape, 1) - normal * onto(to_weight / count, x.shape, 1)
     factor = scale if weight is None else scale * build.convert(weight, scale.dtype)
     return rest * onto(factor, x.shape, 1), to_weight, to_bias
@@ -270,7 +271,7 @@ def instance_norm_core(x: Any, weight: Any, bias: Any, eps: float) -> Any:
     count = count_of(x, dims)
     apart, middle, variance, scale = _statistics(x, dims, eps)
     y = _affine(apart * spread(scale, x.shape, dims), weight, bias)
-    batch = float(x.shape[0])
+    batch = as_double(x.shape[0])
     unbiased = variance * (count / (count - 1.0)) if count > 1 else variance
     return y, prim.sum(middle, dims=(0,)) / batch, prim.sum(unbiased, dims=(0,)) / batch, middle, scale
 
@@ -316,7 +317,7 @@ def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) 
     windows = prim.window(padded, dims=(1,), size=(size,), stride=(1,), dilation=(1,))
     total = prim.sum(windows, dims=(len(x.shape),))
     whole = x.dtype.is_integer  # the mean of integers is cut, as `avg_pool` does
-    mean = as_float(prim.div_trunc(total, build.full_like(total, size))) if whole else total / float(size)
+    mean = as_float(prim.div_trunc(total, build.full_like(total, size))) if whole else total / as_double(size)
     x = as_float(x)
     base = mean * alpha + k
     return x / prim.pow(base, build.full_like(base, beta))

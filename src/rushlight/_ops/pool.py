@@ -17,6 +17,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import numel
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
@@ -246,7 +247,7 @@ def _divisor(w: _Windows, shape: Ints, dtype: Any, count_include_pad: bool, divi
     if divisor_override is not None:
         return float(divisor_override)
     if all(p == 0 and a <= 0 for p, a in zip(w.padding, w.after, strict=True)):
-        return float(numel(w.kernel))
+        return as_double(numel(w.kernel))
     total = None
     for i, (k, s, p, size) in enumerate(zip(w.kernel, w.stride, w.padding, w.space, strict=True)):
         start = prim.iota(shape=shape, dim=2 + i, dtype=INT64) * s - p
@@ -382,7 +383,7 @@ def _mean_along(x: Any, dim: int, out: int) -> Any:
         return x
     if out and size % out == 0:
         split = build.reshape(x, (*x.shape[:dim], out, size // out, *x.shape[dim + 1 :]))
-        return prim.sum(split, dims=(dim + 1,)) / float(size // out)
+        return prim.sum(split, dims=(dim + 1,)) / as_double(size // out)
     # Windows of several sizes: each sums what lies inside it of the whole dim, so that it stays one reduction.
     shape = (*x.shape[:dim], out, *x.shape[dim:])
     spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim))
@@ -401,7 +402,7 @@ def _declare_adaptive_avg(n: int) -> None:
         images, sizes = _target(x, n, output_size, f"{name}()")
         y = wide(images)
         if all(v == 1 for v in sizes):
-            whole = prim.sum(y, dims=tuple(range(2, n + 2))) / float(numel(y.shape[2:]))
+            whole = prim.sum(y, dims=tuple(range(2, n + 2))) / as_double(numel(y.shape[2:]))
             y = build.reshape(whole, (*y.shape[:2], *sizes))
         else:
             for i, out in enumerate(sizes):
@@ -481,7 +482,7 @@ def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_m
     total = prim.sum(windows, dims=tuple(range(n + 2, 2 * n + 2)))
     if any(p or a > 0 for p, a in zip(w.padding, w.after, strict=True)):
         # The mean counts only what lies inside, and is then scaled to the whole window.
-        total = total * (float(numel(w.kernel)) / _divisor(w, total.shape, total.dtype, True, None))
+        total = total * (as_double(numel(w.kernel)) / _divisor(w, total.shape, total.dtype, True, None))
     positive = prim.sign(total) * prim.maximum(prim.abs(total), build.zeros_like(total))
     return _unbatched(narrow(prim.pow(positive, build.full_like(total, 1.0 / norm_type)), x.dtype), x)
 

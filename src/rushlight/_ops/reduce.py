@@ -29,6 +29,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, COMPLEX128, INT64, DType
 from rushlight._types.layout import numel
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
@@ -87,7 +88,7 @@ def mean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """sum(x) / n over all elements, or along dims; NaN for no elements."""
     result, dims = _mean_dtype("mean", x, dtype), dims_of(x, dim)
     total = reduce_dims("sum", wide(build.convert(x, result)), dims)
-    return narrow(finish(total / float(count_of(x, dims)), x.shape, dims, keepdim), result)
+    return narrow(finish(total / as_double(count_of(x, dims)), x.shape, dims, keepdim), result)
 
 
 @operator(
@@ -287,7 +288,7 @@ def _moments(x: Any, dims: Any, correction: float) -> tuple[Any, Any]:
     if x.dtype.is_complex:
         parts = [_moments(part, dims, correction) for part in (prim.real(x), prim.imag(x))]
         return parts[0][0] + parts[1][0], prim.complex(parts[0][1], parts[1][1])
-    count = float(count_of(x, dims))
+    count = as_double(count_of(x, dims))
     middle = reduce_dims("sum", x, dims) / count
     apart = x - spread(middle, x.shape, dims)
     return reduce_dims("sum", apart * apart, dims) / max(0.0, count - correction), middle
@@ -300,7 +301,7 @@ def _float_only(name: str, x: Any) -> None:
 
 def _slope(ct: Any, x: Any, middle: Any, dims: Any, correction: float) -> Any:
     """Gradient of the variance: 2 (x - mean) / (n - correction)."""
-    count = float(count_of(x, dims))
+    count = as_double(count_of(x, dims))
     apart = x - spread(middle, x.shape, dims)
     # Dividing as a value: one element and correction 1 give 0 * inf, which is NaN as in PyTorch, not a ZeroDivisionError.
     scaled = spread(ct * 2.0, x.shape, dims) / (count - correction)
@@ -346,7 +347,7 @@ def _spread_family() -> None:
                     ct = build.select(build.eq(found, 0.0), 0.0, ct / (found * 2.0))
                 total = _slope(ct, x, middle, dims, less)
             if ct_mean is not None:
-                share = spread(wide(ct_mean), x.shape, dims) / float(count_of(x, dims))
+                share = spread(wide(ct_mean), x.shape, dims) / as_double(count_of(x, dims))
                 total = share if total is None else total + share
             return narrow(total, dtype)
 

@@ -11,6 +11,7 @@ from typing import Any
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, DType
 from rushlight._types.layout import broadcast_shapes
+from rushlight._types.symbols import as_double, truncated
 
 __all__ = [
     "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "eq", "expand_dims", "full", "full_like", "in_single", "keep_dims", "match",
@@ -29,10 +30,10 @@ def full(shape: Sequence[int], value: Any, dtype: DType) -> Any:
 def _number_for(value: Any, dtype: DType) -> Any:
     """`value` as the Python number that `dtype` holds."""
     if dtype.is_floating_point:
-        return float(value)
+        return as_double(value)
     if dtype.is_complex:
         return complex(value)
-    return bool(value) if dtype is BOOL else int(value)
+    return bool(value) if dtype is BOOL else truncated(value)
 
 
 def full_like(x: Any, value: Any) -> Any:

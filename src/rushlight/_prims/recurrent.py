@@ -23,6 +23,7 @@ from rushlight._prims.families import require, size_of_batch
 from rushlight._prims.record import PRIMITIVES, Aval, ByDecomposition, Primitive, Steps, prim
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT64
+from rushlight._types.symbols import truncated
 
 __all__ = ["BIASES", "GATES", "KEPT", "SLOPES", "Call", "GradCall", "back_through", "single_step"]
 
@@ -81,8 +82,8 @@ _OF_STATES = frozenset(("h", "c", "ct_h", "ct_c"))
 
 def _steps(rows: Any, state: Any, sizes: Any) -> int:
     if sizes is not None:
-        return int(sizes.shape[0])
-    return int(rows.shape[0] // state.shape[0]) if state.shape[0] else 0
+        return truncated(sizes.shape[0])
+    return truncated(rows.shape[0] // state.shape[0]) if state.shape[0] else 0
 
 
 # ***** one step, for arrays and for graphs *****

@@ -141,7 +141,7 @@ def _slice_spec(x: Any, starts: Ints, stops: Ints, steps: Ints) -> Aval:
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not 0 <= start <= stop <= size or step <= 0:
             _fail("slice", f"{start}:{stop}:{step} is not a range of a dim of size {size}")
-    return tuple(len(range(*bounds)) for bounds in zip(starts, stops, steps, strict=True)), x.dtype
+    return tuple(-(-(stop - start) // step) for start, stop, step in zip(starts, stops, steps, strict=True)), x.dtype
 
 
 def _slice_vjp(ct: Any, out: Any, x: Any, starts: Ints, stops: Ints, steps: Ints) -> tuple[Any]:
@@ -151,7 +151,7 @@ def _slice_vjp(ct: Any, out: Any, x: Any, starts: Ints, stops: Ints, steps: Ints
 
 
 def _slice_layout(shape: Ints, strides: Ints, offset: int, starts: Ints, stops: Ints, steps: Ints) -> Layout:
-    sizes = tuple(len(range(*bounds)) for bounds in zip(starts, stops, steps, strict=True))
+    sizes = tuple(-(-(stop - start) // step) for start, stop, step in zip(starts, stops, steps, strict=True))
     offset += sum(start * stride for start, stride in zip(starts, strides, strict=True) if start)
     return sizes, tuple(a * b for a, b in zip(strides, steps, strict=True)), offset
 

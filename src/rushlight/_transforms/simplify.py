@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import operator
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from rushlight._graph.rewrite import Rule, rewrite, rule
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 from rushlight._types.layout import numel
+from rushlight._types.symbols import as_double, finite, single, truncated
 
 __all__ = ["EXACT", "GRADIENT", "simplify"]
 
@@ -55,17 +55,17 @@ def is_minus_zero(number: Any) -> bool:
 def rounded(number: Any, dtype: DType) -> Any:
     """A Python number as `dtype` would hold it, or None where the answer is not kept here."""
     if dtype is FLOAT64:
-        return float(number)
+        return as_double(number)
     if dtype in (FLOAT32, FLOAT16):
         code = "f" if dtype is FLOAT32 else "e"
         try:
-            return struct.unpack(code, struct.pack(code, number))[0]
+            return single(number, code)
         except OverflowError:
             return None
     if dtype.is_integer and isinstance(number, int):
         bits = dtype.itemsize * 8
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
-        return int(number) if low <= number <= high else None
+        return truncated(number) if low <= number <= high else None
     return None
 
 
@@ -207,7 +207,7 @@ def convert_constant(node: Node) -> Any:
     dtype, number = node.params["dtype"], constant(x)
     if number is None:
         return None
-    if isinstance(number, complex) or (isinstance(number, float) and not math.isfinite(number)):
+    if isinstance(number, complex) or (isinstance(number, float) and not finite(number)):
         return None
     held = number if x.dtype is BOOL else rounded(number, x.dtype)
     if held is None:
@@ -458,7 +458,7 @@ def sum_of_broadcast(node: Node) -> Any:
     small = build.reshape(source, [s for d, s in zip(placed, source.shape, strict=True) if d not in repeated])
     shape = tuple(x.shape[d] for d in kept)
     small = prim.broadcast(small, shape=shape, dims=tuple(kept.index(d) for d in placed if d not in repeated))
-    small = small * float(count)
+    small = small * as_double(count)
     return prim.sum(small, dims=tuple(kept.index(d) for d in rest)) if rest else small
 
 
@@ -472,7 +472,7 @@ def over_constant(node: Node) -> Any:
     a, c = inner.inputs[0], constant(inner.inputs[1])
     if c is None:
         a, c = inner.inputs[1], constant(inner.inputs[0])
-    if c is None or c % d != 0 or not math.isfinite(c):
+    if c is None or c % d != 0 or not finite(c):
         return None
     return a * (c / d)
 
