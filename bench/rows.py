@@ -55,6 +55,28 @@ _small("nested_list", lambda t: lambda x=t.randn(4, 4): x.tolist())
 _small("to_numpy", lambda t: lambda x=t.randn(16): x.numpy())
 
 
+# ***** sizes that were not met before: batches of varying lengths; PyTorch makes no plans *****
+
+
+def _varying(name: str, claim: float, apply: Callable[[Any, Any], Any]) -> None:
+    @row(f"new_shapes/{name}", claim)
+    def forward_and_backward(t: Any) -> Call:
+        base = t.randn(64 * 250 * 64).requires_grad_()
+        sizes = iter([(b, n) for n in range(250, 10, -1) for b in range(60, 3, -1)] * 100)  # 13680 of them
+
+        def step() -> None:
+            b, n = next(sizes)
+            base.grad = None
+            apply(t, base.detach()[: b * n * 4].view(b, n, 4).requires_grad_()).backward()
+
+        return step
+
+
+_varying("sum", 0.3, lambda t, x: x.sum())
+_varying("softmax", 0.7, lambda t, x: t.softmax(x, 1).mean())
+_varying("layer_norm_gelu", 1.5, lambda t, x: t.nn.functional.gelu(t.nn.functional.layer_norm(x, (4,))).mean())
+
+
 # ***** one pass over memory *****
 
 SIZES = {"64k": (1 << 16, 1.0), "1M": (1 << 20, 1.0), "16M": (1 << 24, 2.0)}

@@ -12,13 +12,14 @@ from rushlight._engine.autocast import casting_plan
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.determinism import alerting
+from rushlight._engine.families import Families, Outline
 from rushlight._engine.fast import RUNS, make_dispatch, ran
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher, out_plan
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import number_bounds
-from rushlight._engine.plan import Recipe, executable, fitting, make_plan, number_words, operand_strides
+from rushlight._engine.plan import Pieces, PlanMould, Recipe, executable, fitting, number_words, operand_strides
 from rushlight._engine.results import result_name, result_type_of, with_out
 from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, OBSERVED, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
@@ -34,6 +35,7 @@ from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import Trail
 
 __all__ = ["Caller", "InplaceCaller", "make_binary", "make_function", "make_inplace", "make_unary"]
 
@@ -46,11 +48,11 @@ OVERRIDE: list[Any] = [None]
 class Caller:
     """One operator's slow path: binding, plans by template and specs."""
 
-    __slots__ = ("name", "op", "plans", "result")
+    __slots__ = ("families", "name", "op", "plans", "result")
 
     def __init__(self, op: Operator) -> None:
         self.op, self.name = op, op.schema.name
-        self.plans = new_plan_table()
+        self.plans, self.families = new_plan_table(), Families()
         self.result: Any = None
         names = [r for r in op.schema.results if r]
         if len(names) > 1:
@@ -96,26 +98,51 @@ class Caller:
         if enabled("plan"):
             log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
         if op.kind == "view":
-            return view_plan(op, template, tensors[0])
+            return view_plan(op, template, tensors[0], self.families)
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
-        whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
-        graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
-        out_specs = result_specs(op, graph.outputs, specs, device, template)
-        recipe = None
-        differentiable = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
-        if wrt and any(differentiable):
-            try:
-                recipe = operator_recipe(op, template, tensors, wrt, differentiable, traced=(whole, count))
-            except NotDifferentiableError as error:
-                return underivable(self._plan(graph, specs, out_specs, None, device), op.name, str(error), wrt)
-        return _unordered(op, template, self._plan(graph, specs, out_specs, recipe, device))
+        plan, pieces = self._cast(template, specs, wrt) if device is CPU and specs else (None, None)
+        if plan is None:
+            pieces = operator_pieces(op, template, specs, wrt, device)
+            plan = pieces.plan(device, (op, template, specs))
+        assert pieces is not None
+        if pieces.refused is not None:
+            return underivable(plan, op.name, pieces.refused, wrt)
+        return _unordered(op, template, plan)
 
-    def _plan(self, graph: Graph, specs: Sequence[Spec], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device) -> Callable[..., Any]:
-        in_specs: list[Spec | None] = [*specs, *[None] * (len(graph.inputs) - len(specs))]
-        bounds = number_bounds(out_specs[0].dtype) if "fits" in self.op.tags and len(in_specs) > len(specs) else None
-        return make_plan(recipe.forward if recipe else graph, in_specs, out_specs, recipe, device, bounds=bounds)
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, Pieces | None]:
+        """The plan and its pieces from a mould; (None, None) where there is none."""
+        op = self.op
+
+        def make(trail: Trail, outlines: list[Any]) -> PlanMould:
+            return PlanMould(operator_pieces(op, template, outlines, wrt, CPU, Outline.of), trail)
+
+        found = self.families.find((template, _STATE.word, tuple(wrt)), specs, make)
+        if found is None:
+            return None, None
+        mould, values, sizes = found
+        in_specs = [*specs, *[None] * (len(mould.pieces.in_specs) - len(specs))]
+        return mould.plan(values, sizes, in_specs, (op, template, specs)), mould.pieces
+
+
+def operator_pieces(
+    op: Operator, template: tuple[Any, ...], specs: Sequence[Any], wrt: Sequence[int], device: Device, of: Callable[..., Any] = Spec.of
+) -> Pieces:
+    """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic, `of` makes such specs."""
+    whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
+    graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
+    results = result_specs(op, graph.outputs, specs, device, template, of)
+    in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
+    bounds = number_bounds(results[0].dtype) if "fits" in op.tags and len(in_specs) > len(specs) else None
+    mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
+    if not wrt or not any(mask):
+        return Pieces(graph, in_specs, results, of, device, bounds=bounds)
+    try:
+        found = differentiate(op, template, specs, wrt, mask, traced=(whole, count))
+    except NotDifferentiableError as error:
+        return Pieces(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
+    return Pieces(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
 
 
 
@@ -220,8 +247,11 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
     )
 
 
-def result_specs(op: Operator, values: Sequence[Any], specs: Sequence[Spec], device: Device, template: Sequence[Any]) -> list[Spec]:
-    """Specs of the results: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other arguments)."""
+def result_specs(
+    op: Operator, values: Sequence[Any], specs: Sequence[Any], device: Device, template: Sequence[Any], of: Callable[..., Any] = Spec.of
+) -> list[Any]:
+    """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other
+    arguments)."""
     found = []
     for value in values:
         strides = None
@@ -230,7 +260,7 @@ def result_specs(op: Operator, values: Sequence[Any], specs: Sequence[Spec], dev
         elif callable(op.like):
             more = [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
             strides = op.like(value.shape, specs, *more)
-        found.append(Spec.of(value.dtype, device, value.shape, strides))
+        found.append(of(value.dtype, device, value.shape, strides))
     return found
 
 

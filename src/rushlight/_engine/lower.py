@@ -6,7 +6,7 @@ Arguments are first made flat: tensors, then Python numbers, around a hashable `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight._base.errors import DTypeError
 from rushlight._graph.core import Graph, GraphBuilder, Value
@@ -43,18 +43,24 @@ _MOVES = frozenset((
 
 
 class Slot:
-    """Stands in a template for what is not part of the plan: a tensor, a list of tensors, or a Python number."""
+    """Stands in a template for what is not part of the plan: a tensor, a list of tensors, or a Python number.  Equal ones are one object."""
 
     __slots__ = ("count", "kind")
+    _made: ClassVar[dict[tuple[str, int], Slot]] = {}
 
-    def __init__(self, kind: str, count: int = 1) -> None:
-        self.kind, self.count = kind, count
+    kind: str
+    count: int
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Slot) and (self.kind, self.count) == (other.kind, other.count)
+    def __new__(cls, kind: str, count: int = 1) -> Slot:
+        found = cls._made.get((kind, count))
+        if found is None:
+            found = object.__new__(cls)
+            found.kind, found.count = kind, count
+            found = cls._made.setdefault((kind, count), found)
+        return found
 
-    def __hash__(self) -> int:
-        return hash((self.kind, self.count))
+    def __reduce__(self) -> Any:
+        return (Slot, (self.kind, self.count))
 
     def __repr__(self) -> str:
         return f"<{self.kind}{'' if self.count == 1 else self.count}>"
@@ -63,16 +69,17 @@ class Slot:
 class Literal:
     """A Python number that is part of the plan; 1, 1.0 and True are told apart, and 0.0 from -0.0."""
 
-    __slots__ = ("key", "value")
+    __slots__ = ("_hash", "key", "value")
 
     def __init__(self, value: Any) -> None:
         self.value, self.key = value, (type(value), repr(value))
+        self._hash = hash(self.key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return self._hash
 
     def __repr__(self) -> str:
         return repr(self.value)

@@ -24,7 +24,7 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
     "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "shifted_plan", "show_plan", "view_plan",
 ]  # fmt: skip
 
@@ -266,6 +266,40 @@ def kernel_plan(
                 saved += [p.FROM_RESULT, number if kind == "output" else recipe.n_results + number]
         parts[p.N_SAVED], parts[p.SAVED] = len(saved) // 2, saved or _EMPTY
     return _plan(KERNEL, fallback, parts, (exe, *specs, recipe))
+
+
+class Recast:
+    """Native plans that differ from one (of `kernel_plan`) in the constants of their steps, in specs and in the recipe alone."""
+
+    __slots__ = ("_first", "_recipe", "_specs", "_steps", "_words")
+
+    def __init__(self, plan: Any) -> None:
+        p = require("rushlight._backends.cpu.plan_native")
+        self._first = plan.keep[0]  # it keeps the kernels
+        self._words: array[int] = plan.keep[-1]
+        words, at = self._words, self._words[p.STEPS]
+        self._steps: list[int] = []
+        for _ in range(words[p.N_STEPS]):
+            self._steps.append(at + 1)
+            at += 5 + words[at + 2] + words[at + 4]
+        self._specs = [words[p.RESULTS] + 2 * k + 1 for k in range(words[p.N_RESULTS])]
+        self._recipe = p.RECIPE if words[p.RECORDS] else None
+
+    @staticmethod
+    def fits(plan: Any) -> bool:
+        """Whether a plan is one that can be cast again."""
+        return type(plan) is _READY[0].Plan
+
+    def plan(self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], recipe: Any) -> Any:
+        """The plan with these."""
+        words = self._words[:]
+        for place, held in zip(self._steps, constants, strict=True):
+            words[place] = held.buffer_info()[0]
+        for place, spec in zip(self._specs, specs, strict=True):
+            words[place] = id(spec)
+        if self._recipe is not None:
+            words[self._recipe] = id(recipe)
+        return _READY[0].plan(KERNEL, fallback, (self._first, *constants, *specs, recipe, words), words.buffer_info()[0])
 
 
 def _recording(p: Any, recipe: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:

@@ -13,8 +13,9 @@ from rushlight._base.lazy import require
 from rushlight._base.log import enabled, log
 from rushlight._engine.autograd.edges import argument_places, saved_names
 from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
+from rushlight._engine.families import Families, Outline
 from rushlight._engine.lower import Backward, differentiate_graph
-from rushlight._engine.native_plans import Bounds, choose_plan
+from rushlight._engine.native_plans import Bounds, Recast, choose_plan, show_plan
 from rushlight._engine.native_plans import kernel_plan as native_plan
 from rushlight._engine.packing import check_number
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
@@ -22,13 +23,18 @@ from rushlight._engine.stepping import Stepped, takes_steps
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, new_meta
 from rushlight._engine.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._graph.frames import graph_frame, graph_from
+from rushlight._graph.moves import moved_layouts
 from rushlight._prims import build, prim
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import Trail
 
-__all__ = ["Recipe", "executable", "fitting", "graph_caller", "make_plan", "number_words", "operand_strides"]
+__all__ = [
+    "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of",
+]  # fmt: skip
 
 NOT_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work "
@@ -38,19 +44,23 @@ NOT_SAVED = (
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
     """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
+    program = program_of(graph, in_specs, out_specs, **options)
+    if enabled("schedule"):
+        log("schedule", "\n".join([NAMING[0], *program.notes]))
+    exe = require("rushlight._backends.cpu.compile").build(program)
+    return exe if RECORDER[0] is None else Watched(exe)
+
+
+def program_of(graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], **options: Any) -> Any:
+    """The same before kernels are compiled; sizes may be symbolic."""
     if any(s is not None and s.conj for s in (*in_specs, *out_specs)):
         graph = _through_conjugates(graph, in_specs, out_specs)
     programs = require("rushlight._kernels.program")
     if enabled("graph"):
         log("graph", "\n".join([NAMING[0], *programs.graph_lines(graph)]))
-    build = require("rushlight._backends.cpu.compile").build
     options["target"] = require("rushlight._backends.cpu.target").host_target()
     layouts = [None if s is None else s.strides for s in in_specs]
-    program = programs.compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
-    if enabled("schedule"):
-        log("schedule", "\n".join([NAMING[0], *program.notes]))
-    exe = build(program)
-    return exe if RECORDER[0] is None else Watched(exe)
+    return programs.compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
 
 
 def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec]) -> Graph:
@@ -106,18 +116,16 @@ class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
     __slots__ = (
-        "_fast", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "_mask", "_places", "_plans", "_residual", "cls",
-        "forward", "graph", "n_results", "origin", "out_specs", "outputs",
-        "sources", "wrt",
+        "_device", "_fast", "_found", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "_mask", "_out_specs", "_places", "_plans",
+        "_residual", "cls", "n_results", "origin", "outputs", "sources", "wrt",
     )  # fmt: skip
 
-    def __init__(self, name: str, found: Backward, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
+    def __init__(self, name: str, found: Backward | BackwardAt, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
         self.cls = node_class(name)
         self.wrt, self.n_results, self._mask = tuple(wrt), len(mask), tuple(mask)
-        self.sources, self.outputs, self.forward = found.saved, found.outputs, found.forward
-        self.out_specs = [Spec.of(v.dtype, device, v.shape) for v in found.forward.outputs]
-        self.graph = found.graph
-        self._plans = graph_caller(found.graph, name)
+        self.sources, self.outputs, self._found, self._device = found.saved, found.outputs, found, device
+        self._out_specs: list[Spec] | None = None
+        self._plans: Any = None
         self._residual: Any = None
         self._places: Any = None
         self.origin: Any = None  # (operator, template, specs) of the call, where there is one
@@ -127,6 +135,30 @@ class Recipe:
         self.last_word = 0
         self.last_plan: Any = None
         self.last_map = None if self._in_order else tuple(self.outputs)
+
+    @property
+    def plans(self) -> Any:
+        """What runs the backward graph (see `graph_caller`)."""
+        if self._plans is None:
+            self._plans = graph_caller(self._found, self.cls.__name__)
+        return self._plans
+
+    @property
+    def graph(self) -> Graph:
+        """The backward graph."""
+        return self._found.graph
+
+    @property
+    def forward(self) -> Graph:
+        """The forward graph, with residuals after its results."""
+        return self._found.forward
+
+    @property
+    def out_specs(self) -> list[Spec]:
+        """What the forward's results are, row-major."""
+        if self._out_specs is None:
+            self._out_specs = [Spec.of(v.dtype, self._device, v.shape) for v in self.forward.outputs]
+        return self._out_specs
 
     def places(self) -> Any:
         """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
@@ -147,9 +179,9 @@ class Recipe:
             plan = self._fast.get(key)
             if plan is None:
                 if STATE.word & GRAD:  # create_graph: what is recorded depends on more than specs
-                    made = self._plans(*saved, grad)
+                    made = self.plans(*saved, grad)
                     return [None if o is None else made[o] for o in self.outputs]
-                plan = self._fast[key] = self._plans.prepare(*saved, grad)
+                plan = self._fast[key] = self.plans.prepare(*saved, grad)
             self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
             made = plan(*saved, grad)
             return made if self._in_order else [None if o is None else made[o] for o in self.outputs]  # type: ignore[return-value]
@@ -157,7 +189,7 @@ class Recipe:
         found: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
             given = [self._zeros(i) if g is None else g for i, g in enumerate(results) if self._mask[i]]
-            made = self._plans(*saved, *given)
+            made = self.plans(*saved, *given)
             found = [None if o is None else made[o] for o in self.outputs]
         if any(g is not None for g in grads[self.n_results :]):
             found = self._through_residuals(saved, grads, found)
@@ -186,29 +218,246 @@ class Recipe:
         return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(found, more, strict=True)]
 
 
-def graph_caller(graph: Graph, name: str) -> Any:
-    """A function that runs `graph` on tensors and Python numbers, recording a node where gradients are wanted.
+class Pieces:
+    """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
+
+    `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where nothing is recorded; else
+    it is with respect to the inputs `wrt`, for the results that `mask` marks, by nodes called `name`.  `refused` says why there is no derivative
+    although one is wanted.  `several`: the plan gives a tuple even for one result.  With `bounds` its numbers must lie in the range of the result's
+    dtype.
+    """
+
+    __slots__ = ("backward", "bounds", "forward", "in_specs", "mask", "n_results", "name", "refused", "several", "specs", "wrt")
+
+    def __init__(
+        self, forward: Graph, in_specs: Sequence[Any], results: Sequence[Any], of: Callable[..., Any], device: Device, name: str = "",
+        backward: Backward | None = None, wrt: Sequence[int] = (), mask: Sequence[bool] = (), refused: str | None = None, several: bool = False,
+        bounds: Bounds = None,
+    ) -> None:  # fmt: skip
+        self.forward, self.in_specs, self.n_results, self.name = forward, in_specs, len(results), name
+        self.specs = [*results, *(of(v.dtype, device, v.shape) for v in forward.outputs[len(results) :])]
+        self.backward, self.wrt, self.mask, self.refused, self.several, self.bounds = backward, wrt, mask, refused, several, bounds
+
+    def plan(self, device: Device, origin: Any = None) -> Callable[..., Any]:
+        """The plan: it takes tensors and Python numbers in the order of the graph's inputs.  `origin` is the call that its recipe belongs to."""
+        recipe = None
+        if self.backward is not None:
+            recipe = Recipe(self.name, self.backward, self.wrt, self.mask, device)
+            recipe.origin = origin
+        exe = None if device is META else executable(self.forward, self.in_specs, self.specs)
+        return self.around(exe, self.in_specs, self.specs, recipe)
+
+    def around(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], recipe: Recipe | None) -> Callable[..., Any]:
+        """The plan around an executable."""
+        closure = self.closure(exe, in_specs, specs, recipe)
+        if exe is None or self.in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
+            return closure
+        mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in specs[: self.n_results]]
+        edges = () if recipe is None else recipe.wrt
+        several = self.several or self.n_results > 1
+        return native_plan(exe, closure, in_specs, specs, self.n_results, recipe, edges, mask, several, self.bounds)  # type: ignore[no-any-return]
+
+    def closure(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], recipe: Recipe | None) -> Callable[..., Any]:
+        """The same in Python, for tensors and places that native plans leave to it."""
+        run = _meta_runner(specs) if exe is None else _runner(exe, in_specs, specs, self.in_complex)
+        plan = _quiet(run, specs) if recipe is None else _recording(run, self.n_results, recipe, len(specs))
+        closure = (lambda *args: (plan(*args),)) if self.several and self.n_results == 1 else plan
+        return fitting(closure, sum(s is not None for s in in_specs), specs[0].dtype, self.bounds)
+
+    @property
+    def in_complex(self) -> bool:
+        """Whether complex Python numbers are among the inputs."""
+        return any(v.weak and v.dtype.is_complex for v in self.forward.inputs)
+
+
+class PlanMould:
+    """The pieces of a plan with symbolic sizes, and its program: plans are cast from it."""
+
+    __slots__ = ("_again", "_backward", "_ends", "_program", "numbers", "pieces")
+
+    def __init__(self, pieces: Pieces, trail: Trail) -> None:
+        self.pieces = pieces
+        self.numbers: list[Any] = []
+        self._ends: list[tuple[DType, int, int, int]] = []
+        for spec in pieces.specs:
+            start, n = len(self.numbers), len(spec.shape)
+            self.numbers += [*spec.shape, *spec.strides]
+            self._ends.append((spec.dtype, start, start + n, start + 2 * n))
+        program = program_of(pieces.forward, pieces.in_specs, pieces.specs)
+        self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
+        self.numbers += self._program.numbers
+        self._backward = None if pieces.backward is None else SizedBackward(pieces.backward, trail)
+        self._again: Any = None  # how native plans are made like the first one; False where there are none
+
+    def executable(self, values: Sequence[int]) -> Any:
+        """The executable for one set of sizes, of which `values` are the numbers."""
+        return self._program.cast(values, self._ends[-1][3] if self._ends else 0)
+
+    def specs(self, values: Sequence[int]) -> list[Spec]:
+        """The specs of the results (and residuals)."""
+        return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in self._ends]
+
+    def recipe(self, sizes: Sequence[int]) -> Recipe | None:
+        """What backward nodes share, for one set of sizes."""
+        pieces, shared = self.pieces, self._backward
+        return None if shared is None else Recipe(pieces.name, shared.at(sizes), pieces.wrt, pieces.mask, CPU)
+
+    def plan(self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None) -> Callable[..., Any]:
+        """The plan for one set of sizes; `origin` is the call that its recipe belongs to."""
+        specs, recipe = self.specs(values), self.recipe(sizes)
+        if recipe is not None:
+            recipe.origin = origin
+        if self._again:
+            late = _Late(lambda: self.pieces.closure(self.executable(values), in_specs, specs, recipe))
+            constants = self._program.constants(values, self._ends[-1][3] if self._ends else 0)
+            return self._again.plan(late, constants, specs, recipe)  # type: ignore[no-any-return]
+        plan = self.pieces.around(self.executable(values), in_specs, specs, recipe)
+        if self._again is None:
+            self._again = Recast(plan) if self._program.ready and Recast.fits(plan) else False
+        return plan
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """All that a plan for these sizes is made of, as text."""
+        pieces, literal = self.pieces, require("rushlight._backends.cpu.compile").literal
+        head = f"{pieces.name} {pieces.n_results} {pieces.wrt} {pieces.mask} {pieces.refused} {pieces.several} {self.specs(values)}"
+        back = [] if self._backward is None else self._backward.literal(sizes)
+        return "\n".join([head, literal(self.executable(values).program), *back])
+
+
+class _Late:
+    """What a native plan leaves calls to, made when it first does."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
+        self._make = make
+        self._made: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made(*args)
+
+
+class SizedBackward:
+    """A `Backward` with symbolic sizes, and what is shared by all that are made of it."""
+
+    __slots__ = ("_graphs", "_trail", "families", "found")
+
+    def __init__(self, found: Backward, trail: Trail) -> None:
+        self.found, self._trail, self.families = found, trail, Families()
+        self._graphs: Any = None
+
+    def graphs(self, sizes: Sequence[Any]) -> list[Graph]:
+        """Forward and backward graph for sizes, which may be symbolic."""
+        if self._graphs is None:
+            numbers: list[Any] = []
+            frames = [graph_frame(g, numbers) for g in (self.found.forward, self.found.graph)]
+            self._graphs = (frames, self._trail.compiled(numbers, guarded=False))
+        frames, numbers_at = self._graphs
+        values = numbers_at(*sizes)
+        return [graph_from(frame, values) for frame in frames]
+
+    def literal(self, sizes: Sequence[int]) -> list[str]:
+        """The graphs for one set of sizes, and what is kept between them, as text."""
+        lines = require("rushlight._kernels.program").graph_lines
+        return [f"{self.found.saved} {self.found.outputs}", *(line for graph in self.graphs(sizes) for line in lines(graph))]
+
+    def at(self, sizes: Sequence[int]) -> BackwardAt:
+        """The `Backward` for one set of sizes."""
+        return BackwardAt(self, sizes)
+
+
+class BackwardAt:
+    """A `Backward` whose graphs are made when somebody asks for them."""
+
+    __slots__ = ("_made", "outputs", "saved", "shared", "sizes")
+
+    def __init__(self, shared: SizedBackward, sizes: Sequence[int]) -> None:
+        self.shared, self.sizes = shared, sizes
+        self.saved, self.outputs = shared.found.saved, shared.found.outputs
+        self._made: list[Graph] | None = None
+
+    def _graph(self, which: int) -> Graph:
+        if self._made is None:
+            self._made = self.shared.graphs(self.sizes)
+        return self._made[which]
+
+    @property
+    def forward(self) -> Graph:
+        """The forward graph, with residuals."""
+        return self._graph(0)
+
+    @property
+    def graph(self) -> Graph:
+        """The backward graph."""
+        return self._graph(1)
+
+    def caller(self, name: str) -> Any:
+        """A function that runs the backward graph; see `graph_caller`."""
+        alike = self.shared.found.graph
+        return _caller(alike, lambda: self.graph, name, lambda inputs: _sized_plan(self, name, inputs)) if alike.nodes else _chooser(alike)
+
+
+def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The plan of a backward graph: cast from a mould where there is one."""
+    specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
+    if all(s is None or s.device is CPU for s in specs):
+        shared, grads = backward.shared, tuple([isinstance(i, Tensor) and i._rg for i in inputs])
+
+        def make(trail: Trail, outlines: list[Any]) -> PlanMould | ShowMould:
+            graph = shared.graphs(trail.symbols[: len(backward.sizes)])[1]
+            pieces = _graph_pieces(graph, name, outlines, grads, CPU, Outline.of)
+            return ShowMould(moved_layouts(graph, outlines) or []) if pieces is None else PlanMould(pieces, trail)
+
+        found = shared.families.find((STATE.word, grads), specs, make, backward.sizes, again=True)
+        if found is not None:
+            mould, values, sizes = found
+            if isinstance(mould, ShowMould):
+                return _showing(mould.layouts(values), specs)
+            return _passing(backward.shared.found.graph, mould.plan(values, sizes, specs))
+    return _graph_plan(backward.graph, name, inputs)
+
+
+def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
+    """A function that runs a graph (of a `Backward`: its backward graph) on tensors and Python numbers, recording a node where gradients are wanted.
 
     Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.  What is recorded and takes steps (see `stepping`) is
     recorded step by step.
     """
+    if isinstance(found, BackwardAt):
+        return found.caller(name)
+    graph = found if isinstance(found, Graph) else found.graph
+    return _caller(graph, lambda: graph, name, lambda inputs: _graph_plan(graph, name, inputs)) if graph.nodes else _chooser(graph)
+
+
+def _chooser(graph: Graph) -> Any:
+    """What runs a graph that only passes inputs on."""
+    where = {id(v): i for i, v in enumerate(graph.inputs)}
+    picks = [where[id(v)] for v in graph.outputs]
+
+    def choose(*inputs: Any) -> tuple[Any, ...]:
+        return tuple([inputs[i] for i in picks])
+
+    choose.prepare = lambda *inputs: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
+    return choose
+
+
+def _caller(alike: Graph, graph: Callable[[], Graph], name: str, make: Callable[[Sequence[Any]], Callable[..., Any]]) -> Any:
+    """A function that runs the plan that `make` gives for its arguments, kept by their signature.
+
+    `graph()` is what it computes, `alike` the same but perhaps for its sizes.
+    """
     plans = new_plan_table()
     state = STATE
-    if not graph.nodes:
-        where = {id(v): i for i, v in enumerate(graph.inputs)}
-        picks = [where[id(v)] for v in graph.outputs]
 
-        def choose(*inputs: Any) -> tuple[Any, ...]:
-            return tuple([inputs[i] for i in picks])
-
-        choose.prepare = lambda *inputs: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
-        return choose
-
-    stepped = Stepped(graph, lambda part: graph_caller(part, name)) if takes_steps(graph) else None
+    takes, stepped = takes_steps(alike), list[Stepped]()
 
     def call(*inputs: Any) -> Any:
-        if stepped is not None and state.word & GRAD and any(isinstance(i, Tensor) and i._rg for i in inputs):
-            return stepped(*inputs)
+        if takes and state.word & GRAD and any(isinstance(i, Tensor) and i._rg for i in inputs):
+            if not stepped:
+                stepped.append(Stepped(graph(), lambda part: graph_caller(part, name)))
+            return stepped[0](*inputs)
         signature: list[Any] = [state.word]
         for item in inputs:
             if isinstance(item, Tensor):
@@ -219,77 +468,99 @@ def graph_caller(graph: Graph, name: str) -> Any:
         key = tuple(signature)
         plan = plans.get(key)
         if plan is None:
-            plan = plans[key] = _graph_plan(graph, name, inputs)
+            plan = plans[key] = make(inputs)
         return plan(*inputs)
 
-    call.prepare = lambda *inputs: _graph_plan(graph, name, inputs)  # type: ignore[attr-defined]
+    call.prepare = lambda *inputs: make(inputs)  # type: ignore[attr-defined]
     return call
 
 
 def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
-    from rushlight._engine.view import layout_plan
-
     NAMING[0] = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = next((s.device for s in specs if s is not None), CPU)
-    wants = bool(STATE.word & GRAD) and any(isinstance(i, Tensor) and i._rg for i in inputs)
-    if not wants:
-        as_view = layout_plan(graph, specs)
-        if as_view is not None:
-            return as_view
+    pieces = _graph_pieces(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)
+    if pieces is None:
+        return _showing(moved_layouts(graph, specs) or [], specs)
+    return _passing(graph, pieces.plan(device))
+
+
+def _showing(layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], specs: Sequence[Spec | None]) -> Callable[..., Any]:
+    """A plan that shows inputs under other layouts (see `moved_layouts`), outside of any graph; it returns a tuple."""
+    parts: list[tuple[int, Spec, int]] = []
+    for number, shape, strides, offset in layouts:
+        spec = specs[number]
+        assert spec is not None
+        parts.append((number, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset * spec.dtype.itemsize))
+
+    def run(*inputs: Any) -> tuple[Tensor, ...]:
+        return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
+
+    return show_plan(run, parts)  # type: ignore[no-any-return]
+
+
+class ShowMould:
+    """Layouts with symbolic sizes under which a graph shows its inputs."""
+
+    __slots__ = ("_layouts", "numbers")
+
+    def __init__(self, layouts: Sequence[tuple[int, Sequence[Any], Sequence[Any], Any]]) -> None:
+        self._layouts = [(number, len(shape)) for number, shape, _, _ in layouts]
+        self.numbers = [n for _, shape, strides, offset in layouts for n in (*shape, *strides, offset)]
+
+    def layouts(self, values: Sequence[int]) -> list[tuple[int, tuple[int, ...], tuple[int, ...], int]]:
+        """The layouts for one set of sizes."""
+        found, at = [], 0
+        for number, n in self._layouts:
+            found.append((number, tuple(values[at : at + n]), tuple(values[at + n : at + 2 * n]), values[at + 2 * n]))
+            at += 2 * n + 1
+        return found
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """The layouts for one set of sizes, as text."""
+        return str(self.layouts(values))
+
+
+def _passed(graph: Graph) -> dict[int, int]:
+    """The outputs that are inputs: their places."""
     where = {id(v): i for i, v in enumerate(graph.inputs)}
-    passed = {j: where[id(v)] for j, v in enumerate(graph.outputs) if id(v) in where}
-    computed = [j for j in range(len(graph.outputs)) if j not in passed]
-    rest = Graph(graph.inputs, graph.nodes, [graph.outputs[j] for j in computed])
-    out_specs = [
-        Spec.of(v.dtype, device, v.shape, operand_strides(v.shape, [s for s in specs if s is not None and s.shape == v.shape]))
-        for v in rest.outputs
+    return {j: where[id(v)] for j, v in enumerate(graph.outputs) if id(v) in where}
+
+
+def _graph_pieces(
+    graph: Graph, name: str, specs: Sequence[Any], grads: Sequence[bool], device: Device, of: Callable[..., Any]
+) -> Pieces | None:  # fmt: skip
+    """The pieces of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded."""
+    wants = bool(STATE.word & GRAD) and any(grads)
+    if not wants and moved_layouts(graph, specs) is not None:
+        return None
+    passed = _passed(graph)
+    rest = Graph(graph.inputs, graph.nodes, [v for j, v in enumerate(graph.outputs) if j not in passed])
+    results = [
+        of(v.dtype, device, v.shape, operand_strides(v.shape, [s for s in specs if s is not None and s.shape == v.shape])) for v in rest.outputs
     ]
-    recipe = None
-    if wants:
-        wrt = [k for k, i in enumerate(inputs) if isinstance(i, Tensor) and i._rg]
-        mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in rest.outputs]
-        recipe = Recipe(name, differentiate_graph(rest, len(mask), wrt, mask), wrt, mask, device)
-    single = len(computed) == 1 and not passed
-    plan = make_plan(recipe.forward if recipe else rest, specs, out_specs, recipe, device, as_tuple=single)
-    if single:
+    several = len(rest.outputs) == 1 and not passed
+    if not wants:
+        return Pieces(rest, specs, results, of, device, several=several)
+    wrt = [k for k, flag in enumerate(grads) if flag]
+    mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in rest.outputs]
+    found = differentiate_graph(rest, len(mask), wrt, mask)
+    return Pieces(found.forward, specs, results, of, device, name, found, wrt, mask, several=several)
+
+
+def _passing(graph: Graph, plan: Callable[..., Any]) -> Callable[..., Any]:
+    """`plan`, which gives what the graph computes, with the outputs that are inputs between."""
+    passed, n = _passed(graph), len(graph.outputs)
+    computed = n - len(passed)
+    if not passed and computed == 1:
         return plan
 
     def run(*args: Any) -> Any:
         made = plan(*args) if computed else ()
-        made = iter((made,) if len(computed) == 1 else made)
-        return tuple([args[passed[j]] if j in passed else next(made) for j in range(len(graph.outputs))])
+        made = iter((made,) if computed == 1 else made)
+        return tuple([args[passed[j]] if j in passed else next(made) for j in range(n)])
 
     return run
-
-
-def make_plan(
-    graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], recipe: Recipe | None, device: Device, as_tuple: bool = False,
-    bounds: Bounds = None,
-) -> Callable[..., Any]:  # fmt: skip
-    """The plan for one signature; `graph` has the residuals of `recipe` after the results that `out_specs` describes.
-
-    The plan takes tensors and Python numbers in the order of the graph's inputs, and returns a tensor, or a tuple for several (always with
-    `as_tuple`).  With `bounds` the numbers must lie in the range of the result's dtype.
-    """
-    n_results = len(out_specs)
-    specs = list(out_specs) + [Spec.of(v.dtype, device, v.shape) for v in graph.outputs[n_results:]]
-    in_complex = any(v.weak and v.dtype.is_complex for v in graph.inputs)
-    exe = None
-    if device is META:
-        run = _meta_runner(specs)
-    else:
-        exe = executable(graph, in_specs, specs)
-        run = _runner(exe, in_specs, specs, in_complex)
-    plan = _quiet(run, specs) if recipe is None else _recording(run, n_results, recipe)
-    closure = (lambda *args: (plan(*args),)) if as_tuple and n_results == 1 else plan
-    closure = fitting(closure, sum(s is not None for s in in_specs), out_specs[0].dtype, bounds)
-    if exe is None or in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
-        return closure
-    mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in out_specs]
-    several = as_tuple or n_results > 1
-    edges = () if recipe is None else recipe.wrt
-    return native_plan(exe, closure, in_specs, specs, n_results, recipe, edges, mask, several, bounds)  # type: ignore[no-any-return]
 
 
 def fitting(plan: Callable[..., Any], n: int, dtype: DType, bounds: Bounds) -> Callable[..., Any]:
@@ -360,9 +631,9 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
     return marked
 
 
-def _recording(run: Callable[..., Any], n_results: int, recipe: Recipe) -> Callable[..., Any]:
-    """A plan that records a node."""
-    if n_results > 1 or len(recipe.forward.outputs) > 1:
+def _recording(run: Callable[..., Any], n_results: int, recipe: Recipe, total: int) -> Callable[..., Any]:
+    """A plan that records a node; `total` counts residuals too."""
+    if n_results > 1 or total > 1:
         return _recording_many(run, n_results, recipe)
     return _recording_any(run, recipe)
 

@@ -6,21 +6,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.node import Node, next_sequence
+from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
-from rushlight._engine.native_plans import show_plan
 from rushlight._engine.native_plans import view_plan as native_view
-from rushlight._engine.plan import Recipe
+from rushlight._engine.plan import Recipe, ShowMould, SizedBackward
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
 from rushlight._graph.core import Graph
+from rushlight._graph.moves import moved_layouts
 from rushlight._ops.table import Operator
-from rushlight._types.device import META
+from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel, overlaps_itself
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import Trail
 
-__all__ = ["as_strided", "layout_of", "layout_plan", "link_view", "view_plan"]
+__all__ = ["as_strided", "link_view", "view_plan"]
 
 _new = Tensor.__new__
 # Operators with one node for several views, which therefore may not be changed in place; the others (`tensor_split`) are slices side by side.
@@ -28,75 +30,86 @@ MULTIPLE = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackwa
 MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
 
 
-def layout_of(graph: Graph, specs: Sequence[Spec | None]) -> list[tuple[int, Spec, int]] | None:
-    """Each output of `graph` as (input number, spec, offset in elements), or None when one needs more than strides."""
-    held: dict[int, Any] = {}
-    for i, (value, spec) in enumerate(zip(graph.inputs, specs, strict=True)):
-        if spec is not None:
-            held[id(value)] = (i, tuple(spec.shape), tuple(spec.strides), 0)
-    for node in graph.nodes:
-        rule = node.prim.layout
-        source = held.get(id(node.inputs[0])) if node.inputs else None
-        if rule is None or source is None or len(node.inputs) != 1:
-            return None
-        number, shape, strides, offset = source
-        found = rule(shape, strides, offset, **node.params)
+class ViewPieces:
+    """What the plan of a view is made of; sizes may be symbolic.
+
+    `layouts`: shape, strides and offset of each result; `backwards`: how the gradient goes back from all of them, or, `apart`, from each.
+    """
+
+    __slots__ = ("apart", "backwards", "layouts", "name", "several")
+
+    def __init__(self, op: Operator, template: Sequence[Any], spec: Any, wants: bool) -> None:
+        graph, count = trace_operator(op, template, [spec])
+        found = moved_layouts(graph, [spec, *[None] * (len(graph.inputs) - 1)])
         if found is None:
-            return None
-        held[id(node.outputs[0])] = (number, *found)
-    result = []
-    for value in graph.outputs:
-        if id(value) not in held:
-            return None
-        number, shape, strides, offset = held[id(value)]
-        spec = specs[number]
-        assert spec is not None
-        if value.dtype is not spec.dtype:
-            return None
-        result.append((number, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset))
-    return result
-
-
-def layout_plan(graph: Graph, specs: Sequence[Spec | None]) -> Callable[..., Any] | None:
-    """A plan that shows the inputs under other strides, for graphs that only move dims around; it returns a tuple."""
-    if not graph.nodes:
-        return None
-    found = layout_of(graph, specs)
-    if found is None:
-        return None
-    parts = [(i, spec, offset * spec.dtype.itemsize) for i, spec, offset in found]
-
-    def run(*inputs: Any) -> tuple[Tensor, ...]:
-        return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
-
-    return show_plan(run, parts)  # type: ignore[no-any-return]
-
-
-def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor) -> Callable[..., Any]:
-    """The plan of a view operator: a tensor, or a tuple of them for operators that return several."""
-    spec = tensor._spec
-    graph, count = trace_operator(op, template, [spec])
-    found = layout_of(graph, [spec, *[None] * (len(graph.inputs) - 1)])
-    if found is None:
-        raise RuntimeError(
-            f"{op.name}: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
-            f"subspaces): input has shape {list(spec.shape)} and strides {list(spec.strides)}. Use .reshape(...) instead."
-        )
-    parts = [(out, offset * spec.dtype.itemsize) for _, out, offset in found]
-    several = op.schema.returns_list or len(op.schema.results) > 1
-    word = STATE.word
-    inference = bool(word & INFERENCE)
-    recipe, recipes = None, []
-    if word & GRAD and tensor._rg:
+            raise RuntimeError(
+                f"{op.name}: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
+                f"subspaces): input has shape {list(spec.shape)} and strides {list(spec.strides)}. Use .reshape(...) instead."
+            )
+        self.layouts = [(shape, strides, offset) for _, shape, strides, offset in found]
+        self.several = op.schema.returns_list or len(op.schema.results) > 1
+        self.backwards: list[Any] = []
+        self.name, self.apart = "", False
+        if not wants:
+            return
         from rushlight._engine.call import node_name
 
-        mask = [True] * count
-        name = node_name(op, template, [spec])
-        if several and name not in MULTIPLE:
+        self.name = node_name(op, template, [spec])
+        self.apart = self.several and self.name not in MULTIPLE
+        if self.apart:
             singles = [Graph(graph.inputs, graph.nodes, [v]) for v in graph.outputs]
-            recipes = [Recipe(name, differentiate_graph(g, 1, [0], [True]), [0], [True], spec.device) for g in singles]
+            self.backwards = [differentiate_graph(g, 1, [0], [True]) for g in singles]
         else:
-            recipe = Recipe(name, differentiate(op, template, [spec], [0], mask), [0], mask, spec.device)
+            self.backwards = [differentiate(op, template, [spec], [0], [True] * count)]
+
+
+class ViewMould(ShowMould):
+    """The pieces of a view with symbolic sizes."""
+
+    __slots__ = ("backwards", "pieces")
+
+    def __init__(self, pieces: ViewPieces, trail: Trail) -> None:
+        super().__init__([(0, *layout) for layout in pieces.layouts])
+        self.pieces, self.backwards = pieces, [SizedBackward(b, trail) for b in pieces.backwards]
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """All that a plan for these sizes is made of, as text."""
+        back = [line for b in self.backwards for line in b.literal(sizes)]
+        return "\n".join([f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back])
+
+
+def _cast(op: Operator, template: Sequence[Any], spec: Spec, wants: bool, families: Families) -> tuple[ViewPieces, list[Any], list[Any]] | None:
+    """A view's pieces, layouts and backwards from a mould; None where there is none."""
+    sizes: list[int] = []
+    head = abstracted(tuple(template), sizes)
+
+    def make(trail: Trail, outlines: list[Any]) -> ViewMould:
+        return ViewMould(ViewPieces(op, symbolic(head, trail.symbols), outlines[0], wants), trail)
+
+    found = families.find((head, STATE.word, wants), [spec], make, sizes)
+    if found is None:
+        return None
+    mould, values, given = found
+    layouts, backwards = [layout[1:] for layout in mould.layouts(values)], [b.at(given) for b in mould.backwards]
+    return mould.pieces, layouts, backwards
+
+
+def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: Families | None = None) -> Callable[..., Any]:
+    """The plan of a view operator: a tensor, or a tuple of them for operators that return several.  `families` keeps moulds."""
+    spec = tensor._spec
+    word = STATE.word
+    wants = bool(word & GRAD) and tensor._rg
+    found = _cast(op, template, spec, wants, families) if families is not None and spec.device is CPU else None
+    if found is None:
+        pieces = ViewPieces(op, template, spec, wants)
+        layouts, backwards = pieces.layouts, pieces.backwards
+    else:
+        pieces, layouts, backwards = found
+    item = spec.dtype.itemsize
+    parts = [(Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset * item) for shape, strides, offset in layouts]
+    several, inference = pieces.several, bool(word & INFERENCE)
+    made = [Recipe(pieces.name, b, [0], [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
+    recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS:
         creation = "multi"

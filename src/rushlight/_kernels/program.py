@@ -35,6 +35,7 @@ from rushlight._kernels.schedule import MANY_ROWS, Copy, Extern, Schedule, Speci
 from rushlight._kernels.special import SpecialNest
 from rushlight._types.dtype import INT64, DType
 from rushlight._types.layout import contiguous_strides, numel
+from rushlight._types.symbols import truncated
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 else:
     llvm_function = LazyModule("rushlight._kernels.llvm_function")  # kernels that are found on disk need no text
 
-__all__ = ["EpilogueStep", "ExternStep", "KernelStep", "Operand", "Program", "compile_graph"]
+__all__ = ["EpilogueStep", "ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "compile_graph", "graph_lines"]
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
@@ -118,30 +119,44 @@ class ExternStep:
         self.name, self.inputs, self.outputs, self.sizes, self.params, self.epilogue = name, inputs, outputs, sizes, params, epilogue
 
 
-Step = KernelStep | ExternStep
+class ReadyStep:
+    """Runs a kernel that is at hand: `call` with the constants `numbers`, the rest as in a `KernelStep`.  `text` is the key of one that was
+    generated for the program."""
+
+    __slots__ = ("call", "numbers", "sizes", "text", "words")
+
+    def __init__(self, call: Any, numbers: Sequence[int], words: list[int], sizes: Sequence[int], text: str) -> None:
+        self.call, self.numbers, self.words, self.sizes, self.text = call, numbers, words, sizes, text
+
+
+Step = KernelStep | ExternStep | ReadyStep
 
 
 class Program:
     """Steps over numbered places: tensor inputs, then scalar inputs, then what steps make, in order.
 
-    `results` are the places of the new outputs; -1 stands for an output without elements.
+    `results` are the places of the new outputs; -1 stands for an output without elements.  `graph` is None where the steps were made for other
+    sizes.
     """
 
     __slots__ = ("graph", "n_args", "n_inputs", "notes", "results", "steps")
 
-    def __init__(self, graph: Graph, steps: list[Step], results: list[int], n_inputs: int, n_args: int, notes: list[str]) -> None:
+    def __init__(self, graph: Graph | None, steps: list[Step], results: list[int], n_inputs: int, n_args: int, notes: list[str]) -> None:
         self.graph, self.steps, self.results = graph, steps, results
         self.n_inputs, self.n_args, self.notes = n_inputs, n_args, notes
 
     def explain(self) -> str:
         """The graph, what was fused, and the loop nests, as text."""
-        parts = ["graph", *(f"  {line}" for line in graph_lines(self.graph)), "fusion", *(f"  {n}" for n in self.notes)]
+        parts = [] if self.graph is None else ["graph", *(f"  {line}" for line in graph_lines(self.graph)), "fusion", *(f"  {n}" for n in self.notes)]
         for k, step in enumerate(self.steps):
             if isinstance(step, ExternStep):
                 parts.append(f"step {k}: call {step.name} {step.params or ''}")
                 parts += [f"  in  {o}" for o in step.inputs] + [f"  out {o}" for o in step.outputs]
                 if step.epilogue is not None:
                     parts += ["  each rectangle of sums goes through", *(f"  {line}" for line in step.epilogue.step.kernel.text().splitlines())]
+                continue
+            if isinstance(step, ReadyStep):
+                parts += [f"step {k}: a kernel made for other sizes", *(f"  {line}" for line in step.text.splitlines()), f"  constants {list(step.numbers)}"]
                 continue
             moved, flops = traffic(step.kernel)
             parts.append(f"step {k}: {step.symbol}  {step.kernel.pieces} pieces, about {moved} bytes, {flops} operations")
@@ -374,7 +389,7 @@ class Assembler:
         nest.merge_dims()
         section = self.rows_in_turn(nest, first, partial) if tall else nest.rows()
         work = facts_of([first]).cost * first.work * group.rows
-        wanted = int(min(max(work // (2 * PIECE), 2), 512))
+        wanted = truncated(min(max(work // (2 * PIECE), 2), 512))
         var = next((v for v in first.loops if v.size >= wanted), None) or max(first.loops, key=lambda v: v.size)
         chunk = -(-var.size // min(wanted, var.size))
         if var is first.loops[-1]:

@@ -1,0 +1,271 @@
+"""Families: what was derived for one set of sizes, used again for others.
+
+Two signatures are of one family where they differ in nothing but the values of sizes and strides: which of them are 0, 1 or 2, which are
+equal, and which strides follow from other sizes is alike.  The second call of a family is derived with symbolic sizes (`_types.symbols`), by
+the very code that derives it otherwise, and what comes out is kept as a *mould*: kernels that are there, and the sizes, strides and constants
+of their calls as formulas, under the conditions by which everything was decided.  A further call for which the conditions hold is cast from it.
+
+Where they do not hold, another mould is made, up to a few; a family that hardly ever uses a mould again gives up.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.knobs import Knob
+from rushlight._base.log import LOG
+from rushlight._engine.lower import Literal
+from rushlight._engine.state import new_plan_table
+from rushlight._engine.watch import RECORDER
+from rushlight._types.device import CPU
+from rushlight._types.dtype import DType
+from rushlight._types.layout import contiguous_strides, numel
+from rushlight._types.spec import Spec
+from rushlight._types.symbols import LEAST, Trail, Unfollowed
+
+__all__ = ["CHECK", "FAMILIES", "Families", "Outline", "abstracted", "symbolic"]
+
+FAMILIES: Knob[bool] = Knob(
+    "families", env="RUSHLIGHT_FAMILIES", kind=bool, default=True, doc="Use what was derived for one set of sizes again for others.",
+)  # fmt: skip
+CHECK: Knob[bool] = Knob(
+    "check_families", env="RUSHLIGHT_CHECK_FAMILIES", kind=bool, default=False,
+    doc="Derive every plan that was cast from a mould anew as well, and raise AssertionError where they differ.",
+)  # fmt: skip
+
+MAX_MOULDS = 8  # of one family
+TRIES = 12  # moulds made before a family is asked whether they were of use
+MAX_HELD = 4096  # moulds in all: a mould takes some 10 to 50 kB
+FOLLOWS = 1 << 20  # in a key: the stride is that of another dim times its size
+
+
+class Outline:
+    """A spec whose sizes may be symbolic; it is not interned."""
+
+    __slots__ = ("conj", "contiguous", "device", "dtype", "shape", "strides")
+
+    def __init__(self, dtype: DType, shape: Sequence[Any], strides: Sequence[Any], contiguous: bool, conj: bool) -> None:
+        self.dtype, self.device, self.conj = dtype, CPU, conj
+        self.shape, self.strides, self.contiguous = tuple(shape), tuple(strides), contiguous
+
+    @staticmethod
+    def of(dtype: DType, device: Any, shape: Sequence[Any], strides: Sequence[Any] | None = None) -> Outline:
+        """As `Spec.of`."""
+        assert device is CPU
+        plain = contiguous_strides(shape)
+        return Outline(dtype, shape, plain if strides is None else strides, strides is None or tuple(strides) == plain, False)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> Any:
+        return numel(self.shape)
+
+    @property
+    def nbytes(self) -> Any:
+        return self.numel * self.dtype.itemsize
+
+
+def describe(specs: Sequence[Spec | None], sizes: list[int], key: list[Any]) -> None:
+    """Append to `key` what specs are apart from the values of sizes, and to `sizes` those values, each once.
+
+    A size below 3 stands for itself, any other for its place in `sizes`.
+    """
+    places = {n: k + LEAST for k, n in enumerate(sizes)}
+    for spec in specs:
+        if spec is None:
+            key.append(None)
+            continue
+        key.append(spec.dtype)
+        shape, strides = spec.shape, spec.strides
+        for n in shape:
+            if n >= LEAST:
+                found = places.get(n)
+                if found is None:
+                    sizes.append(n)
+                    found = places[n] = len(sizes) + LEAST - 1
+                key.append(found)
+            else:
+                key.append(n)
+        plain = spec.contiguous and strides == contiguous_strides(shape)
+        key.append(-1 - spec.conj - 2 * spec.contiguous - (0 if plain else 4))
+        if plain:
+            continue
+        reached = {step * n: d for d, (n, step) in enumerate(zip(shape, strides, strict=True)) if n > 1 and step}
+        for step in strides:
+            if step < LEAST:
+                key.append(step)
+            elif step in reached:
+                key.append(FOLLOWS + reached[step])
+            else:
+                found = places.get(step)
+                if found is None:
+                    sizes.append(step)
+                    found = places[step] = len(sizes) + LEAST - 1
+                key.append(found)
+
+
+def outlines(specs: Sequence[Spec | None], key: Sequence[Any], symbols: Sequence[Any]) -> list[Outline | None]:
+    """The specs with symbols for sizes, as `key` (of `describe`) says."""
+    parts = iter(key)
+    made: list[Outline | None] = []
+
+    def size(code: int) -> Any:
+        return symbols[code - LEAST] if code >= LEAST else code
+
+    for spec in specs:
+        dtype = next(parts)
+        if spec is None:
+            made.append(None)
+            continue
+        shape = [size(next(parts)) for _ in spec.shape]
+        how = next(parts)
+        strides: Sequence[Any] = contiguous_strides(shape)
+        if how < -4:
+            codes = [next(parts) for _ in shape]
+            found: dict[int, Any] = {}
+
+            def stride(d: int, codes: list[int] = codes, shape: list[Any] = shape, found: dict[int, Any] = found) -> Any:
+                if d not in found:
+                    code = codes[d]
+                    found[d] = stride(code - FOLLOWS) * shape[code - FOLLOWS] if code >= FOLLOWS else size(code)
+                return found[d]
+
+            strides = [stride(d) for d in range(len(shape))]
+        made.append(Outline(dtype, shape, strides, spec.contiguous, spec.conj))
+    return made
+
+
+def abstracted(value: Any, sizes: list[int]) -> Any:
+    """A template with its sizes taken out: whole numbers from 3 on become their places in `sizes`, to which new ones are appended."""
+    kind = type(value)
+    if kind is tuple:
+        return tuple([abstracted(v, sizes) for v in value])
+    if kind is Literal and type(value.value) is int:
+        return Literal(abstracted(value.value, sizes))
+    if kind is not int or value < LEAST:
+        return value
+    if value not in sizes:
+        sizes.append(value)
+    return sizes.index(value) + LEAST
+
+
+def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
+    """What was abstracted, with symbols in the places."""
+    kind = type(abstract)
+    if kind is tuple:
+        return tuple([symbolic(v, symbols) for v in abstract])
+    if kind is Literal and type(abstract.value) is int:
+        return Literal(symbolic(abstract.value, symbols))
+    return symbols[abstract - LEAST] if kind is int and abstract >= LEAST else abstract
+
+
+class Family:
+    """The moulds of one family, the one used last in front."""
+
+    __slots__ = ("made", "moulds", "used")
+
+    def __init__(self) -> None:
+        self.moulds: list[tuple[Callable[..., Any], Any]] = []
+        self.made = self.used = 0
+
+
+class Families:
+    """The families of one operator, or of one backward graph."""
+
+    __slots__ = ("__weakref__", "_known")
+
+    def __init__(self) -> None:
+        self._known = new_plan_table()
+        _all.add(self)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._known.clear()
+
+    def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any],
+             sizes: Sequence[int] = (), again: bool = False) -> tuple[Any, tuple[Any, ...], list[int]] | None:  # fmt: skip
+        """(mould, the values of its `numbers`, sizes) for these specs, or None where it is to be derived in full.
+
+        `head` is what else tells signatures apart; `make(trail, outlines)` gives a mould (it has `numbers`, and `literal(values, sizes)`, a text of
+        all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its family.
+        """
+        if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
+            return None
+        found, key = [*sizes], [*head]
+        describe(specs, found, key)
+        signature = tuple(key)
+        family = self._known.get(signature)
+        if family is None:
+            family = self._known[signature] = Family()
+            if not again:
+                return None
+        moulds = family.moulds
+        for at, (cast, mould) in enumerate(moulds):
+            values = cast(*found)
+            if values is not None:
+                family.used += 1
+                if at:
+                    moulds.insert(0, moulds.pop(at))
+                if CHECK.get():
+                    _check(mould, values, make, specs, signature[len(head) :], found)
+                return mould, values, found
+        if family.made >= TRIES and family.used < 4 * family.made:
+            return None
+        return _derive(family, signature[len(head) :], specs, make, found)
+
+
+_held = [0]
+_all: weakref.WeakSet[Families] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    """Drop all moulds: they can be made again."""
+    for families in list(_all):
+        families.clear()
+    _held[0] = 0
+
+
+def _derive(
+    family: Family, key: Sequence[Any], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any], sizes: list[int]
+) -> tuple[Any, tuple[Any, ...], list[int]] | None:
+    """Make a mould for these sizes and keep it."""
+    trail = Trail(sizes)
+    family.made += 1
+    try:
+        mould = make(trail, outlines(specs, key, trail.symbols))
+        cast = trail.compiled(mould.numbers)
+    except Unfollowed:
+        return None
+    except Exception:
+        if CHECK.get():
+            raise
+        return None  # sizes that do not fit: what is derived in full says so in the words that users know
+    values = cast(*sizes)
+    if values is None:
+        raise AssertionError(f"conditions that do not hold where they were found: {trail.guards()}")
+    if _held[0] >= MAX_HELD:
+        _forget()
+    _held[0] += 1
+    family.moulds.insert(0, (cast, mould))
+    del family.moulds[MAX_MOULDS:]
+    return mould, values, sizes
+
+
+def _check(
+    mould: Any, values: tuple[Any, ...], make: Callable[[Trail, list[Outline | None]], Any], specs: Sequence[Spec | None], key: Sequence[Any],
+    sizes: list[int],
+) -> None:  # fmt: skip
+    """AssertionError where what is cast for these sizes differs from what is derived for them."""
+    trail = Trail(sizes)
+    fresh = make(trail, outlines(specs, key, trail.symbols))
+    found = trail.compiled(fresh.numbers)(*sizes)
+    if found is None:
+        raise AssertionError(f"conditions that do not hold where they were found: {trail.guards()}")
+    made, wanted = mould.literal(values, sizes), fresh.literal(found, sizes)
+    if made != wanted:
+        raise AssertionError(f"for {list(specs)} is cast\n{made}\nbut derived\n{wanted}")

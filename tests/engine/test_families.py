@@ -1,0 +1,310 @@
+"""Plans of new sizes: cast from what was derived for other sizes, they are what would be derived in full.
+
+The knob `check_families` has every such plan derived in full as well and compared: kernels with the numbers of their calls, specs of results,
+graphs of backward.  The tests here run operators over sizes, strides and layouts with it, and compare values with NumPy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+import rushlight._ops.families
+import rushlight._ops.samples_arrays
+import rushlight._ops.samples_linalg
+import rushlight._ops.samples_numbers
+import rushlight._ops.samples_recurrent
+from rushlight._engine import families
+from rushlight._engine.call import Caller, make_function
+from rushlight._engine.state import clear_plans
+from rushlight._engine.tensor import Tensor
+from rushlight._ops.samples import Draw, samples_of
+from rushlight._ops.table import OPERATORS
+from rushlight._types.symbols import Trail, Unfollowed, as_double, is_symbolic, truncated
+
+F = rl.nn.functional
+
+
+@pytest.fixture
+def checked() -> Iterator[None]:
+    with families.CHECK.scoped(True):
+        yield
+
+
+@pytest.fixture
+def derivations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One entry for each mould that is made."""
+    made: list[Any] = []
+    derive = families._derive
+
+    def counted(*args: Any) -> Any:
+        made.append(args[2])
+        return derive(*args)
+
+    monkeypatch.setattr(families, "_derive", counted)
+    return made
+
+
+# ***** symbolic numbers *****
+
+
+# What schedulers do with sizes a and b and a constant c: sums, products, quotients, choices.
+STEPS: list[Callable[[Any, Any, Any], Any]] = [
+    lambda a, b, c: a + b, lambda a, b, c: a - b, lambda a, b, c: a * b, lambda a, b, c: a // c, lambda a, b, c: a % c, lambda a, b, c: -(-a // c),
+    lambda a, b, c: max(a, b), lambda a, b, c: min(a, c), lambda a, b, c: a if a == b else b + 1, lambda a, b, c: a if a % c == 0 else a + c,
+    lambda a, b, c: a // b if b > 0 else a, lambda a, b, c: truncated(as_double(a) * 0.3) if a >= 0 else 0,
+    lambda a, b, c: a if as_double(a) / c > b else c, lambda a, b, c: {1: 5, 2: 7}.get(a, a), lambda a, b, c: len(range(abs(a) % 7)) + c,
+    lambda a, b, c: a % b if b > 0 else b * 2, lambda a, b, c: round(as_double(a) / c), lambda a, b, c: c // b if b else c,
+]  # fmt: skip
+
+
+def arithmetic(steps: list[tuple[int, int, int, int]], given: list[Any]) -> list[Any]:
+    held = list(given)
+    for what, i, j, c in steps:
+        found = STEPS[what](held[i % len(held)], held[j % len(held)], c)
+        held.append(found % 1000 if abs(found) > 10**7 else found)
+    return held
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_recorded_holds_for_other_sizes(seed: int) -> None:
+    rng, used = random.Random(seed), 0
+    for _ in range(150):
+        sizes = rng.sample(range(3, 200), rng.randint(1, 3))
+        steps = [(rng.randrange(len(STEPS)), rng.randrange(20), rng.randrange(20), rng.choice([1, 2, 3, 4, 8, 16, 64])) for _ in range(rng.randint(1, 14))]
+        trail = Trail(sizes)
+        try:
+            found = arithmetic(steps, trail.symbols)
+        except Unfollowed:
+            continue
+        assert [n.value if is_symbolic(n) else n for n in found] == arithmetic(steps, sizes)
+        again = trail.compiled(found)
+        for _ in range(12):
+            others = [max(3, n + rng.randint(-2, 2)) for n in sizes] if rng.random() < 0.4 else rng.sample(range(3, 200), len(sizes))
+            values = again(*others)
+            if values is not None:
+                used += 1
+                assert list(values) == arithmetic(steps, others), (sizes, others, steps)
+    assert used > 200
+
+
+def test_what_reads_a_plain_number_says_so() -> None:
+    trail = Trail([12])
+    (n,) = trail.symbols
+    assert isinstance(n, int)
+    assert len([0] * (n - 9)) == 3
+    again = trail.compiled([n * n])
+    assert again(12) == (144,)
+    assert again(13) is None
+
+
+def test_an_attempt_that_reads_plain_numbers_leaves_no_trace() -> None:
+    trail = Trail([12])
+    (n,) = trail.symbols
+    assert trail.tried(lambda: list(range(n)) if n > 5 else None) is None
+    assert trail.guards() == []
+    assert trail.tried(lambda: n + 1) is not None
+
+
+def test_a_trail_needs_no_more_than_it_was_asked() -> None:
+    trail = Trail([40, 64])
+    n, m = trail.symbols
+    assert n * m > 100
+    assert n * m > 50
+    assert n != m
+    again = trail.compiled([n * m // 8])
+    assert again(41, 64) == (328,)
+    assert again(3, 4) is None
+    assert again(5, 5) is None
+
+
+# ***** every operator *****
+
+
+def tensor_of(draw: Draw, sizes: dict[int, int], layout: str, grad: bool, rng: Any) -> Tensor:
+    shape = draw.shape if draw.values is not None else tuple(sizes.get(s, s) for s in draw.shape)
+    array = Draw(*shape, dtype=draw.dtype, low=draw.low, high=draw.high, values=draw.values).array(rng)
+    made = rl.from_numpy(np.ascontiguousarray(array))
+    if layout == "turned" and made.ndim > 1:
+        made = made.transpose(0, -1).contiguous().transpose(0, -1)
+    elif layout == "part" and made.ndim:
+        made = rl.cat([made, made], dim=-1)[..., : made.shape[-1]]
+    elif layout == "channels last" and made.ndim == 4:
+        made = made.contiguous(memory_format=rl.channels_last)
+    return made.detach().requires_grad_() if grad and draw.dtype.is_floating_point else made
+
+
+def in_sizes(value: Any, *rest: Any) -> Any:
+    if isinstance(value, Draw):
+        return tensor_of(value, *rest)
+    return [in_sizes(v, *rest) for v in value] if isinstance(value, list) else value
+
+
+def dims_of(value: Any) -> set[int]:
+    if isinstance(value, Draw):
+        return {s for s in value.shape if s > 1 and value.values is None}
+    return set().union(*map(dims_of, value)) if isinstance(value, list) else set()
+
+
+def results_of(function: Any, call: Any, rest: tuple[Any, ...], seed: int) -> list[Any]:
+    """Results and gradients of a call as arrays, or the type of the error."""
+    rng = np.random.default_rng(seed)
+    args, kwargs = [in_sizes(a, *rest, rng) for a in call.args], {k: in_sizes(v, *rest, rng) for k, v in call.kwargs.items()}
+    rl.manual_seed(seed)
+    try:
+        made = function(*args, **kwargs)
+        results = [r for r in (made if isinstance(made, (tuple, list)) else [made]) if isinstance(r, Tensor)]
+        wanted = [r for r in results if r.requires_grad]
+        if wanted:
+            rl.autograd.backward(wanted, [rl.ones_like(r) for r in wanted])
+    except (RuntimeError, IndexError, ValueError, NotImplementedError) as error:  # these sizes do not fit this operator
+        return [type(error)]
+    given = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, list) else [a]) if isinstance(t, Tensor) and t.grad is not None]
+    return [r.detach().resolve_conj().numpy().copy() for r in (*results, *(t.grad for t in given))]
+
+
+def same(found: list[Any], wanted: list[Any]) -> bool:
+    if len(found) != len(wanted):
+        return False
+    return all(a is b if isinstance(a, type) or isinstance(b, type) else np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in zip(found, wanted))
+
+
+UNSET = {"empty_like"}  # what lies there is anybody's
+
+
+@pytest.mark.parametrize("key", sorted(k for k, op in OPERATORS.items() if k not in UNSET))
+def test_operators_in_other_sizes(key: str) -> None:
+    """The same bits, and the same errors, as without families; and what is cast is what would be derived."""
+    with_families, without, choose = make_function(Caller(OPERATORS[key])), make_function(Caller(OPERATORS[key])), random.Random(key)
+    for call in samples_of(OPERATORS[key])[:1]:
+        values = [*call.args, *call.kwargs.values()]
+        for layout, grad in (("rows", True), ("turned", False), ("channels last", True)):
+            if layout == "channels last" and not any(isinstance(v, Draw) and len(v.shape) == 4 for v in values):
+                continue
+            for seed in range(3):
+                sizes = {s: s + choose.choice([0, 1, 6, choose.randrange(40)]) for s in set().union(*map(dims_of, values))}
+                with families.FAMILIES.scoped(False):
+                    wanted = results_of(without, call, (sizes, layout, grad), seed)
+                with families.CHECK.scoped(True):
+                    found = results_of(with_families, call, (sizes, layout, grad), seed)
+                assert same(found, wanted), (key, call, sizes, layout, found, wanted)
+
+
+# ***** values *****
+
+CASES = {
+    "add": (lambda x: x + x * 2.0, lambda x: x + x * 2.0),
+    "mean": (lambda x: x.mean(), np.mean),
+    "sum of rows": (lambda x: x.sum(-1), lambda x: x.sum(-1)),
+    "softmax": (lambda x: rl.softmax(x, -1), lambda x: np.exp(x - x.max(-1, keepdims=True)) / np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True)),
+    "variance": (lambda x: rl.var(x, 0, correction=0), lambda x: x.var(0)),
+    "product": (lambda x: x @ x.transpose(-1, -2), lambda x: x @ np.swapaxes(x, -1, -2)),
+    "cat": (lambda x: rl.cat([x, x * 3.0], 0), lambda x: np.concatenate([x, x * 3.0], 0)),
+    "cumsum": (lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
+    "layer norm": (
+        lambda x: F.layer_norm(x, (x.shape[-1],)),
+        lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_in_changing_sizes(name: str, checked: None) -> None:
+    ours, theirs = CASES[name]
+    rng, choose = np.random.default_rng(1), random.Random(name)
+    for k in range(24):
+        shape = tuple(choose.choice([1, 2, 3, 4, 5, 17, 33, 64, 129]) for _ in range(choose.choice([2, 2, 3])))
+        array = rng.standard_normal(shape)
+        given = rl.from_numpy(array)
+        if k % 3 == 1:
+            given, array = given.transpose(0, -1), np.swapaxes(array, 0, -1)
+        elif k % 3 == 2:
+            given, array = given[..., ::2], array[..., ::2]
+        np.testing.assert_allclose(ours(given).numpy(), theirs(array), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 2, 3, 4, 5, 3, 0, 1), (7, 9, 300, 2000, 11, 2001)])
+def test_gradients_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> None:
+    """Of a loss with a bias that is broadcast: against what is derived by hand."""
+    rng = np.random.default_rng(5)
+    for n in sizes:
+        x, b = rng.standard_normal((n, 6)), rng.standard_normal(6)
+        given, bias = rl.tensor(x, requires_grad=True), rl.tensor(b, requires_grad=True)
+        (rl.tanh(given + bias) ** 2).sum().backward()
+        t = np.tanh(x + b)
+        slope = 2 * t * (1 - t * t)
+        np.testing.assert_allclose(given.grad.numpy(), slope, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(bias.grad.numpy(), slope.sum(0), rtol=1e-9, atol=1e-10)
+
+
+def test_second_derivatives_of_plans_that_were_cast() -> None:
+    for n in range(20, 30):
+        x = rl.linspace(0.1, 1.0, n, dtype=rl.float64, requires_grad=True)
+        (slope,) = rl.autograd.grad((x**3).sum(), x, create_graph=True)
+        (curve,) = rl.autograd.grad(slope.sum(), x)
+        np.testing.assert_allclose(curve.numpy(), 6 * np.linspace(0.1, 1.0, n), rtol=1e-12)
+
+
+# ***** how often, and how much is kept *****
+
+
+def test_new_sizes_are_not_derived(derivations: list[Any]) -> None:
+    weight, bias = rl.ones(24, requires_grad=True), rl.zeros(24, requires_grad=True)
+
+    def step(n: int) -> None:
+        x = rl.ones(n, 24, requires_grad=True)
+        F.layer_norm(F.gelu(x), (24,), weight, bias).sum().backward()
+
+    for n in range(100, 170, 2):
+        step(n)
+    before = len(derivations)
+    for n in range(101, 170, 2):
+        step(n)
+    assert len(derivations) <= before + 2  # of some 170 plans
+
+
+def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
+    family = families.Families()
+    spec = rl.ones(2)._spec
+
+    def make(trail: Trail, outlines: list[Any]) -> Any:
+        mould = type("Mould", (), {})()
+        mould.numbers = [int(trail.symbols[0])]
+        return mould
+
+    for n in range(3, 100):
+        family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make)
+    assert len(derivations) == families.TRIES
+    (kept,) = family._known.values()
+    assert len(kept.moulds) == families.MAX_MOULDS
+
+
+def test_moulds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "MAX_HELD", 10)
+    for k in range(30):
+        for n in (10, 11, 12):
+            rl.ones(n, 5).logsumexp((0, 1) if k % 2 else 0) * rl.ones((1,) * (1 + k // 2))
+    assert families._held[0] <= 10
+
+
+def test_without_families_the_same_comes_out() -> None:
+    def run() -> list[Any]:
+        found = []
+        for n in range(30, 40):
+            x = rl.linspace(-2, 2, n * 8).reshape(n, 8).requires_grad_()
+            F.softmax(x, -1).square().sum().backward()
+            found.append(x.grad.numpy())
+        return found
+
+    with_them = run()
+    clear_plans()
+    with families.FAMILIES.scoped(False):
+        without = run()
+    clear_plans()
+    for a, b in zip(with_them, without, strict=True):
+        assert (a == b).all()
