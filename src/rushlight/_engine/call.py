@@ -32,7 +32,7 @@ from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
-from rushlight._types.layout import broadcast_shapes, overlaps_itself
+from rushlight._types.layout import broadcast_shapes, image_strides, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Trail
@@ -257,6 +257,8 @@ def result_specs(
         strides = None
         if op.like == "operands" and specs:
             strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)])
+        elif op.like == "image":
+            strides = image_strides(value.shape, specs[0].shape, specs[0].strides)
         elif callable(op.like):
             more = [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
             strides = op.like(value.shape, specs, *more)

@@ -333,7 +333,7 @@ def _halves(x: Any, dim: int) -> tuple[Any, Any]:
 
 
 @operator(
-    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="contiguous", out=True
+    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="image", out=True
 )
 def glu(x: Any, dim: int) -> Any:
     """a * sigmoid(b), where a and b are the halves of x along dim."""

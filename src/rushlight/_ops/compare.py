@@ -169,7 +169,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     return build.select(condition, x, y)
 
 
-@operator("masked_fill(Tensor input, Tensor mask, Tensor value) -> Tensor", numbers=("value",), like="operands", inplace=True,
+@operator("masked_fill(Tensor input, Tensor mask, Tensor value) -> Tensor", numbers=("value",), like="contiguous", inplace=True,
           inplace_spaces=(), tags=("fits",),
           node=lambda input, mask, value: f"MaskedFillBackward{int(hasattr(value, 'shape'))}")  # fmt: skip
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:

@@ -153,7 +153,7 @@ def _affine_shapes(x: Any, *parameters: Any) -> None:
 
 
 @operator("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor", promote="opmath",
-          spaces=("torch", "nn.functional"), method=False, node="NativeGroupNormBackward0")  # fmt: skip
+          spaces=("torch", "nn.functional"), method=False, like="image", node="NativeGroupNormBackward0")  # fmt: skip
 def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float) -> Any:
     """Each group of channels of each sample with mean 0 and variance 1, then weight and bias for each channel."""
     refuse(x, "GroupNormKernelImpl", "c")
@@ -205,7 +205,7 @@ def _channel_check(x: Any, **parameters: Any) -> None:
 
 
 @operator("batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)", promote="opmath",
-          spaces=(), method=False, node="NativeBatchNormBackward0")  # fmt: skip
+          spaces=(), method=False, like="image", node="NativeBatchNormBackward0")  # fmt: skip
 def batch_norm_train(x: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Each channel (dim 1) with mean 0 and variance 1 over the batch, then weight and bias.
 
@@ -235,7 +235,7 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 
 @operator("batch_norm_eval(Tensor input, Tensor running_mean, Tensor running_var, Tensor? weight, Tensor? bias, float eps) -> Tensor",
-          promote="opmath", spaces=(), method=False, node="NativeBatchNormBackward0")  # fmt: skip
+          promote="opmath", spaces=(), method=False, like="image", node="NativeBatchNormBackward0")  # fmt: skip
 def batch_norm_eval(x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Each channel (dim 1) normalised by given statistics, then weight and bias."""
     if x.shape == (0,):
@@ -304,7 +304,7 @@ def normalize(x: Any, p: float, dim: int, eps: float) -> Any:
 
 
 @operator("local_response_norm(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
-          spaces=("nn.functional",), method=False, promote="opmath", node="DivBackward0")  # fmt: skip
+          spaces=("nn.functional",), method=False, promote="opmath", like="operands", node="DivBackward0")  # fmt: skip
 def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
     """x / (k + alpha * mean of squares over `size` neighbouring channels)^beta."""
     if len(x.shape) < 3:

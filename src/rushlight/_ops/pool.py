@@ -230,11 +230,12 @@ def _declare_max(n: int) -> None:
 
     doc = f"The greatest element of each window over the last {n} dims."
     node = f"MaxPool{n}DWithIndicesBackward0"
+    like = "image" if n > 1 else "contiguous"
     both = operator(f"max_pool{n}d_with_indices{arguments} -> (Tensor, Tensor)", name=f"max_pool{n}d_with_indices", spaces=("torch", *NN),
-                    method=False, node=node, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
+                    method=False, node=node, like=like, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
     both.gradient(lambda cts, outs, x, *rest: back(cts[0], outs[2], x, *rest))
     one = operator(
-        f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, doc=doc
+        f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, like=like, doc=doc
     )(plain)
     one.gradient(lambda ct, outs, x, *rest: back(ct, outs[1], x, *rest))
 
@@ -331,6 +332,7 @@ def _declare_avg(n: int) -> None:
         f"avg_pool{n}d(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, bool ceil_mode=False, "
         f"bool count_include_pad=True{more}) -> Tensor",
         spaces=spaces, method=False, out=n > 1, node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
+        like="image" if n == 2 else "contiguous",
         doc=f"The mean of each window over the last {n} dims.",
     )(body).gradient(rule)  # fmt: skip
 
@@ -412,6 +414,7 @@ def _declare_adaptive_avg(n: int) -> None:
     operator(f"{name}(Tensor input, any output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,
              node=lambda input, output_size: "MeanBackward1" if output_size in (1, (1,) * n, [1] * n) else
              {1: "SqueezeBackward1", 2: "AdaptiveAvgPool2DBackward0", 3: "AdaptiveAvgPool3DBackward0"}[n],
+             like="image" if n == 2 else "contiguous",
              doc=f"Means of windows that divide the last {n} dims into `output_size` parts.")(body)  # fmt: skip
 
 
@@ -457,7 +460,7 @@ def _declare_adaptive_max(n: int) -> None:
         )
 
     declared = operator(f"{name}_with_indices(Tensor input, any output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
-                        node=f"AdaptiveMaxPool{n}DBackward0", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
+                        node=f"AdaptiveMaxPool{n}DBackward0", like="image" if n == 2 else "contiguous", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
 
     declared.gradient(lambda cts, outs, x, output_size: _back_to_places(cts[0], outs[1], x, n))
 
@@ -471,7 +474,7 @@ for _n in (1, 2, 3):
 
 
 @operator("lp_pool_core(Tensor input, float norm_type, int[] kernel_size, int[] stride, bool ceil_mode) -> Tensor", spaces=(), method=False,
-          node="PowBackward0")  # fmt: skip
+          like="image", node="PowBackward0")  # fmt: skip
 def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
     """The p-norm of each window."""
     n = len(kernel_size)

@@ -10,7 +10,7 @@ from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT64
-from rushlight._types.layout import channels_last_strides, numel, restride, wrap_dim
+from rushlight._types.layout import channels_last_strides, image_strides, numel, restride, wrap_dim
 
 __all__: list[str] = []
 
@@ -210,7 +210,7 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
     return build.transpose(_flipped(x, (first,)), perm) if quarter == 3 else x
 
 
-@operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor")
+@operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor", like="image")
 def roll(x: Any, shifts: Any, dims: Any) -> Any:
     """out[..., (i + shift) % n, ...] = x[..., i, ...]: places moved along dims, round the end; without dims in the flattened input."""
     if not shifts:
@@ -344,8 +344,13 @@ def _pad_node(mode: str = "constant", pad: Any = (), **_: Any) -> str:
     }.get(mode, "ConstantPadNdBackward0")
 
 
+def _pad_layout(shape: Any, specs: Any, arguments: Any) -> Any:
+    """Channels last where the input is, but for circular pads."""
+    return None if arguments[2] == "circular" else image_strides(shape, specs[0].shape, specs[0].strides)
+
+
 @operator("pad(Tensor input, int[] pad, str mode='constant', float? value=None) -> Tensor", spaces=("nn.functional",), method=False,
-          node=_pad_node)  # fmt: skip
+          like=_pad_layout, tags=("laid_by_arguments",), node=_pad_node)  # fmt: skip
 def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
     """out[..., i + left, ...] = x[..., i, ...]: more room around x, from the last dim on, filled with `value` or by what lies inside; negative pads cut off."""
     pairs = _pad_pairs(x, pad)
@@ -532,7 +537,7 @@ def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None
 # ***** channels and pixels *****
 
 
-@operator("pixel_shuffle(Tensor input, int upscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+@operator("pixel_shuffle(Tensor input, int upscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False, like="image")
 def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
     """[*, C r^2, H, W] as [*, C, H r, W r]."""
     if len(x.shape) < 3:
@@ -555,7 +560,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
 
 
 @operator(
-    "pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False
+    "pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False, like="image"
 )
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     """[*, C, H r, W r] as [*, C r^2, H, W]."""
@@ -578,7 +583,8 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     return build.reshape(moved, (*lead, channels * r * r, height // r, width // r))
 
 
-@operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False, aliases=("native_channel_shuffle",))
+@operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False, like="image",
+          aliases=("native_channel_shuffle",))  # fmt: skip
 def channel_shuffle(x: Any, groups: int) -> Any:
     """[*, g (C / g), H, W] as [*, (C / g) g, H, W]: channels of the groups dealt out in turn."""
     if len(x.shape) < 3:

@@ -37,7 +37,8 @@ class Operator:
     - `promote`: None (bodies see the dtypes that were given), "same" (all to their common dtype), "float" (the same, but integers
       and bool become the default float), "opmath" (no promotion among arguments, but half types are computed in float32).
     - `promote_over`: names of the arguments that take part in promotion; default all `Tensor` and `Scalar` arguments.
-    - `like`: layout of the results: "operands" (PyTorch's TensorIterator rule: memory order of the operands) or "contiguous".
+    - `like`: layout of the results: "operands" (PyTorch's TensorIterator rule: memory order of the operands), "image" (channels
+      last where the first tensor is), "contiguous", or a function of the result's shape and the operands' specs.
     - `spaces`: where the function lives: "torch", "nn.functional", "linalg", "special", ...
     - `method`, `inplace`, `out`: which other forms exist; `out="exact"` means that the dtype of `out` must be the result's (else it may
       be any that the result can be cast to); `inplace` is the in-place method (`relu_`), also found in the spaces where

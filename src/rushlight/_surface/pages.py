@@ -39,6 +39,7 @@ _PROMOTION = {
 }
 _LAYOUT = {
     "operands": "The result lies in memory in the order of the operands (dense operands of one order keep it).",
+    "image": "The result is channels last where the input is, else contiguous.",
     "contiguous": "The result is contiguous.",
 }
 

@@ -133,6 +133,11 @@ def suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool
     return True
 
 
+def image_strides(shape: Sequence[int], given: Sequence[int], strides: Sequence[int]) -> Shape | None:
+    """Strides of a result made from an image of shape `given`: channels last where the image suggests that, else None (row-major)."""
+    return channels_last_strides(shape) if len(shape) == len(given) and suggests_channels_last(given, strides) else None
+
+
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the elements fill a block of memory, each place once, in some order of dims."""
     step = 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight import Tensor
+from rushlight import Tensor, channels_last
 from rushlight._engine.autocast import casts
 from rushlight._engine.determinism import alert
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.precision import SINGLE
+from rushlight._types.layout import suggests_channels_last
 from rushlight.nn.modules.argument_shapes import spread
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
@@ -39,7 +40,9 @@ def _unpool(
         raise RuntimeError(f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})")
     flat = input.new_zeros((*lead, total))
     filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
-    return filled.reshape(*lead, *sizes)
+    found = filled.reshape(*lead, *sizes)
+    last = n == 2 and suggests_channels_last(input.shape, input.stride())
+    return found.contiguous(memory_format=channels_last) if last else found
 
 
 def _output_sizes(pooled: Any, kernel: Any, steps: Any, pads: Any, wanted: Any) -> list[int]:
