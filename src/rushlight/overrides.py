@@ -212,7 +212,7 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
 
 def _asks(function: Any) -> bool:
     """Whether calls of a function go through `__torch_function__` where an argument's class has one."""
-    return is_function(function) and (hasattr(function, "operator") or hasattr(function, "__wrapped__"))
+    return is_function(function) and (hasattr(function, "operator") or hasattr(function, "__wrapped__") and getattr(function, "overridable", True))
 
 
 def get_ignored_functions() -> set[Callable[..., Any]]:

@@ -441,6 +441,14 @@ def test_a_product_that_others_read_is_stored_by_its_epilogue():
     np.testing.assert_allclose(np.frombuffer(added, np.float32), (a @ b).sum(), rtol=1e-3, atol=1e-2)
 
 
+def test_a_product_that_is_repeated_along_another_dim_is_stored():
+    rng = np.random.default_rng(14)
+    a, b, c = (rng.standard_normal(shape).astype("float32") for shape in ((2, 1, 1, 3), (2, 1, 3, 1), (2, 1, 1, 5)))
+    operands = [(x, FLOAT32) for x in (a, b, c)]
+    _, made = run_graph(graph_of(lambda x, y, z: build_values.broadcast_to(PRIMITIVES["dot"](x, y), (2, 1, 1, 5)) * z, *operands), operands)
+    np.testing.assert_allclose(np.frombuffer(made, "float32").reshape(2, 1, 1, 5), (a @ b) * c, rtol=1e-6)
+
+
 def test_memory_that_a_product_reads_is_not_overwritten_by_its_epilogue():
     rng = np.random.default_rng(14)
     a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))

@@ -136,7 +136,9 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     asked = [] if state.overrides_off else [v for v in found if not isinstance(v, Kind)]
     if asked:
         return True, ask(function, asked, args, kwargs)
-    return (True, ask_kinds(function, kinds, args, kwargs)) if kinds else (False, None)
+    if not kinds or isinstance(function, _Again):  # kinds of tensor have properties and plain methods of their own
+        return False, None
+    return True, ask_kinds(function, kinds, args, kwargs)
 
 
 def as_arguments(relevant: Iterable[Any]) -> list[Any]:

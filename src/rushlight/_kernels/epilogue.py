@@ -109,8 +109,8 @@ class _Frame:
         self.rows: list[tuple[Var, int]] = []
         self.columns: list[tuple[Var, int]] = []
         self.batch: list[tuple[Var, int]] = []
+        self.known = set(weights)
         m, n = shape[-2:]
-        self.matrix = m * n
         for var, weight in sorted(weights.items(), key=lambda item: -item[1]):
             reach = weight * var.size
             if reach <= n:
@@ -124,7 +124,7 @@ class _Frame:
 
     def steps(self, ix: Ix) -> tuple[int, int, tuple[int, ...], int]:
         """A place as steps for a row, for a column, for the dims of the batch, and a start."""
-        if any(type(a) is not Var for a, _ in ix.terms):
+        if any(a not in self.known for a, _ in ix.terms):  # a dim along which the product is repeated, say
             raise _Unfit
         return _even(ix, self.rows), _even(ix, self.columns), tuple(ix.coefficient(v) or 0 for v, _ in self.batch), ix.const
 

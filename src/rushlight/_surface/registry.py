@@ -145,6 +145,7 @@ def composite(
 def _learner(public: Any, names: Sequence[str], tensors: int) -> Any:
     """A public function whose plans are kept; it is what overrides are shown."""
     made = make_learner(public, names, tensors)
+    made.overridable = hasattr(public, "__wrapped__")
     if hasattr(public, "shown"):
         public.shown[0] = made
         made.__wrapped__ = getattr(public, "__wrapped__", public)  # kinds of tensor run the body itself: `public` would ask them again

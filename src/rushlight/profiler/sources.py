@@ -71,6 +71,11 @@ class _Composites:
         return True, observed_call("operator", function.__name__, lambda: function(*args, **kwargs), (), _given(args, kwargs))
 
 
+def _tells(function: Any) -> bool:
+    """Whether calls of a function come by where observers are told: operators, and composites that may be overridden."""
+    return hasattr(function, "operator") or (hasattr(function, "__wrapped__") and getattr(function, "overridable", True))
+
+
 class _Swap:
     """What was exchanged, and what stood there."""
 
@@ -90,11 +95,11 @@ class _Swap:
         self.handler, OVERRIDE[0] = OVERRIDE[0], _Composites(OVERRIDE[0])
         for name in _FACTORIES:
             function = getattr(rushlight, name)
-            if not hasattr(function, "__wrapped__") and not hasattr(function, "operator"):
+            if not _tells(function):
                 self.put(rushlight, name, _telling(name, function))
         for name in _METHODS:
             function = vars(Tensor).get(name)
-            if callable(function) and not hasattr(function, "__wrapped__") and not hasattr(function, "operator"):
+            if callable(function) and not _tells(function):
                 self.put(Tensor, name, _telling(name, function))
         self._functions()
         self._custom_operators()
