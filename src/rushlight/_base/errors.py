@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Any
 
-__all__ = ["DTypeError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line"]
+__all__ = ["DTypeError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line", "warn_user"]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -90,6 +91,14 @@ def user_code(depth: int = 2) -> tuple[Any, int]:
             break
         frame = back
     return frame.f_code, frame.f_lasti
+
+
+def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the user's line, however deep in the package the caller stands."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level + 1)
 
 
 def describe_code(place: tuple[Any, int] | None) -> str:

@@ -7,9 +7,9 @@ reduction is one operator: one kernel forward, one backward.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
+from rushlight._base.errors import warn_user
 from rushlight._ops.bodies import (
     CPP_NAME,
     along,
@@ -47,10 +47,8 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
         average = True if size_average is None else size_average
         wanted = True if reduce is None else reduce
         reduction = ("mean" if average else "sum") if wanted else "none"
-        warnings.warn(
+        warn_user(
             f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
-            UserWarning,
-            stacklevel=2,
         )
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -73,11 +71,9 @@ def _each(ct: Any, shape: Any, reduction: str) -> Any:
 def _alike(x: Any, y: Any) -> tuple[Any, Any]:
     """Input and target broadcast; a warning where their shapes differ, because that is rarely meant."""
     if x.shape != y.shape:
-        warnings.warn(
-            f"Using a target size ({list(y.shape)}) that is different to the input size ({list(x.shape)}). This will likely lead to incorrect "
+        warn_user(
+            f"Using a target size (torch.Size({list(y.shape)})) that is different to the input size (torch.Size({list(x.shape)})). This will likely lead to incorrect "
             "results due to broadcasting. Please ensure they have the same size.",
-            UserWarning,
-            stacklevel=2,
         )
     return pair(x, y)
 

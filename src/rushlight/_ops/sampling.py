@@ -6,10 +6,10 @@ Spatial axes are counted as grids do: x, the last dim of the image, first.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_user
 from rushlight._ops.bodies import CPP_NAME, refuse
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -174,7 +174,7 @@ def grid_sample(x: Any, grid: Any, mode: str, padding_mode: str, align_corners: 
                 f"nn.functional.grid_sample(): expected {name} to be '{known[0]}', '{known[1]}' or '{known[2]}', but got: '{value}'"
             )
     if align_corners is None:
-        warnings.warn(CHANGED, stacklevel=2)
+        warn_user(CHANGED)
     return _sampled(x, grid, mode, padding_mode, bool(align_corners))
 
 
@@ -261,5 +261,5 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None) -> 
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {list(size)}")
     if align_corners is None:
-        warnings.warn(CHANGED, stacklevel=2)
+        warn_user(CHANGED)
     return _affine(theta, size, bool(align_corners))

@@ -1,0 +1,78 @@
+"""Images that lie channels last: which results do too, and their gradients, as in PyTorch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rushlight
+
+CASES: dict[str, Callable[[Any, Any], Any]] = {
+    "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, t.zeros(8), t.ones(8), None, None, False),
+    "batch_norm in training": lambda t, x: t.nn.functional.batch_norm(x, t.zeros(8), t.ones(8), None, None, True),
+    "group_norm": lambda t, x: t.nn.functional.group_norm(x, 2),
+    "instance_norm": lambda t, x: t.nn.functional.instance_norm(x),
+    "layer_norm": lambda t, x: t.nn.functional.layer_norm(x, x.shape[1:]),
+    "local_response_norm": lambda t, x: t.nn.functional.local_response_norm(x, 2),
+    "max_pool2d": lambda t, x: t.nn.functional.max_pool2d(x, 2),
+    "max_pool2d's indices": lambda t, x: t.nn.functional.max_pool2d(x, 2, return_indices=True)[1],
+    "avg_pool2d": lambda t, x: t.nn.functional.avg_pool2d(x, 2),
+    "lp_pool2d": lambda t, x: t.nn.functional.lp_pool2d(x, 2, 2),
+    "adaptive_avg_pool2d": lambda t, x: t.nn.functional.adaptive_avg_pool2d(x, 4),
+    "adaptive_max_pool2d": lambda t, x: t.nn.functional.adaptive_max_pool2d(x, 4),
+    "max_unpool2d": lambda t, x: t.nn.functional.max_unpool2d(*t.nn.functional.max_pool2d(x, 2, return_indices=True), 2),
+    "interpolate by area": lambda t, x: t.nn.functional.interpolate(x, size=3, mode="area"),
+    "interpolate": lambda t, x: t.nn.functional.interpolate(x, scale_factor=2),
+    "pad": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1)),
+    "pad by reflection": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "pad by replication": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+    "pad in a circle": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1), mode="circular"),
+    "pixel_shuffle": lambda t, x: t.nn.functional.pixel_shuffle(x, 2),
+    "pixel_unshuffle": lambda t, x: t.nn.functional.pixel_unshuffle(x, 2),
+    "channel_shuffle": lambda t, x: t.nn.functional.channel_shuffle(x, 2),
+    "glu": lambda t, x: t.nn.functional.glu(x, 1),
+    "roll": lambda t, x: x.roll(1, 2),
+    "masked_fill": lambda t, x: x.masked_fill(x > 0, 0),
+    "cat": lambda t, x: t.cat([x, x], 1),
+    "softmax": lambda t, x: t.softmax(x, 1),
+    "conv2d": lambda t, x: t.nn.functional.conv2d(x, t.ones(4, 8, 3, 3)),
+}
+
+
+def layout(t: Any, x: Any) -> tuple[bool, bool]:
+    return x.is_contiguous(), x.is_contiguous(memory_format=t.channels_last)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", CASES)
+def test_channels_last_as_pytorch(name: str) -> None:
+    def found(t: Any) -> Any:
+        x = t.arange(2.0 * 8 * 6 * 6).reshape(2, 8, 6, 6).to(memory_format=t.channels_last).requires_grad_()
+        y = CASES[name](t, x)
+        if y.requires_grad:
+            y.backward(t.ones_like(y))
+        return tuple(y.shape), layout(t, y), layout(t, x.grad) if y.requires_grad else None
+
+    assert found(rushlight) == found(pytest.importorskip("torch"))
+
+
+def test_a_network_stays_channels_last() -> None:
+    nn = rushlight.nn
+    x = rushlight.randn(2, 3, 16, 16).to(memory_format=rushlight.channels_last)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8), nn.ZeroPad2d(1), nn.AvgPool2d(2))
+    for layer in model:
+        x = layer(x)
+        assert layout(rushlight, x) == (False, True), layer
+
+
+def test_warnings_name_the_users_line() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rushlight.nn.functional.mse_loss(rushlight.ones(3, 7), rushlight.ones(1, 7))
+    assert [str(w.message).split(". ")[0] for w in caught] == [
+        "Using a target size (torch.Size([1, 7])) that is different to the input size (torch.Size([3, 7]))"
+    ]
+    assert caught[0].filename == __file__
