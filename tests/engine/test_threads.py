@@ -147,3 +147,28 @@ def test_zeros_in_memory_that_was_used(count: int) -> None:
             assert not torch.zeros(count).any()
     finally:
         torch.set_num_threads(before)
+
+
+def test_threads_that_make_one_kernel_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code may hold a kernel by its address: the second thread must not put another in its place."""
+    from rushlight._backends.cpu import kernels
+    from rushlight._graph.core import trace
+    from rushlight._kernels.program import KernelStep, compile_graph
+    from rushlight._types.dtype import FLOAT32
+
+    step = compile_graph(trace(lambda x: x * 3.0 + 5.0, [((1000,), FLOAT32)]), [(1,)], target=kernels.host()).steps[0]
+    assert isinstance(step, KernelStep)
+    both, plain, found = threading.Barrier(2), kernels.load_kernel, []
+
+    def load(data: bytes, symbol: str) -> object:
+        both.wait(30)  # neither has seen the other's
+        return plain(data, symbol)
+
+    monkeypatch.setattr(kernels, "load_kernel", load)
+    monkeypatch.setattr(kernels, "_KERNELS", {})
+    threads = [threading.Thread(target=lambda: found.append(kernels.kernel_of(step))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 2 and found[0] is found[1]

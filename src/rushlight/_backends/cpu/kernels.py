@@ -52,7 +52,8 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
             cache.put(name, data)
         if enabled("loops"):
             log("loops", f"{step.symbol}\n{step.kernel.text()}")
-        found = _KERNELS[key] = load_kernel(data, step.symbol)
+        # Another thread may have been quicker; its kernel may be in use by its address, and must not be unloaded.
+        found = _KERNELS.setdefault(key, load_kernel(data, step.symbol))
     return found
 
 
