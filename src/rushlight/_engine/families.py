@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.knobs import Knob
-from rushlight._base.log import LOG
+from rushlight._base.log import LOG, log
 from rushlight._engine.lower import Literal
 from rushlight._engine.state import new_plan_table
 from rushlight._engine.watch import RECORDER
@@ -239,12 +239,15 @@ def _derive(
     try:
         mould = make(trail, outlines(specs, key, trail.symbols))
         cast = trail.compiled(mould.numbers)
-    except Unfollowed:
+    except Unfollowed as reason:
+        log("plan", f"no mould, every new size is derived in full: {reason}")
         return None
-    except Exception:
+    except Exception as error:
         if CHECK.get():
             raise
-        return None  # sizes that do not fit: what is derived in full says so in the words that users know
+        # Sizes that do not fit: what is derived in full says so in the words that users know.
+        log("plan", f"no mould, every new size is derived in full: {type(error).__name__}: {error}")
+        return None
     values = cast(*sizes)
     if values is None:
         raise AssertionError(f"conditions that do not hold where they were found: {trail.guards()}")

@@ -297,7 +297,28 @@ def _names_in(text: str) -> list[str]:
     return found
 
 
-class _Integer:
+class _Ordered:
+    """Comparisons by `_order(other, "<" or "<=", whether the sides are exchanged)`."""
+
+    __slots__ = ()
+
+    def _order(self, other: Any, wanted: str, swap: bool) -> Any:
+        raise NotImplementedError
+
+    def __lt__(self, other: Any) -> Any:
+        return self._order(other, "<", False)
+
+    def __le__(self, other: Any) -> Any:
+        return self._order(other, "<=", False)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._order(other, "<", True)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._order(other, "<=", True)
+
+
+class _Integer(_Ordered):
     """An integer with its formula: a sum of products of atoms."""
 
     __slots__ = ("_hash", "terms", "trail", "value")
@@ -581,18 +602,6 @@ class _Integer:
                 return self._order(int(other), wanted, swap)
         return self.real_number()._order(other, wanted, swap) if kind is float or kind is _Real else NotImplemented
 
-    def __lt__(self, other: Any) -> Any:
-        return self._order(other, "<", False)
-
-    def __le__(self, other: Any) -> Any:
-        return self._order(other, "<=", False)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._order(other, "<", True)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._order(other, "<=", True)
-
     def __eq__(self, other: object) -> Any:
         kind = type(other)
         if kind is _Integer:
@@ -614,7 +623,7 @@ def _text_of(value: Any) -> str:
     return value.trail._result(value) if is_symbolic(value) else repr(value)
 
 
-class _Real:
+class _Real(_Ordered):
     """A float with its formula: a name that stands for a step of the computation."""
 
     __slots__ = ("name", "trail", "value")
@@ -759,18 +768,6 @@ class _Real:
         a, b = (value, self.value) if swap else (self.value, value)
         left, right = (_text_of(other), self.name) if swap else (self.name, _text_of(other))
         return self.trail.fact(f"({left} {wanted} {right})", a < b if wanted == "<" else a <= b)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._order(other, "<", False)
-
-    def __le__(self, other: Any) -> Any:
-        return self._order(other, "<=", False)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._order(other, "<", True)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._order(other, "<=", True)
 
     def __bool__(self) -> bool:
         return not self._order(0.0, "<=", False) or not self._order(0.0, "<=", True)
