@@ -46,9 +46,11 @@ def reductions_in_double_and_half() -> Any:
 @program
 def norms() -> Any:
     x, w, b = drawn(16, 32, 24, 24, grad=True), drawn(32, grad=True, seed=1), drawn(32, grad=True, seed=2)
-    rows = x.reshape(-1, 768)
-    made = [F.batch_norm(x, None, None, w, b, training=True), F.group_norm(x, 8, w, b), F.instance_norm(x)]
-    found = [g for out, leaves in zip(made, ((x, w, b), (x, w, b), (x,)), strict=True) for g in with_gradients(out, *leaves)]
+    rows, found = x.reshape(-1, 768), []
+    for image in (x, x.detach().to(memory_format=torch.channels_last).requires_grad_()):
+        made = [F.batch_norm(image, None, None, w, b, training=True), F.group_norm(image, 8, w, b), F.instance_norm(image)]
+        for out, leaves in zip(made, ((image, w, b), (image, w, b), (image,)), strict=True):
+            found += with_gradients(out, *leaves)
     return [*found, *with_gradients(F.layer_norm(rows, (768,)), x), *with_gradients(F.rms_norm(rows, (768,)), x)]
 
 
@@ -86,10 +88,13 @@ def convolutions() -> Any:
 
 @program
 def pooling_and_resizing() -> Any:
-    x = drawn(8, 16, 45, 44, grad=True)
-    made = [F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2), F.avg_pool2d(x, 3, 2), F.adaptive_avg_pool2d(x, 7)]
-    made += [F.interpolate(x, scale_factor=2, mode=m) for m in ("nearest", "bilinear", "bicubic")]
-    return [g for out in made for g in with_gradients(out, x)]
+    found = []
+    for form in (torch.contiguous_format, torch.channels_last):
+        x = drawn(8, 16, 45, 44).to(memory_format=form).requires_grad_()
+        made = [F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2), F.avg_pool2d(x, 3, 2), F.adaptive_avg_pool2d(x, 7)]
+        made += [F.interpolate(x, scale_factor=2, mode=m) for m in ("nearest", "bilinear", "bicubic")]
+        found += [g for out in made for g in with_gradients(out, x)]
+    return found
 
 
 @program

@@ -7,6 +7,7 @@ import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
 from rushlight._backends.cpu.threads import get_num_threads, set_num_threads
+from rushlight._kernels.program import traffic
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32
 
@@ -103,6 +104,21 @@ def test_batch_norm_statistics():
     ran = check(norm, normal(6, 24, 10, 10), rtol=1e-3, atol=1e-4)
     assert len(ran.program.steps) == 1
     check(norm, np.ascontiguousarray(normal(6, 10, 10, 24)).transpose(0, 3, 1, 2), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3000, 70), (1100, 1024)])
+def test_statistics_of_long_columns(shape):
+    """Columns side by side are reduced in blocks of rows: nothing waits for a few stripes, and what is small between is kept."""
+
+    def norm(x):
+        mean = prim.sum(x, dims=(0,)) * (1 / 3000)
+        centred = x - build.keep_dims(mean, x.shape, (0,))
+        var = prim.sum(centred * centred, dims=(0,)) * (1 / 3000)
+        return centred * build.keep_dims(prim.rsqrt(var + 1e-5), x.shape, (0,)), mean, var
+
+    x = normal(*shape)
+    ran = check(norm, x, rtol=1e-3, atol=1e-4)
+    assert all(step.kernel.pieces > 1 for step in ran.program.steps if traffic(step.kernel)[0] > x.nbytes // 2)
 
 
 def test_large_sums_are_accurate():

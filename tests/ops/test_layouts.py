@@ -59,6 +59,23 @@ def test_channels_last_as_pytorch(name: str) -> None:
     assert found(rushlight) == found(pytest.importorskip("torch"))
 
 
+# What PyTorch makes of several operators gives gradients of another layout there.
+OTHERWISE = {"instance_norm", "layer_norm", "pad", "pad in a circle", "glu", "masked_fill"}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", sorted(CASES.keys() - OTHERWISE))
+def test_gradients_are_channels_last_as_pytorchs(name: str) -> None:
+    def found(t: Any) -> Any:
+        x = t.arange(2.0 * 8 * 6 * 6).reshape(2, 8, 6, 6).to(memory_format=t.channels_last).requires_grad_()
+        y = CASES[name](t, x)
+        if not y.requires_grad:
+            return None
+        return layout(t, t.autograd.grad(y, x, t.ones(y.shape).to(memory_format=t.channels_last))[0])
+
+    assert found(rushlight) == found(pytest.importorskip("torch"))
+
+
 def test_a_network_stays_channels_last() -> None:
     nn = rushlight.nn
     x = rushlight.randn(2, 3, 16, 16).to(memory_format=rushlight.channels_last)

@@ -28,7 +28,14 @@ from rushlight._graph.moves import moved_layouts
 from rushlight._prims import build, prim
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
-from rushlight._types.layout import broadcast_strides, contiguous_strides, dense_strides, is_contiguous, restride
+from rushlight._types.layout import (
+    broadcast_strides,
+    contiguous_strides,
+    dense_strides,
+    image_strides,
+    is_contiguous,
+    restride,
+)
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Trail
 
@@ -75,6 +82,13 @@ def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs
 
 def _turned(v: Any) -> Any:
     return prim.conj(v) if v.dtype.is_complex else build.convert(prim.neg(build.convert(v, v.dtype.wide)), v.dtype)
+
+
+def image_like(shape: tuple[int, ...], specs: Sequence[Any]) -> tuple[int, ...] | None:
+    """Strides of an image made beside others: channels last where one of as many dims is, else None (row-major)."""
+    beside = [s for s in specs if s.ndim == len(shape)] if len(shape) in (4, 5) else []
+    strides = next((found for s in beside if (found := image_strides(shape, s.shape, s.strides)) is not None), None)
+    return None if strides is None or is_contiguous(shape, strides) else strides
 
 
 def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int, ...]:
@@ -235,7 +249,8 @@ class Pieces:
         bounds: Bounds = None,
     ) -> None:  # fmt: skip
         self.forward, self.in_specs, self.n_results, self.name = forward, in_specs, len(results), name
-        self.specs = [*results, *(of(v.dtype, device, v.shape) for v in forward.outputs[len(results) :])]
+        about = [*results, *(s for s in in_specs if s is not None)]
+        self.specs = [*results, *(of(v.dtype, device, v.shape, image_like(v.shape, about)) for v in forward.outputs[len(results) :])]
         self.backward, self.wrt, self.mask, self.refused, self.several, self.bounds = backward, wrt, mask, refused, several, bounds
 
     def plan(self, device: Device, origin: Any = None) -> Callable[..., Any]:
@@ -536,9 +551,8 @@ def _graph_pieces(
         return None
     passed = _passed(graph)
     rest = Graph(graph.inputs, graph.nodes, [v for j, v in enumerate(graph.outputs) if j not in passed])
-    results = [
-        of(v.dtype, device, v.shape, operand_strides(v.shape, [s for s in specs if s is not None and s.shape == v.shape])) for v in rest.outputs
-    ]
+    operands = [s for s in specs if s is not None]
+    results = [of(v.dtype, device, v.shape, _result_strides(v.shape, operands)) for v in rest.outputs]
     several = len(rest.outputs) == 1 and not passed
     if not wants:
         return Pieces(rest, specs, results, of, device, several=several)
@@ -546,6 +560,12 @@ def _graph_pieces(
     mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in rest.outputs]
     found = differentiate_graph(rest, len(mask), wrt, mask)
     return Pieces(found.forward, specs, results, of, device, name, found, wrt, mask, several=several)
+
+
+def _result_strides(shape: tuple[int, ...], specs: Sequence[Any]) -> Any:
+    """Strides of what a graph computes, a gradient mostly: those of operands of its shape; where there are none, an image lies as another does."""
+    same = [s for s in specs if s.shape == shape]
+    return operand_strides(shape, same) if same else image_like(shape, specs)
 
 
 def _passing(graph: Graph, plan: Callable[..., Any]) -> Callable[..., Any]:

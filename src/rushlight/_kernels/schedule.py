@@ -24,6 +24,7 @@ from rushlight._types.layout import (
     extent,
     is_contiguous,
     numel,
+    suggests_channels_last,
     view_strides,
 )
 
@@ -96,6 +97,7 @@ class Schedule:
         self.args: list[Any] = []
         self.input_buffers: dict[int, Buffer] = {}
         self._take_inputs(layouts)
+        self._images_last = _images_last(graph, layouts)
         self.targets = self._targets(out_strides)
         self.outputs = [t.buffer for i, t in enumerate(self.targets) if i not in aliases]
 
@@ -136,7 +138,9 @@ class Schedule:
 
     def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Source:
         """Memory for a value."""
-        strides = contiguous_strides(value.shape) if strides is None else strides
+        if strides is None:
+            last = role == "temporary" and self._images_last and len(value.shape) in (4, 5)
+            strides = channels_last_strides(value.shape) if last else contiguous_strides(value.shape)
         buffer = Buffer(name, value.dtype, role)
         self.sizes[buffer] = extent(value.shape, strides)
         return Source(buffer, strides)
@@ -210,10 +214,29 @@ class Schedule:
                 _, cost, reduces = self._tree(x)
                 if cost >= 8 and not reduces:
                     self._keep(x)
+                elif cost >= 4 and reduces and self._from_columns(x):
+                    self._keep(x)
         if len(self.graph.nodes) > 24 and _is_map(node):
             value = node.outputs[0]
             if self.uses.get(id(value), 0) >= 2 and len(self._tree(value)[0]) > MANY_READS:
                 self._keep(value)
+
+    def _from_columns(self, value: Value) -> bool:
+        """Whether all reductions that a value needs are of groups that are closed to others (see `_columns`), so that it will be read from memory."""
+        todo, seen = [value], set[int]()
+        while todo:
+            v = todo.pop()
+            if id(v) in seen or id(v) in self.placed:
+                continue
+            seen.add(id(v))
+            home = self.homes.get(id(v))
+            if home is not None:
+                group = self.groups[home]
+                if not isinstance(group, Group) or not self._columns(group):
+                    return False
+            elif v.node is not None:
+                todo.extend(v.node.inputs)
+        return True
 
     def _keep(self, value: Value) -> None:
         if id(value) in self.placed:
@@ -280,7 +303,7 @@ class Schedule:
             if stores >= MAX_STORES:
                 return False
             if group.reductions:
-                return group.rows >= MANY_ROWS or size <= 2 * PIECE or size == group.rows
+                return (group.rows >= MANY_ROWS and not self._columns(group)) or size <= 2 * PIECE or size == group.rows
             return group.shape == tuple(s for s in value.shape if s != 1) and bool(self._shares(group, value))
 
         number = self._join(fits, lambda g: g.add_store(value, target), f"store {_name(value)}")
@@ -324,7 +347,7 @@ class Schedule:
         def fits(group: Group) -> bool:
             if not group.reductions or group.rows != rows:
                 return False
-            if rows >= MANY_ROWS or work <= 2 * PIECE:
+            if (rows >= MANY_ROWS and not self._columns(group)) or work <= 2 * PIECE:
                 return True
             return not self._depends(node, group) and [v.size for v in group.stages[0].loops] == [
                 s for s in reduced_sizes(node) if s != 1
@@ -332,6 +355,16 @@ class Schedule:
 
         number = self._join(fits, lambda g: g.add_reduction(node, moves), f"{node.prim.name} {_name(value)}")
         self.homes[id(value)] = number
+
+    def _columns(self, group: Group) -> bool:
+        """Whether a group reduces long columns that lie side by side, too few to occupy threads stripe by stripe or too many for a cache: they
+        are reduced in blocks of whole rows, and what follows from the results reads memory anew, in order."""
+        work = max(s.work for s in group.stages)
+        size = max((i.dtype.itemsize for s in group.stages for i in s.items), default=4)
+        if group.rows * work <= 2 * PIECE or group.direction() >= 0:
+            return False
+        few = work >= 1024 and group.rows * size < MANY_ROWS * 4 * self.target.vector_bytes
+        return few or (work >= 128 and group.rows * work * size >= 4 * self.target.l2_bytes)
 
     def _depends(self, node: Node, group: Group) -> bool:
         """Whether a node needs a reduction of the group."""
@@ -433,7 +466,7 @@ class Schedule:
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
             last = name in ("resample", "resample_back") and value.shape[1] > 1 and inputs[0].strides[1] == 1  # as the operand lies
-            strides = channels_last_strides(value.shape) if last else None
+            strides = channels_last_strides(value.shape) if last else None if k in PLACED.get(name, ()) else contiguous_strides(value.shape)
             home = None if last and home is not None and home.strides[1] != 1 else home
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
         self.groups.append(Extern(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
@@ -507,7 +540,7 @@ class Schedule:
             return view
         if not dense and value.node is not None and value.node.prim.name == "broadcast":
             return self._repeated(value.node)
-        strides = None if dense else self._columns_first(value)
+        strides = contiguous_strides(value.shape) if dense else self._columns_first(value)
         target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
         self._store(value, target)
         if found is None:
@@ -710,6 +743,12 @@ def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] 
     if node.prim.name == "transpose":
         return [strides[node.params["perm"].index(d)] for d in range(len(strides))]
     return view_strides(out.shape, strides, x.shape)
+
+
+def _images_last(graph: Graph, layouts: Sequence[Sequence[int] | None]) -> bool:
+    """Whether the images among the inputs lie channels last: then those between do so too."""
+    images = [(v.shape, s) for v, s in zip(graph.inputs, layouts, strict=True) if s is not None and len(s) in (4, 5) and numel(v.shape[2:]) > 1]
+    return bool(images) and all(suggests_channels_last(shape, s) and not is_contiguous(shape, s) for shape, s in images)
 
 
 def is_reduction(node: Node) -> bool:
