@@ -17,6 +17,7 @@ import pytest
 
 import rushlight as torch
 from rushlight._engine import native_plans
+from rushlight._engine.fast import make_learner
 from rushlight._engine.state import clear_plans, plan_counts
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
@@ -47,6 +48,22 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
         torch.arange(5, 0, -2, dtype=torch.float32), torch.linspace(0, 1, 5), torch.eye(2, 3), torch.tril_indices(3, 3),
         torch.zeros(3, device=torch.device("cpu")), torch.arange(3, device=x.device),
     ),
+    "composites": lambda x, y: (
+        x.norm(), x.norm(dim=1), torch.cross(x[:, :3], y[:, :3]), torch.trapezoid(x), x.median(), *x.mode(1), torch.renorm(x, 2, 0, 1.0), torch.pdist(x),
+        torch.combinations(x[0]), torch.cartesian_prod(x[0], y[0]), *torch.meshgrid(x[0], y[0, :2], indexing="ij"), torch.block_diag(x, y),
+        x.ravel(), x.t().ravel(), x.expand_as(x), torch.broadcast_to(x[0], (4, 6)), *torch.broadcast_tensors(x, y[0]), x.type_as(y.double()),
+        torch.tensordot(x, y.t(), 1), torch.einsum("ij,kj->ik", x, y), *torch.tensor_split(x, 3), torch.repeat_interleave(x, 2, dim=0),
+        torch.isin(x, y), torch.searchsorted(x.sort()[0], y), *torch.gradient(x), torch.linalg.matrix_power(x @ y.t(), 3),
+    ),
+    "parts of complex numbers": lambda x, y: (
+        torch.complex(x, y).real, torch.complex(x, y).imag, torch.complex(x, y).conj().resolve_conj(), torch.view_as_real(torch.complex(x, y)),
+        torch.view_as_complex(x.view(4, 3, 2)), torch.complex(x, y).conj().imag.clone(), torch.fft.fft(x), torch.fft.irfft(torch.fft.rfft(y)),
+    ),
+    "memory under other layouts": lambda x, y: (
+        x.view(torch.int32), x.view(torch.float16).view(torch.int16), x.as_strided((2, 2), (6, 1)), x.as_strided((2, 2), (6, 1), 3),
+        x[1:].as_strided((2, 3), (1, 2)),
+    ),
+    "answers": lambda x, y: (torch.tensor(torch.equal(x, y)), torch.tensor(torch.equal(x, x.clone())), torch.tensor(torch.allclose(x, y))),
     "product": lambda x, y: (x @ y.t(), torch.nn.functional.linear(x, y), torch.softmax(x, -1), torch.where(x > y, x, y)),
 }
 
@@ -64,6 +81,110 @@ def test_calls_that_are_known_do_what_they_did_first(name: str) -> None:
         again = flat(CALLS[name](x, y))
         for a, b in zip(first, again, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and np.array_equal(a, b)
+
+
+def learnt(function: Callable[..., Any], *names: str) -> Any:
+    return make_learner(function, names, 0)
+
+
+def test_a_function_of_several_plans_becomes_a_tape() -> None:
+    runs = []
+
+    def function(a: Any, b: Any, parts: Any) -> Any:
+        runs.append(1)
+        low, high = a.sort(1)[0].chunk(2, 1)
+        total = torch.zeros(4, 3)
+        for part in parts:
+            total.add_(low).mul_(part).sub_(high, alpha=2)
+        b.add_(1.0)
+        return total, b, (total + 1).sum(0)
+
+    call, n = learnt(function, "a?", "b?", "parts?"), 0
+    for seed in range(4):
+        torch.manual_seed(seed)
+        a, b, parts = torch.rand(4, 6), torch.rand(3), [torch.rand(4, 3), torch.rand(3)]
+        wanted = function(a, b.clone(), parts)
+        n += len(runs)
+        runs.clear()
+        found = call(a, b, parts)
+        assert found[1] is b
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(x.numpy(), y.numpy())
+        assert len(runs) == (seed == 0)  # later calls are run without the function
+
+
+def test_gradients_go_through_a_tape() -> None:
+    call = learnt(lambda a, b: ((a * b).exp().sum(1), a.t() @ b), "a?", "b?")
+    for _ in range(3):
+        a, b = torch.rand(4, 6).requires_grad_(), torch.rand(4, 6)
+        first, second = call(a, b)
+        (first.sum() + second.sum()).backward()
+        wanted = (b * (a.detach() * b).exp()) + b.sum(1, keepdim=True)
+        np.testing.assert_allclose(a.grad.numpy(), wanted.numpy(), rtol=1e-5)
+
+
+def test_what_depends_on_elements_is_no_tape() -> None:
+    def by_item(a: Any) -> Any:
+        return a + 1 if a[0, 0].item() > 0 else a - 1
+
+    def by_truth(a: Any) -> Any:
+        return a + 1 if a[0, 0] > 0 else a - 1
+
+    def by_list(a: Any) -> Any:
+        return a * a.tolist()[0][0]
+
+    def by_array(a: Any) -> Any:
+        b = a + 0
+        b.numpy()[0] = 7
+        return b * 2
+
+    def by_places(a: Any) -> Any:
+        return a.flatten()[a.flatten() > 0] * 2
+
+    def by_format(a: Any) -> Any:
+        return a * len(f"{a[0, 0]:.3f}")
+
+    for function in (by_item, by_truth, by_list, by_array, by_places, by_format):
+        call = learnt(function, "a?")
+        for value in (1.0, 1.0, -1.0, 20.0, 3.0):
+            a = torch.full((2, 2), value)
+            a[1, 1] = -a[1, 1]
+            np.testing.assert_array_equal(call(a).numpy(), function(a).numpy(), err_msg=function.__name__)
+
+
+def test_random_numbers_are_drawn_anew() -> None:
+    call = learnt(lambda a: (torch.rand_like(a) + a).sum(), "a?")
+    a = torch.zeros(5, 5)
+    assert len({call(a).item() for _ in range(5)}) == 5
+
+
+def test_numbers_of_a_tape_are_part_of_its_signature() -> None:
+    call = learnt(lambda a, n: (a * n + n).sum(0), "a?", "n")
+    a = torch.ones(2, 2)
+    for n in (2, 3, 2.0, 0.5, True):
+        assert call(a, n).tolist() == [4.0 * n, 4.0 * n]
+
+
+def test_a_tape_may_fail_in_the_middle() -> None:
+    call = learnt(lambda a, i: (a + 1).index_select(0, i).sum(), "a?", "i?")
+    a, good, bad = torch.zeros(3, 2), torch.tensor([0, 2]), torch.tensor([0, 5])
+    for _ in range(3):
+        assert call(a, good).item() == 4.0
+        with pytest.raises(IndexError):
+            call(a, bad)
+
+
+def test_views_by_strides_stay_within_memory() -> None:
+    for _ in range(3):
+        assert torch.arange(10.0).as_strided((3, 2), (4, 1)).tolist() == [[0, 1], [4, 5], [8, 9]]
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            torch.arange(10.0)[2:].view(8).as_strided((3, 2), (4, 1))
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            torch.arange(10.0).as_strided((3, 2), (4, 1), 1)
+        base = torch.zeros(10)
+        base[2:].as_strided((2,), (3,)).add_(1)
+        base[2:].as_strided((2,), (3,), 1).add_(2)
+        assert base.tolist() == [0, 2, 1, 0, 2, 1, 0, 0, 0, 0]
 
 
 def test_a_number_is_never_taken_for_another() -> None:

@@ -41,7 +41,7 @@ PLACES: dict[str, DType] = {
 _KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
 # The dtypes that were ever cast to: their places are what the state word says.
 _DTYPES: list[DType] = []
-_SHIFT = 7
+_SHIFT = 8  # where the bits of AUTOCAST begin
 
 
 def set_enabled(place: str, enabled: bool) -> None:

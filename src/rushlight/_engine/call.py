@@ -21,7 +21,7 @@ from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import number_bounds
 from rushlight._engine.plan import Pieces, PlanMould, Recipe, executable, fitting, number_words, operand_strides
 from rushlight._engine.results import result_name, result_type_of, with_out
-from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, OBSERVED, STATE, new_plan_table
+from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING, observed, observed_plan
@@ -287,6 +287,8 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     full = make_function(caller)
 
     def missed(self: Any, other: Any) -> Any:
+        if _STATE.word & LEARNING:
+            return full(self, other)
         kind = type(other)
         number = kind is float or kind is int
         if not isinstance(self, Tensor):

@@ -9,7 +9,7 @@ from rushlight._engine.call import Caller, InplaceCaller, make_function, make_in
 from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
-from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded
+from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded, spoil
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
@@ -291,6 +291,8 @@ _ITEMS = new_plan_table()
 @forms("(x: Tensor) -> Number")
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
+    if RUNS[0] is not None:
+        spoil()
     reader = _ITEMS.get(x._spec)
     if reader is not None and x._ptr:
         return reader(x._ptr)
@@ -310,6 +312,8 @@ def item(x: Tensor) -> Any:
 
 def tolist(x: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-dim tensor."""
+    if RUNS[0] is not None:
+        spoil()
     if not x._spec.ndim:
         return item(x)
     if x._storage is None:
@@ -336,6 +340,8 @@ def resolved(x: Tensor) -> Tensor:
 @forms("(x: Tensor, *, force: bool = False) -> ndarray")
 def numpy_of(x: Tensor, *, force: bool = False) -> Any:
     """A NumPy array that shares the tensor's memory."""
+    if RUNS[0] is not None:
+        spoil()
     if x._rg:
         if not force and STATE.word & GRAD:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")

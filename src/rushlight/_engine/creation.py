@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
-from rushlight._engine.fast import RUNS, ran
+from rushlight._engine.fast import RUNS, ran, spoil
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.native_plans import constants_plan, kernel_plan
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
@@ -53,7 +53,7 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
         made.requires_grad = True
     if RUNS[0] is not None and (requires_grad or made._meta is not None):
-        RUNS[0].clear()  # a plan that only makes the tensor would not do
+        spoil()  # a plan that only makes the tensor would not do
     return made
 
 
@@ -166,7 +166,8 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
     if spec.device is META:
         return finish(make(None, spec, 0), requires_grad)
     if values is not None:
-        return finish(_from_numbers(values, spec), requires_grad)
+        made = finish(_from_numbers(values, spec), requires_grad)
+        return made if RUNS[0] is None else ran(lambda: _from_numbers(values, spec), (), made)  # type: ignore[no-any-return]
     array = _numpy_array(data, found)
     return finish(from_address(array.__array_interface__["data"][0], spec, array.nbytes, array), requires_grad)
 

@@ -7,7 +7,8 @@ long way, through `bind`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rushlight._engine.native_plans import (
@@ -19,12 +20,13 @@ from rushlight._engine.native_plans import (
     learn,
     make_dispatcher,
     readable,
+    tape_plan,
 )
-from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
+from rushlight._engine.state import FUNCTION_MODE, LEARNING, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import Operator
 
-__all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded", "unlearnt"]
+__all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
 
 
 def _kinds(op: Operator) -> list[int]:
@@ -55,6 +57,8 @@ def make_dispatch(
     def missed(*args: Any, **kwargs: Any) -> Any:
         if check is not None:
             check(args)
+        if STATE.word & LEARNING:
+            return part(args, kwargs)
         if STATE.word & FUNCTION_MODE or (len(args) > count and not last_static) or not readable(call, args, kwargs):
             return slow(args, kwargs)
         if "out" in kwargs:
@@ -66,6 +70,17 @@ def make_dispatch(
             learn(call, args, kwargs, plan, picks, wrap)
         made = plan(*inputs)
         return tuple.__new__(wrap, made) if wrap is not None else made
+
+    def part(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call within one that is being learnt."""
+        with unwatched():
+            unusual = "out" in kwargs or len(args) > count and not last_static or not readable(call, args, kwargs)
+            if unusual:
+                made = slow(args, kwargs)
+        if unusual:
+            spoil()
+            return made
+        return run_recorded(prepare, args, kwargs, wrap)
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
@@ -91,6 +106,74 @@ def make_dispatch(
 RUNS: list[list[tuple[Any, Sequence[Any], Any, Any]] | None] = [None]
 
 
+class Tape(list[Any]):
+    """What runs while a function is learnt.
+
+    It knows how often memory was changed, and what the tensors were when they were noted, so that a change that was not noted is seen.
+    """
+
+    __slots__ = ("kept", "spoilt", "tensors", "versions")
+
+    def __init__(self, args: Sequence[Any]) -> None:
+        super().__init__()
+        self.spoilt = False
+        self.versions: dict[int, int] = {}
+        self.kept: list[Any] = []  # storages, so that their identities stay theirs
+        self.tensors: dict[int, tuple[Tensor, Any, Any, bool]] = {}
+        for item in args:
+            self._meet(item)
+
+    def _meet(self, item: Any) -> None:
+        if isinstance(item, Tensor):
+            self.tensors[id(item)] = item, item._spec, item._node, item._rg
+            if item._storage is not None and id(item._storage) not in self.versions:
+                self.versions[id(item._storage)] = item._storage.version
+                self.kept.append(item._storage)
+        elif isinstance(item, (tuple, list)):
+            for part in item:
+                self._meet(part)
+
+    def append(self, run: Any) -> None:
+        """Note a run."""
+        plan, inputs, made, _ = run
+        list.append(self, run)
+        if plan is None:
+            self.spoilt = True
+            return
+        changed = made if made is not None else inputs[0] if inputs else None
+        if isinstance(changed, Tensor) and any(changed is item for item in inputs):
+            storage = changed._storage
+            if id(storage) in self.versions:  # of what was made elsewhere nothing is known, and no step can take it
+                self.versions[id(storage)] = storage.version if storage.version <= self.versions[id(storage)] + 1 else -1
+                self._meet(changed)
+        self._meet(made)
+
+    def whole(self) -> bool:
+        """Whether nothing ran but what was noted."""
+        if self.spoilt or any(s.version != self.versions[id(s)] for s in self.kept):
+            return False
+        return all(t._spec is spec and t._node is node and t._rg is wants for t, spec, node, wants in self.tensors.values())
+
+
+def spoil() -> None:
+    """Say of a call that is being learnt that its result depends on more than its signature and what was noted."""
+    if RUNS[0] is not None:
+        RUNS[0].append((None, (), RUNS, None))
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """A region in which nothing is noted."""
+    word = STATE.word
+    outer, RUNS[0] = RUNS[0], None
+    STATE.word = word & ~LEARNING
+    try:
+        yield
+    finally:
+        RUNS[0] = outer
+        STATE.word = word
+
+
 def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
     """Note that a plan was run, for a call that is being learnt; gives its result."""
     if RUNS[0] is not None:
@@ -100,19 +183,18 @@ def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
 
 def unlearnt(call: Callable[[], Any]) -> Any:
     """What `call()` gives; of a call that is being learnt, which depends on more than its signature here, no plan is kept but itself."""
-    outer, RUNS[0] = RUNS[0], None
     try:
-        return call()
+        with unwatched():
+            return call()
     finally:
-        RUNS[0] = outer
-        if outer is not None:
-            outer.append((None, (), RUNS, None))
+        spoil()
 
 
 def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None) -> Any:
     """Find a plan and run it, noting it."""
-    plan, inputs = prepare(args, kwargs)
-    made = plan(*inputs)
+    with unwatched():
+        plan, inputs = prepare(args, kwargs)
+        made = plan(*inputs)
     return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
 
@@ -121,25 +203,24 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
     arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, one in `*` a tensor or a
-    number), and what it returns is the result of the one plan that it runs (see `ran`) or its argument.
+    number), and what it returns is made by the plans that it runs (see `ran`; those of the operator table are noted by themselves) or is an
+    argument.  Where it runs several they become a *tape*: a native plan that runs them one after the other.  Whoever reads elements of tensors,
+    or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the plan.
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
-        if STATE.word & (FUNCTION_MODE | OBSERVED) or not readable(call, args, kwargs):  # observers are told of the function too
+        word = STATE.word
+        if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(call, args, kwargs):  # observers are told of the function too
             return function(*args, **kwargs)
-        runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
+        runs = Tape((*args, *kwargs.values()))
         before, RUNS[0] = RUNS[0], runs
+        STATE.word = word | LEARNING
         try:
             made = function(*args, **kwargs)
         finally:
             RUNS[0] = before
-        if len(runs) == 1 and runs[0][2] is made:
-            _learn_run(call, kinds, args, kwargs, runs[0])
-            ran(*runs[0])  # for a call around this one
-        elif not runs and args and made is args[0]:
-            learn(call, args, kwargs, identity_plan(), (0,))
-        else:
-            _learn_itself(call, function, args, kwargs)
+            STATE.word = word
+        _learn_tape(call, kinds, args, kwargs, runs, made)
         return made
 
     endings = {"?": EITHER, "*": DYNAMIC}
@@ -151,19 +232,101 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     return call
 
 
-def _learn_run(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], run: tuple[Any, ...]) -> None:
-    """Keep the plan of a run whose inputs are all arguments of the call."""
-    plan, inputs, _, wrap = run
-    varying: dict[Any, Any] = {i: a for i, a in enumerate(args) if i < len(kinds) and (kinds[i] == DYNAMIC or isinstance(a, Tensor))}
-    varying |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor)}
-    for i, a in enumerate(args[: len(kinds)]):
-        if kinds[i] == EITHER and isinstance(a, (tuple, list)):
-            varying |= {(i, k): item for k, item in enumerate(a) if isinstance(item, Tensor)}
-    picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
-    if None in picks:
-        _learn_itself(call, call.__wrapped__, args, kwargs)
-    else:
-        learn(call, args, kwargs, plan, picks, wrap)
+def _learn_tape(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], runs: Tape, made: Any) -> None:
+    """Keep what ran for a call, or the function itself where that is not enough."""
+    if runs.whole():
+        if args and made is args[0] and not runs:
+            learn(call, args, kwargs, identity_plan(), (0,))
+            return
+        steps = _needed(runs, made)
+        varying = _varying(kinds, args, kwargs)
+        if len(steps) == 1 and steps[0][2] is made:
+            plan, inputs, _, wrap = steps[0]
+            picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
+            if None not in picks:
+                learn(call, args, kwargs, plan, picks, wrap)
+                return
+        found = _tape_of(steps, varying, made)
+        if found is not None:
+            learn(call, args, kwargs, *found)
+            return
+    _learn_itself(call, call.__wrapped__, args, kwargs)
+
+
+def _varying(kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
+    """The arguments that are no part of a signature by their values, by their picks."""
+    found: dict[Any, Any] = {i: a for i, a in enumerate(args) if i < len(kinds) and (kinds[i] == DYNAMIC or isinstance(a, Tensor))}
+    found |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor)}
+    for origin, a in [*enumerate(args[: len(kinds)]), *kwargs.items()]:
+        if isinstance(a, (tuple, list)):
+            found |= {(origin, k): item for k, item in enumerate(a) if isinstance(item, Tensor)}
+    return found
+
+
+def _tensors_in(value: Any) -> list[Any]:
+    """The tensors that a plan or a function gives."""
+    return [v for v in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(v, Tensor)]
+
+
+def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
+    """The runs without those that only make what nobody reads."""
+    read = {id(t) for t in _tensors_in(made)}
+    steps = []
+    for run in reversed(runs):
+        _, inputs, given, _ = run
+        tensors = [t for t in inputs if isinstance(t, Tensor)]
+        changes = given is None or not tensors or any(given is t for t in tensors)
+        if changes or any(id(t) in read for t in _tensors_in(given)):
+            steps.append(run)
+            read |= {id(t) for t in tensors}
+    return steps[::-1]
+
+
+_FIXED = (int, float, bool, complex, str, type(None))  # constants of a tape
+
+
+def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], made: Any) -> tuple[Any, list[Any], Any] | None:
+    """(plan, picks, wrap) of a tape; None where something comes from elsewhere, or a number that varies may have gone into it."""
+    if any(not isinstance(a, Tensor) for a in varying.values() if a is not None):
+        return None
+    picks = [p for p, a in varying.items() if a is not None]
+    places: dict[int, int] = {}
+    for k, pick in enumerate(picks):
+        places.setdefault(id(varying[pick]), k)
+    constants: list[Any] = []
+
+    def place(item: Any) -> int | None:
+        if isinstance(item, Tensor):
+            return places.get(id(item))
+        if type(item) not in _FIXED:
+            return None
+        constants.append(item)
+        return -len(constants)
+
+    total = len(picks)
+    written: list[tuple[Any, list[int], int, int]] = []
+    for plan, inputs, given, _ in steps:
+        sources = [place(item) for item in inputs]
+        results = list(given) if isinstance(given, (tuple, list)) else [given]
+        if None in sources or isinstance(given, (tuple, list)) and (not given or not all(isinstance(v, Tensor) for v in given)):
+            return None
+        written.append((plan, sources, len(given) if isinstance(given, (tuple, list)) else 0, total))  # type: ignore[arg-type]
+        for k, item in enumerate(results):
+            places[id(item)] = total + k
+        total += len(results)
+    several = isinstance(made, tuple)
+    if isinstance(made, list):
+        return None
+    outputs = [place(item) for item in (made if several else (made,))]
+    if None in outputs:
+        return None
+    last = {s: k for k, (_, sources, _, _) in enumerate(written) for s in sources}
+    tape = tape_plan(
+        [(plan, sources, n, at, [s for s in dict.fromkeys(sources) if s >= len(picks) and last[s] == k and s not in outputs])
+         for k, (plan, sources, n, at) in enumerate(written)],
+        len(picks), total, constants, outputs, several,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return None if tape is None else (tape, picks, type(made) if several and type(made) is not tuple else None)
 
 
 def _learn_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:

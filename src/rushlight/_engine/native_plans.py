@@ -25,11 +25,12 @@ from rushlight._types.spec import Spec
 
 __all__ = [
     "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "shifted_plan", "show_plan", "view_plan",
+    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
+    "view_plan",
 ]  # fmt: skip
 
 STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3
-KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW = range(10)
+KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW, TAPE = range(11)
 NUMBER_CODES = {"float32": 0, "float64": 1, "int64": 2, "int32": 3, "int16": 4, "int8": 5, "uint8": 6, "bool": 7}
 
 _numbers = count()
@@ -371,9 +372,14 @@ def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int)
 
 
 def view_plan(
-    fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, recipe: Any = None
+    fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, recipe: Any = None, span: int | None = None,
+    whole: bool = False,
 ) -> Any:  # fmt: skip
-    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a recipe it records a node."""
+    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a recipe it records a node.
+
+    With a `span` there must be so many bytes from there on, else `fallback` is asked; bytes count from the start of the storage if it is the
+    `whole` of it that is shown, and from the argument's first element otherwise.
+    """
     p = require("rushlight._backends.cpu.plan_native")
     ready()
     if not 0 < len(views) <= 60:
@@ -382,6 +388,8 @@ def view_plan(
     parts: dict[int, Any] = {
         p.N_SHOWN: len(views), p.RESULTS: [w for spec, step in views for w in (step, id(spec))], p.SEVERAL: int(several), p.CREATION: id(text),
     }  # fmt: skip
+    if span is not None:
+        parts |= {p.BOUNDED: 1, p.LEAST: span, p.MOST: int(whole)}
     if recipe is not None:
         parts |= _recording(p, recipe, (0,), [True] * len(views))
     return _plan(VIEW, fallback, parts, (*[s for s, _ in views], recipe))
@@ -409,6 +417,36 @@ def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int
     ready()
     words = [w for i, spec, step in parts for w in (i, step, id(spec))]
     return _plan(SHOW, fallback, {p.N_RESULTS: len(parts), p.RESULTS: words}, [spec for _, spec, _ in parts])
+
+
+TAPE_PLACES, TAPE_INPUTS = 128, 64  # the most that a tape may hold, and the most that a step of it may take
+
+
+def tape_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, places: int, constants: Sequence[Any],
+              results: Sequence[int], several: bool) -> Any:  # fmt: skip
+    """A native plan that runs other plans; None where there is more of something than one can hold.
+
+    A step is (plan, where its arguments are, how many results it gives as a tuple or 0 for one, where they go, which places nobody reads after
+    it).  Places count from the `given` arguments on; below zero they are `constants`: -1 is the first.  The plan gives what is at `results`, as a
+    tuple if `several`.
+    """
+    p = require("rushlight._backends.cpu.plan_native")
+    if places > TAPE_PLACES or any(len(inputs) > TAPE_INPUTS for _, inputs, _, _, _ in steps):
+        return None
+    ready()
+    words = [w for plan, inputs, n, at, dead in steps for w in (id(plan), len(inputs), n, at, len(dead), *inputs, *dead)]
+    parts = {
+        p.N_GIVEN: given, p.N_STEPS: len(steps), p.STEPS: words or _EMPTY, p.N_WORDS: places, p.N_RESULTS: len(results),
+        p.RESULTS: list(results) or _EMPTY, p.SEVERAL: int(several),
+    }  # fmt: skip
+    return _plan(TAPE, len, parts, (*constants, *[step[0] for step in steps]))
+
+
+def retyped_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
+    """A native plan that shows its argument's memory under another spec, outside of any graph and as no view of it."""
+    p = require("rushlight._backends.cpu.plan_native")
+    ready()
+    return _plan(SHOW, fallback, {p.N_RESULTS: 1, p.RESULTS: [0, 0, id(spec)], p.SILENT: 1}, [spec])
 
 
 def identity_plan() -> Any:

@@ -17,6 +17,7 @@ __all__ = [
     "FUNCTION_MODE",
     "GRAD",
     "INFERENCE",
+    "LEARNING",
     "OBSERVED",
     "SAVED_HOOKS",
     "STATE",
@@ -31,8 +32,9 @@ __all__ = [
 
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
 OBSERVED = 64  # somebody is told of every call: see `_engine.watch`
+LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.fast`
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see `_engine.autocast`).
-AUTOCAST = -1 << 7
+AUTOCAST = -1 << 8
 
 
 # How function transforms (`_engine.transformed`, once it is loaded) answer where the engine meets their tensors.

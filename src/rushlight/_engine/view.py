@@ -7,8 +7,10 @@ from typing import Any
 
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.families import Families, abstracted, symbolic
+from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
+from rushlight._engine.native_plans import retyped_plan
 from rushlight._engine.native_plans import view_plan as native_view
 from rushlight._engine.plan import Recipe, ShowMould, SizedBackward
 from rushlight._engine.state import GRAD, INFERENCE, STATE
@@ -267,9 +269,18 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     if STATE.word & INFERENCE:
         link_inference(x, out)
         return out
-    link_view(x, out, "" if STATE.word & GRAD else "no_grad")
+    creation = "" if STATE.word & GRAD else "no_grad"
+    link_view(x, out, creation)
     if STATE.word & GRAD and x._rg:
         out._node, out._rg = AsStridedBackward0(x._spec, edge_of(x), (shape, strides, at - start)), True
+    if RUNS[0] is not None:
+
+        def again(x: Tensor) -> Tensor:
+            return as_strided(x, shape, strides, offset)
+
+        step, need = (at * itemsize if offset is not None else 0), (last + 1 - (0 if offset is not None else at)) * itemsize
+        span, whole = (need if spec.numel else 0), offset is not None
+        ran(again if x._rg else native_view(again, [(spec, step)], creation, False, span=span, whole=whole), (x,), out)
     return out
 
 
@@ -304,6 +315,12 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj), x._ptr)
     if STATE.word & INFERENCE:
         link_inference(x, out)
+    elif RUNS[0] is not None:
+
+        def again(x: Tensor) -> Tensor:
+            return view_dtype(x, dtype)
+
+        ran(again if old < new else retyped_plan(again, out._spec), (x,), out)
     return out  # it shares memory and the count of changes, but autograd knows of no view: as PyTorch has it
 
 

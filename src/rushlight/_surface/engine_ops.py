@@ -78,7 +78,7 @@ def provide_engine_operators() -> None:
         conj=lambda x: torch["conj"](x),
         neg=lambda x: torch["neg"](x),
         neg_view=lambda x: torch["_neg_view"](x),
-        conj_physical=torch["conj_physical"],
+        conj_physical=lambda x: torch["conj_physical"](x),
         view_as_real=lambda x: torch["view_as_real"](x),
         index_put=index_put,
         as_strided_index=as_strided_index,

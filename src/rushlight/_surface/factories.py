@@ -361,7 +361,7 @@ def _steps(steps: Any, name: str) -> int:
     return int(steps)
 
 
-@composite("logspace")
+@composite("logspace", learns=True)
 @forms(
     "(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, base: float = 10.0, *, **options: Factory) -> Tensor",
 )

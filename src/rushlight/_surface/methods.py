@@ -391,11 +391,10 @@ def __copy__(self: Tensor) -> Tensor:
 
 composite("clone", method=True, learns=("input", "memory_format"))(convert.clone)
 composite("contiguous", spaces=(), method=True, learns=("self", "memory_format"))(convert.contiguous)
-composite("to", spaces=(), method=True, learns=("self", "dtype", "non_blocking", "copy", "memory_format", "device"))(convert.to)
+composite("to", spaces=(), method=True, learns=("self", "dtype?", "non_blocking", "copy", "memory_format", "device"))(convert.to)
 composite("detach", method=True, learns=("input",))(convert.detach)
 composite("copy_", spaces=(), method=True, learns=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
-Tensor.as_strided = as_strided  # type: ignore[attr-defined]
-SPACES["torch"]["as_strided"] = as_strided
+composite("as_strided", method=True, learns=True)(as_strided)
 
 
 def _cast(name: str, dtype: DType) -> None:
@@ -457,7 +456,7 @@ Tensor.type = _type  # type: ignore[attr-defined]  # not named `type` here: this
 TYPE_NAMES = {d.name: ("quantized." if d.kind == "q" else "") + d.scalar for d in ALL_DTYPES}
 
 
-@method
+@composite("type_as", spaces=(), method=True, learns=True)
 def type_as(self: Tensor, tensor: Tensor) -> Tensor:
     """Cast to the dtype of another tensor."""
     return convert.to(self, tensor._spec.dtype)

@@ -10,7 +10,7 @@ from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
-from rushlight._engine.fast import RUNS, ran
+from rushlight._engine.fast import RUNS, ran, unwatched
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import (
@@ -178,14 +178,11 @@ def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
         memory_format: Any = None, generator: Generator | None = None,
     ) -> Tensor:  # fmt: skip
         made = _empty_like(name, input, dtype, device, memory_format)
-        outer, RUNS[0] = RUNS[0], None
-        try:
+        with unwatched():
             method(made, generator=generator)
-        finally:
-            RUNS[0] = outer
         spec = made._spec
         quickly = generator is None and spec.contiguous and spec.numel and spec.dtype.is_floating_point and made._storage is not None
-        if outer is not None and quickly and not STATE.word & VMAP:
+        if RUNS[0] is not None and quickly and not STATE.word & VMAP:
             ran(quick(kernel, spec, 0.0, 1.0), (), made)
         return finish(made, requires_grad)
 

@@ -112,15 +112,15 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 def composite(
     name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = (),
-    apart: bool = False, refuses: str = "", learns: Sequence[str] = (), tensors: int = 1,
+    apart: bool = False, refuses: str = "", learns: Sequence[str] | bool = (), tensors: int = 1,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
 
     `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`: kinds of dtype that the
     first argument may not have, as in `_ops.dtypes`.
 
-    A function that only chooses a plan gives the names of its arguments as `learns`, the first `tensors` of them tensors: its plans are kept
-    (see `_engine.fast.make_learner`).
+    A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them tensors: its plans are kept
+    (see `_engine.fast.make_learner`).  With True they are those that it declares, each of them a tensor, tensors in a sequence, or a value.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,8 +142,24 @@ def composite(
     return register
 
 
-def _learner(public: Any, names: Sequence[str], tensors: int) -> Any:
+MOST = 16  # how many loose arguments (`*tensors`) are learnt
+
+
+def _declared_names(function: Any) -> list[str]:
+    """The names of a function's arguments, for `make_learner`: anything may be a tensor."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = function.__code__
+    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[:named]
+    loose = [f"{code.co_varnames[named]}{k}" for k in range(MOST)] if code.co_flags & 4 else []  # 4: it takes `*arguments`
+    return [name if name == "out" else f"{name}?" for name in (*names[:count], *loose, *names[count:])]  # `out` is looked at each time
+
+
+def _learner(public: Any, names: Sequence[str] | bool, tensors: int) -> Any:
     """A public function whose plans are kept; it is what overrides are shown."""
+    if isinstance(names, bool):
+        names, tensors = _declared_names(public), 0
     made = make_learner(public, names, tensors)
     made.overridable = hasattr(public, "__wrapped__")
     if hasattr(public, "shown"):

@@ -657,6 +657,11 @@ def view_plan(self, args, flagged, names):
     address = stack(8)
     if word(slot(x, O_PTR), address) != 0:
         return None
+    if data.i64[BOUNDED] != 0:
+        if data.i64[MOST] != 0:  # from the start of the memory
+            address.u64[0] = storage.u64[S_PTR]
+        if address.i64[0] + data.i64[LEAST] > storage.i64[S_PTR] + storage.i64[S_NBYTES]:
+            return elsewhere(self, args, flagged, names)
     count = data.i64[N_SHOWN]
     made = stack(8 * 64)
     results = data + 8 * data.i64[RESULTS]
@@ -794,11 +799,14 @@ def choose_plan(self, args, flagged, names):
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def show_plan(self, args, flagged, names):
-    """A tuple of the arguments under other strides, outside of any graph."""
+    """A tuple of the arguments under other strides, outside of any graph; with the flag SILENT the first of them alone, in no inference mode."""
     data = self.ptr[P_DATA]
     count = data.i64[N_RESULTS]
     results = data + 8 * data.i64[RESULTS]
     address = stack(8)
+    if data.i64[SILENT] != 0:
+        if in_inference(args.ptr[0]) != 0:
+            return elsewhere(self, args, flagged, names)
     out = PyTuple_New(count)
     for k in range(count):
         if out is not None:
@@ -809,10 +817,73 @@ def show_plan(self, args, flagged, names):
                 return elsewhere(self, args, flagged, names)
             at = PyLong_FromUnsignedLongLong(address.u64[0] + results.u64[3 * k + 1])
             tensor = new_tensor(kept(slot(x, O_STORAGE)), results.ptr[3 * k + 2], at)
-            if tensor is None:
+            if tensor is None or data.i64[SILENT] != 0:
                 Py_DecRef(out)
-                return None
+                return tensor
             PyTuple_SetItem(out, k, tensor)
+    return out
+
+
+@native("i32(ptr, ptr, ptr)")
+def run_tape(data, keep, places):
+    """Run the steps of a tape.  `places` has the arguments, and gets what the steps give (new references); 1 with an exception set."""
+    step = data + 8 * data.i64[STEPS]
+    given = data.i64[N_GIVEN]
+    inputs = stack(8 * 64)
+    for _k in range(data.i64[N_STEPS]):
+        count, several, first, dead = step.i64[1], step.i64[2], step.i64[3], step.i64[4]
+        for j in range(count):
+            place = step.i64[5 + j]
+            inputs.ptr[j] = places.ptr[place] if place >= 0 else keep.ptr[-1 - place]
+        out = PyObject_Vectorcall(step.ptr[0], inputs, u64(count), None)
+        if out is None:
+            return 1
+        if several == 0:
+            places.ptr[first] = out
+        else:
+            for j in range(several):
+                places.ptr[first + j] = kept(sequence_items(out).ptr[j])
+            Py_DecRef(out)
+        for j in range(dead):
+            place = step.i64[5 + count + j]
+            if place >= given:
+                gone = places.ptr[place]
+                places.ptr[place] = None
+                Py_DecRef(gone)
+        step = step + 8 * (5 + count + dead)
+    return 0
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def tape_plan(self, args, flagged, names):
+    """Run other plans, on the arguments, on constants and on what plans before them gave."""
+    data = self.ptr[P_DATA]
+    given, total = data.i64[N_GIVEN], data.i64[N_WORDS]
+    keep = sequence_items(self.ptr[P_KEEP])
+    places = stack(8 * 128)
+    for k in range(total):
+        places.ptr[k] = None
+        if k < given:
+            places.ptr[k] = args.ptr[k]
+    Py_IncRef(self)  # what runs may let go of plans
+    failed = run_tape(data, keep, places)
+    out = ptr(0)
+    if failed == 0:
+        count = data.i64[N_RESULTS]
+        results = data + 8 * data.i64[RESULTS]
+        if data.i64[SEVERAL] == 0:
+            place = results.i64[0]
+            out = kept(places.ptr[place] if place >= 0 else keep.ptr[-1 - place])
+        else:
+            out = PyTuple_New(count)
+            for k in range(count):
+                if out is not None:
+                    place = results.i64[k]
+                    PyTuple_SetItem(out, k, kept(places.ptr[place] if place >= 0 else keep.ptr[-1 - place]))
+    for k in range(given, total):
+        if places.ptr[k] is not None:
+            Py_DecRef(places.ptr[k])
+    Py_DecRef(self)
     return out
 
 
@@ -896,6 +967,8 @@ def py_plan(unused, args, count):
         self.ptr[P_CALL] = choose_plan
     if kind == 9:
         self.ptr[P_CALL] = show_plan
+    if kind == 10:
+        self.ptr[P_CALL] = tape_plan
     self.ptr[P_FALLBACK] = kept(args.ptr[1])
     self.ptr[P_KEEP] = kept(args.ptr[2])
     self.i64[P_DATA] = data

@@ -7,8 +7,10 @@ from typing import Any
 
 from rushlight._engine import convert
 from rushlight._engine.autograd.node import Node
+from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.kinds import Kind
-from rushlight._engine.state import GRAD, STATE
+from rushlight._engine.native_plans import view_plan
+from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
@@ -67,25 +69,25 @@ _copy_of("view_as_real_copy", lambda input: view_as_real(input), f"(input: Tenso
 _copy_of("view_as_complex_copy", lambda input: view_as_complex(input), f"(input: Tensor, {_OUT}")
 
 
-@composite("unsafe_chunk", method=True)
+@composite("unsafe_chunk", method=True, learns=True)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk`."""
     return function_of("chunk")(input, chunks, dim)
 
 
-@composite("unsafe_split", method=True)
+@composite("unsafe_split", method=True, learns=True)
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`split`."""
     return function_of("split")(input, split_size, dim)
 
 
-@composite("unsafe_split_with_sizes", method=True)
+@composite("unsafe_split_with_sizes", method=True, learns=True)
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """`split_with_sizes`."""
     return function_of("split_with_sizes")(input, split_sizes, dim)
 
 
-@composite("tensor_split", method=True)
+@composite("tensor_split", method=True, learns=True)
 @forms(
     "(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]",
     "(input: Tensor, *, sections: int, dim: int = 0) -> tuple[Tensor, ...]",
@@ -111,7 +113,7 @@ def tensor_split(
 # ***** the same tensor *****
 
 
-@composite("positive", method=True)
+@composite("positive", method=True, learns=True)
 def positive(input: Tensor) -> Tensor:
     """+input: the tensor itself."""
     if input._spec.dtype.kind == "b":
@@ -126,7 +128,7 @@ class ConjBackward0(Node):
         return [None if grads[0] is None else conj_physical(grads[0])]
 
 
-@composite("conj", method=True)
+@composite("conj", method=True, learns=True)
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate, as a view: nothing is computed until it is read.  A real tensor itself."""
     if not input._spec.dtype.is_complex:
@@ -136,7 +138,7 @@ def conj(input: Tensor) -> Tensor:
     return _seen_as(input, input._spec.conjugated(), ConjBackward0)
 
 
-@composite("conj_physical", method=True)
+@composite("conj_physical", method=True, learns=True)
 def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     """The complex conjugate as new numbers; a real tensor itself."""
     if out is not None:
@@ -144,7 +146,7 @@ def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
 
 
-@composite("resolve_conj", method=True)
+@composite("resolve_conj", method=True, learns=True)
 def resolve_conj(input: Tensor) -> Tensor:
     """A copy with the conjugates written out where the tensor is a view that put them off (`is_conj`); else the tensor itself."""
     return convert.clone(input) if input._spec.conj and input._spec.dtype.is_complex else input
@@ -157,7 +159,7 @@ class NegViewBackward0(Node):
         return [None if grads[0] is None else convert.call("neg", grads[0])]
 
 
-@composite("_neg_view", method=True)
+@composite("_neg_view", method=True, learns=True)
 def _neg_view(input: Tensor) -> Tensor:
     """The negatives of a real tensor, as a view: nothing is computed until it is read.  RuntimeError for bool and complex dtypes."""
     kind = input._spec.dtype
@@ -168,7 +170,7 @@ def _neg_view(input: Tensor) -> Tensor:
     return _seen_as(input, input._spec.conjugated(), NegViewBackward0)
 
 
-@composite("resolve_neg", method=True)
+@composite("resolve_neg", method=True, learns=True)
 def resolve_neg(input: Tensor) -> Tensor:
     """A copy with the negatives written out where the tensor is a view that put them off (`is_neg`); else the tensor itself."""
     return convert.clone(input) if input._spec.conj and not input._spec.dtype.is_complex else input
@@ -204,16 +206,22 @@ class ViewAsComplexBackward0(Node):
 
 
 def _seen_as(x: Tensor, spec: Spec, node: type[Node]) -> Tensor:
-    out = make(x._storage, spec, x._ptr)
-    link_view(x, out, "" if STATE.word & GRAD else "no_grad")
+    out, creation = make(x._storage, spec, x._ptr), "" if STATE.word & GRAD else "no_grad"
+    link_view(x, out, creation)
     if STATE.word & GRAD and x._rg:
         made = node()
         made._start([edge_of(x)])
         out._node, out._rg = made, True
+    if RUNS[0] is not None:
+
+        def again(x: Tensor) -> Tensor:
+            return _seen_as(x, spec, node)
+
+        ran(again if x._rg or STATE.word & INFERENCE else view_plan(again, [(spec, 0)], creation, False), (x,), out)
     return out
 
 
-@composite("view_as_real")
+@composite("view_as_real", learns=True)
 def view_as_real(input: Tensor) -> Tensor:
     """A complex tensor (*) as real and imaginary parts (*, 2), over the same memory."""
     held = input._spec
@@ -228,7 +236,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return _seen_as(input, Spec.of(held.dtype.to_real(), held.device, (*held.shape, 2), strides), ViewAsRealBackward0)
 
 
-@composite("view_as_complex")
+@composite("view_as_complex", learns=True)
 def view_as_complex(input: Tensor) -> Tensor:
     """Pairs (*, 2) as complex numbers (*), over the same memory; the pairs must lie side by side."""
     held = input._spec
@@ -252,14 +260,14 @@ def view_as_complex(input: Tensor) -> Tensor:
     )
 
 
-@composite("real")
+@composite("real", learns=True)
 def real(input: Tensor) -> Tensor:
     """The real parts, as a view; a real tensor itself."""
     plain = conj(input) if input._spec.conj else input
     return function_of("select")(view_as_real(plain), -1, 0) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
 
 
-@composite("imag")
+@composite("imag", learns=True)
 def imag(input: Tensor) -> Tensor:
     """The imaginary parts of a complex tensor, as a view; that of a conjugate (`is_conj`) has negatives in its memory (`is_neg`)."""
     if not input._spec.dtype.is_complex:

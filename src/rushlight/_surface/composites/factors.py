@@ -211,7 +211,7 @@ def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
 # ***** singular values *****
 
 
-@composite("svd", spaces=LINALG)
+@composite("svd", spaces=LINALG, learns=True)
 @forms("... -> return_types.linalg_svd")
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: Any = None, out: Any = None) -> Any:
     """(U, S, Vh) with A = U diag(S) Vh, singular values falling."""
@@ -230,7 +230,7 @@ def _wants_gradient(A: Tensor) -> bool:
     return bool(STATE.word & GRAD) and A._rg
 
 
-@composite("svdvals", spaces=LINALG)
+@composite("svdvals", spaces=LINALG, learns=True)
 def svdvals(A: Tensor, *, driver: Any = None, out: Any = None) -> Tensor:
     """The singular values, falling."""
     _no_driver("svd", driver)
@@ -241,7 +241,7 @@ def svdvals(A: Tensor, *, driver: Any = None, out: Any = None) -> Tensor:
     return result("linalg_svdvals", found, out, A)
 
 
-@composite("svd", method=True)
+@composite("svd", method=True, learns=True)
 @forms("... -> return_types.svd")
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any = None) -> Any:
     """(U, S, V) with input = U diag(S) V^H."""
@@ -258,7 +258,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any =
 # ***** eigenvalues *****
 
 
-@composite("eigh", spaces=LINALG)
+@composite("eigh", spaces=LINALG, learns=True)
 @forms("... -> return_types.linalg_eigh")
 def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors) of Hermitian matrices, of which one triangle is read; rising."""
@@ -267,7 +267,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     return results("linalg_eigh", ("eigenvalues", "eigenvectors"), found, out, A)
 
 
-@composite("eigvalsh", spaces=LINALG)
+@composite("eigvalsh", spaces=LINALG, learns=True)
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """The eigenvalues of Hermitian matrices, rising."""
     if _wants_gradient(A):
@@ -308,7 +308,7 @@ def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
 # ***** what follows from singular values *****
 
 
-@composite("pinv", spaces=LINALG)
+@composite("pinv", spaces=LINALG, learns=True)
 def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None) -> Tensor:
     """The pseudo-inverse: singular values below max(atol, rtol * greatest) count as 0."""
     found, info = function_of("linalg_pinv_core")(A, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian)
@@ -324,7 +324,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return pinv(input, rcond=rcond)  # type: ignore[no-any-return]
 
 
-@composite("matrix_rank", spaces=LINALG)
+@composite("matrix_rank", spaces=LINALG, learns=True)
 def matrix_rank(
     A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
 ) -> Tensor:
@@ -335,7 +335,7 @@ def matrix_rank(
     return result("linalg_matrix_rank", found, out)
 
 
-@composite("cond", spaces=LINALG)
+@composite("cond", spaces=LINALG, learns=True)
 def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
     """The condition number in a norm (default: the ratio of the extreme singular values); infinite for singular matrices."""
     if A._spec.ndim < 2:

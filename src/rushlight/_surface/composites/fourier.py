@@ -126,7 +126,7 @@ def _declare_one(name: str, inverse: bool) -> None:
         return into(out, _forward(_padded(x, at, size), (at,), _scale(norm, size, not inverse), inverse))
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform along dim."
-    composite(name, spaces=FFT)(function)
+    composite(name, spaces=FFT, learns=True)(function)
 
 
 _declare_one("fft", False)
@@ -138,7 +138,7 @@ def _no_complex(name: str, x: Any) -> None:
         raise RuntimeError(f"{name} expects a real input tensor, but got {x._spec.dtype.name}")
 
 
-@composite("rfft", spaces=FFT)
+@composite("rfft", spaces=FFT, learns=True)
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of real numbers along dim: the half that holds everything."""
     _no_complex("rfft", input)
@@ -154,7 +154,7 @@ def _real_size(x: Any, n: int | None, at: int) -> int:
     return size
 
 
-@composite("irfft", spaces=FFT)
+@composite("irfft", spaces=FFT, learns=True)
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfft`: real; n is the size of the result (by default even)."""
     x = _as_float(input, True)
@@ -163,7 +163,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _scale(norm, size, False)))
 
 
-@composite("hfft", spaces=FFT)
+@composite("hfft", spaces=FFT, learns=True)
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of a signal that is Hermitian in time, given by its half: real."""
     x = _as_float(input, True)
@@ -172,7 +172,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _scale(norm, size, True)))
 
 
-@composite("ihfft", spaces=FFT)
+@composite("ihfft", spaces=FFT, learns=True)
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfft`."""
     _no_complex("ihfft", input)
@@ -201,8 +201,8 @@ def _declare_many(name: str, inverse: bool) -> None:
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
     plane.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over two dims."
-    composite(f"{name}n", spaces=FFT)(function)
-    composite(f"{name}2", spaces=FFT)(plane)
+    composite(f"{name}n", spaces=FFT, learns=True)(function)
+    composite(f"{name}2", spaces=FFT, learns=True)(plane)
 
 
 _declare_many("fft", False)
@@ -214,7 +214,7 @@ def _some_dims(name: str, dims: list[int]) -> None:
         raise RuntimeError(f"{name} must transform at least one axis")
 
 
-@composite("rfftn", spaces=FFT)
+@composite("rfftn", spaces=FFT, learns=True)
 def rfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of real numbers over dims: half of the last."""
     _no_complex("rfftn", input)
@@ -235,7 +235,7 @@ def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
     return dims, [*sizes[:-1], last // 2 + 1], last
 
 
-@composite("irfftn", spaces=FFT)
+@composite("irfftn", spaces=FFT, learns=True)
 def irfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
@@ -244,7 +244,7 @@ def irfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | N
     return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _scale(norm, count, False)))
 
 
-@composite("hfftn", spaces=FFT)
+@composite("hfftn", spaces=FFT, learns=True)
 def hfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform over dims of a signal that is Hermitian in time: real."""
     x = _as_float(input, True)
@@ -254,7 +254,7 @@ def hfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | No
     return into(out, _half_to_real(fitted, tuple(dims), last, _scale(norm, count, True)))
 
 
-@composite("ihfftn", spaces=FFT)
+@composite("ihfftn", spaces=FFT, learns=True)
 def ihfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfftn`."""
     _no_complex("ihfftn", input)
@@ -269,7 +269,7 @@ def _plane(name: str) -> None:
         return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
 
     function.__doc__ = f"`{name}n` over two dims."
-    composite(f"{name}2", spaces=FFT)(function)
+    composite(f"{name}2", spaces=FFT, learns=True)(function)
 
 
 for _name in ("rfft", "irfft", "hfft", "ihfft"):
@@ -282,7 +282,7 @@ def _frequency_options(options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k in ("dtype", "device", "requires_grad", "layout") and v is not None}
 
 
-@composite("fftfreq", spaces=FFT)
+@composite("fftfreq", spaces=FFT, learns=True)
 @forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `fft` of n samples at distance d."""
@@ -294,7 +294,7 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
 
 
-@composite("rfftfreq", spaces=FFT)
+@composite("rfftfreq", spaces=FFT, learns=True)
 @forms("(n: int, d: float = 1.0, *, **options: Factory) -> Tensor")
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `rfft` of n samples at distance d."""
@@ -311,7 +311,7 @@ def _shift(name: str, back: bool) -> None:
         return function_of("roll")(input, tuple(shifts), tuple(dims)) if dims else input.clone()  # type: ignore[attr-defined]
 
     function.__doc__ = f"Frequency 0 moved {'back to the front' if back else 'to the middle'}."
-    composite(name, spaces=FFT)(function)
+    composite(name, spaces=FFT, learns=True)(function)
 
 
 _shift("fftshift", False)

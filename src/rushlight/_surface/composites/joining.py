@@ -27,7 +27,7 @@ def _tensors(values: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return values
 
 
-@composite("broadcast_tensors")
+@composite("broadcast_tensors", learns=True)
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of the tensors in their common shape."""
     given = _tensors(tensors)
@@ -35,13 +35,13 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return tuple([t.expand(shape) for t in given])  # type: ignore[attr-defined]
 
 
-@composite("broadcast_to", method=True)
+@composite("broadcast_to", method=True, learns=True)
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under its NumPy name."""
     return input.expand(as_shape((size,)))  # type: ignore[attr-defined, no-any-return]
 
 
-@composite("meshgrid")
+@composite("meshgrid", learns=True)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Grids of coordinates from vectors of them."""
     given = _tensors(tensors)
@@ -66,7 +66,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
-@composite("einsum")
+@composite("einsum", learns=True)
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products by Einstein's convention: `einsum("ij,jk->ik", a, b)`."""
     if not isinstance(equation, str):
@@ -111,14 +111,14 @@ def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, .
     return equation, tuple(items[2 * i] for i in range(pairs))
 
 
-@composite("block_diag")
+@composite("block_diag", learns=True)
 def block_diag(*tensors: Any) -> Tensor:
     """The matrices along the diagonal of one large matrix."""
     given = _tensors(tensors) if tensors else ()
     return convert.call("block_diag_core", tuple(given))  # type: ignore[no-any-return]
 
 
-@composite("tensordot")
+@composite("tensordot", learns=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     """Products summed over `dims`: a number of last and first dims, or two lists of dims."""
     if isinstance(dims, Tensor):
@@ -135,7 +135,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     return into(out, found, "tensordot", exact=True)  # type: ignore[no-any-return]
 
 
-@composite("repeat_interleave", method=True)
+@composite("repeat_interleave", method=True, learns=True)
 def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (along `dim`) several times; `repeats` is one number or one for each."""
     if repeats is None:  # repeat_interleave(repeats): the numbers 0.. as often as repeats says
@@ -167,7 +167,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 
 
 
-@composite("bucketize", refuses="b")
+@composite("bucketize", refuses="b", learns=True)
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
@@ -175,21 +175,21 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return into(out, found.int() if out_int32 else found, "bucketize", exact=True)  # type: ignore[no-any-return]
 
 
-@composite("atleast_1d")
+@composite("atleast_1d", learns=True)
 @forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_1d(*tensors: Any) -> Any:
     """0-dim tensors get one dim."""
     return _at_least(tensors, lambda t: t.reshape(1) if t._spec.ndim == 0 else t)
 
 
-@composite("atleast_2d")
+@composite("atleast_2d", learns=True)
 @forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_2d(*tensors: Any) -> Any:
     """Fewer than two dims become two."""
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t)
 
 
-@composite("atleast_3d")
+@composite("atleast_3d", learns=True)
 @forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
 def atleast_3d(*tensors: Any) -> Any:
     """Fewer than three dims become three."""
@@ -206,7 +206,7 @@ def _at_least(tensors: tuple[Any, ...], grow: Any) -> Any:
     return tuple([grow(t) for t in _tensors(tensors)])
 
 
-@composite("cartesian_prod")
+@composite("cartesian_prod", learns=True)
 def cartesian_prod(*tensors: Any) -> Tensor:
     """All combinations of one element from each."""
     given = _tensors(tensors)
@@ -218,7 +218,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return SPACES["torch"]["stack"]([g.reshape(-1) for g in meshgrid(*given, indexing="ij")], 1)  # type: ignore[no-any-return]
 
 
-@composite("chain_matmul")
+@composite("chain_matmul", learns=True)
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of several matrices, from the left."""
     given = _tensors(matrices)

@@ -22,7 +22,7 @@ def _both(dim: Any) -> Any:
     return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
 
 
-@composite("matrix_norm", spaces=LINALG)
+@composite("matrix_norm", spaces=LINALG, learns=True)
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
@@ -59,7 +59,7 @@ def matrix_norm(
     return into(out, found if keepdim else found.squeeze(dims))  # type: ignore[no-any-return]
 
 
-@composite("norm", spaces=LINALG)
+@composite("norm", spaces=LINALG, learns=True)
 def norm(
     A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
@@ -79,14 +79,14 @@ def norm(
     return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype))  # type: ignore[no-any-return]
 
 
-@composite("vecdot", spaces=LINALG, refuses="bui")
+@composite("vecdot", spaces=LINALG, refuses="bui", learns=True)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
     left = T["conj"](x) if x._spec.dtype.is_complex else x
     return into(out, (left * y).sum(dim))  # type: ignore[no-any-return, operator]
 
 
-@composite("cross", spaces=LINALG, refuses="b")
+@composite("cross", spaces=LINALG, refuses="b", learns=True)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The cross products of vectors of length 3 along dim."""
     if input._spec.ndim != other._spec.ndim:
@@ -94,13 +94,13 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
     return into(out, cross_product(input, other, dim))  # type: ignore[no-any-return]
 
 
-@composite("diagonal", spaces=LINALG)
+@composite("diagonal", spaces=LINALG, learns=True)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of the last two dims, as a view."""
     return function_of("diagonal")(A, offset, dim1, dim2)  # type: ignore[no-any-return]
 
 
-@composite("multi_dot", spaces=LINALG)
+@composite("multi_dot", spaces=LINALG, learns=True)
 def multi_dot(tensors: Any, *, out: Any = None) -> Tensor:
     """The product of several matrices in the order that needs the fewest multiplications; the ends may be vectors."""
     given = list(tensors)
@@ -150,7 +150,7 @@ def _chain(given: list[Any], split: dict[tuple[int, int], int], i: int, j: int) 
     return function_of("mm")(_chain(given, split, i, k), _chain(given, split, k + 1, j))
 
 
-@composite("matrix_power", spaces=("linalg", "torch"), method=True)
+@composite("matrix_power", spaces=("linalg", "torch"), method=True, learns=True)
 def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     """Square matrices multiplied n times by themselves; negative powers are those of the inverse."""
     if input._spec.ndim < 2:
@@ -172,7 +172,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     return into(out, found if found is not input else input.clone())  # type: ignore[no-any-return, attr-defined]
 
 
-@composite("vander", spaces=LINALG)
+@composite("vander", spaces=LINALG, learns=True)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, along a new last dim."""
     dtype = x._spec.dtype
@@ -192,7 +192,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return T["stack"](powers, -1)  # type: ignore[no-any-return]
 
 
-@composite("vander")
+@composite("vander", learns=True)
 def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector's elements in columns, falling unless `increasing`."""
     if x._spec.ndim != 1:

@@ -37,7 +37,7 @@ def _dims(dim: Any) -> Any:
     return (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
 
 
-@composite("norm")
+@composite("norm", learns=True)
 def norm(
     input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
 ) -> Tensor:
@@ -50,15 +50,13 @@ def norm(
     return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype))  # type: ignore[no-any-return]
 
 
+@composite("norm", spaces=(), method=True, learns=True)
 def _norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """`torch.norm` of this tensor."""
     return norm(self, p, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
-Tensor.norm = _norm_method  # type: ignore[attr-defined]
-
-
-@composite("renorm", method=True)
+@composite("renorm", method=True, learns=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Tensor:
     """Each slice along dim scaled down to have a p-norm of at most maxnorm."""
     if not input.is_floating_point() and not input.is_complex():  # type: ignore[attr-defined]
@@ -89,7 +87,7 @@ Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
 _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite("cdist", refuses="h")
+@composite("cdist", refuses="h", learns=True)
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:
@@ -125,7 +123,7 @@ def _euclidean(x1: Any, x2: Any) -> Tensor:
     return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())  # type: ignore[no-any-return]
 
 
-@composite("pdist", spaces=("torch", "nn.functional"), refuses="hc")
+@composite("pdist", spaces=("torch", "nn.functional"), refuses="hc", learns=True)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows."""
     if input._spec.ndim != 2:
@@ -153,7 +151,7 @@ def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
     return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)  # type: ignore[no-any-return]
 
 
-@composite("cross", method=True, apart=True, refuses="b")
+@composite("cross", method=True, apart=True, refuses="b", learns=True)
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = None) -> Tensor:
     """The cross product along dim (the first of size 3 if not given)."""
     if input._spec.ndim != other._spec.ndim:
@@ -330,13 +328,13 @@ def real_part(x: Tensor) -> Any:
     return T["real"](x) if x._spec.dtype.is_complex else x
 
 
-@composite("trapezoid", aliases=("trapz",), refuses="b")
+@composite("trapezoid", aliases=("trapz",), refuses="b", learns=True)
 def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
     return _areas(y, x, dx, dim).sum(dim)  # type: ignore[no-any-return]
 
 
-@composite("cumulative_trapezoid", refuses="b")
+@composite("cumulative_trapezoid", refuses="b", learns=True)
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running integral of y along dim by trapezoids."""
     return _areas(y, x, dx, dim).cumsum(dim)  # type: ignore[no-any-return]
@@ -414,7 +412,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 # ***** sets *****
 
 
-@composite("isin", refuses="bc")
+@composite("isin", refuses="bc", learns=True)
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
 ) -> Tensor:
@@ -531,7 +529,7 @@ def unique_consecutive(
     )
 
 
-@composite("searchsorted")
+@composite("searchsorted", learns=True)
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -566,7 +564,7 @@ def searchsorted(
 # ***** choices and coordinates *****
 
 
-@composite("combinations")
+@composite("combinations", learns=True)
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All ways to choose r elements of a vector, one a row."""
     if input._spec.ndim != 1:
@@ -601,7 +599,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 
 
 # sparse tensors are what it is for: their own treatment of functions is not asked
-@composite("native_norm", overridable=False)
+@composite("native_norm", overridable=False, learns=True)
 @forms(
     "(input: Tensor, p: Number = 2) -> Tensor",
     "(input: Tensor, p: Number | None, dim: int | Sequence[int], keepdim: bool, dtype: dtype | None) -> Tensor",

@@ -73,7 +73,7 @@ def _fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
 Tensor.fill_diagonal_ = _fill_diagonal_  # type: ignore[attr-defined]
 
 
-@composite("index_reduce", method=True, refuses="bc")
+@composite("index_reduce", method=True, refuses="bc", learns=True)
 def index_reduce(
     input: Tensor,
     dim: int,
@@ -120,7 +120,7 @@ def _index_reduce_(
 Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
 
 
-@composite("as_strided_scatter", method=True)
+@composite("as_strided_scatter", method=True, learns=True)
 def as_strided_scatter(
     input: Tensor,
     src: Tensor,
@@ -141,7 +141,7 @@ def as_strided_scatter(
 # ***** order statistics *****
 
 
-@composite("nanmedian", method=True)
+@composite("nanmedian", method=True, learns=True)
 @forms(
     "(input: Tensor) -> Tensor",
     "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.nanmedian",
@@ -180,7 +180,7 @@ def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-@composite("mode", method=True)
+@composite("mode", method=True, learns=True)
 @forms(
     "(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.mode",
 )
@@ -210,7 +210,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None
 # ***** slopes of sampled functions *****
 
 
-@composite("gradient", refuses="bu")
+@composite("gradient", refuses="bu", learns=True)
 def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Slopes along dims by central differences, one-sided at the ends (of order 1 or 2)."""
     ndim = input._spec.ndim
@@ -351,7 +351,7 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
 # ***** normalisation with its statistics *****
 
 
-@composite("native_layer_norm")
+@composite("native_layer_norm", learns=True)
 def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
     """(layer norm, mean, 1 / deviation) of each row."""
     out = function_of("layer_norm")(input, normalized_shape, weight, bias, eps)
@@ -362,7 +362,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Any, bias: A
         return out, middle, T["rsqrt"](variance + eps)
 
 
-@composite("native_group_norm")
+@composite("native_group_norm", learns=True)
 def native_group_norm(
     input: Tensor,
     weight: Any,

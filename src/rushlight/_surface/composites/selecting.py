@@ -104,7 +104,7 @@ def _method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 Tensor.where = _method  # type: ignore[attr-defined]
 
 
-@composite("equal", method=True)
+@composite("equal", method=True, learns=True)
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal."""
     if input._spec.shape != other._spec.shape:
@@ -112,7 +112,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return bool(convert.item(convert.call("all", convert.call("eq", input, other)))) if input._spec.numel else True
 
 
-@composite("allclose", method=True)
+@composite("allclose", method=True, learns=True)
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
     close = torch_call("isclose", input, other, rtol, atol, equal_nan)

@@ -34,13 +34,13 @@ def as_shape_with_hole(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(s.item()) if isinstance(s, Tensor) else s.__index__() for s in sizes)
 
 
-@composite("view_as", spaces=(), method=True)
+@composite("view_as", spaces=(), method=True, learns=True)
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """`view(other.shape)`."""
     return self.view(other.shape)  # type: ignore[attr-defined, no-any-return]
 
 
-@composite("reshape_as", spaces=(), method=True)
+@composite("reshape_as", spaces=(), method=True, learns=True)
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """`reshape(other.shape)`."""
     return reshape(self, other.shape)
@@ -63,13 +63,13 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, (*shape[:first], merged, *shape[last + 1 :]))
 
 
-@composite("ravel", method=True)
+@composite("ravel", method=True, learns=True)
 def ravel(input: Tensor) -> Tensor:
     """One dim; a view of contiguous memory, else a copy."""
     return reshape(input.contiguous(), -1)  # type: ignore[attr-defined]
 
 
-@composite("expand_as", spaces=(), method=True)
+@composite("expand_as", spaces=(), method=True, learns=True)
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """`expand(other.shape)`."""
     return self.expand(other.shape)  # type: ignore[attr-defined, no-any-return]

@@ -32,7 +32,7 @@ def _window(window: Any, win_length: int, n_fft: int, dtype: Any) -> Any:
     return window if win_length == n_fft else function_of("pad")(window, (left, n_fft - win_length - left))
 
 
-@composite("stft", method=True, refuses="bui")
+@composite("stft", method=True, refuses="bui", learns=True)
 def stft(
     input: Tensor,
     n_fft: int,
@@ -184,7 +184,7 @@ def native_batch_norm(
         return _into((out, mean.detach(), T["rsqrt"](plain + eps)), into)
 
 
-@composite("adjoint", method=True)
+@composite("adjoint", method=True, learns=True)
 def adjoint(input: Tensor) -> Tensor:
     """The conjugate transpose of the last two dims."""
     turned = input.transpose(-2, -1)  # type: ignore[attr-defined]

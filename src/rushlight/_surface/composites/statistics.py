@@ -53,7 +53,7 @@ for _name in ("var", "std", "var_mean", "std_mean"):
         _spread(_name)
 
 
-@composite("median", method=True)
+@composite("median", method=True, learns=True)
 @forms(
     "(input: Tensor) -> Tensor",
     "(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.median",
@@ -66,7 +66,7 @@ def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = 
     return function_of("median_dim")(input, dim, keepdim, **extra)
 
 
-@composite("sum_to_size", spaces=(), method=True)
+@composite("sum_to_size", spaces=(), method=True, learns=True)
 @forms("(self: Tensor, *size: int) -> Tensor", "(self: Tensor, size: Sequence[int]) -> Tensor")
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over the dims that were broadcast from `size`."""
