@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 
@@ -223,13 +224,33 @@ def test_numpys_own_threads_are_left_alone():
     library = blas.blas()
     if not library.gated:
         pytest.skip("this BLAS has no threads of its own")
-    import ctypes
-
     get = ctypes.CFUNCTYPE(ctypes.c_int)(library.symbols["rl_blas_get_threads"])
     before = get()
     a = random("f32", (300, 300))
     product("f32", a, a)
     assert get() == before
+
+
+@pytest.mark.parametrize("kind", BLAS_KINDS)
+def test_a_library_that_is_wrong_is_not_used(kind, monkeypatch):
+    """Emulators and new processors have made libraries choose kernels that give wrong products; NumPy shows them as they are."""
+    there = blas.blas()
+    if there.path is None:
+        pytest.skip("needs a BLAS library")
+    assert there.multiplies(kind) and blas.library_for(kind) is there
+    wrong = blas.Blas(there._library, there.path)
+    silent = ctypes.CFUNCTYPE(None)(lambda: None)  # leaves what it should write as it was
+    wrong.symbols[f"rl_cblas_{blas.KINDS[kind][0]}gemm"] = ctypes.cast(silent, ctypes.c_void_p).value
+    for name, value in (("_BLAS", [wrong]), ("_LOADED", {}), ("_KERNELS", {})):
+        monkeypatch.setattr(blas, name, value)
+    with pytest.warns(RuntimeWarning, match=f"wrong results for products of {kind}"):
+        assert blas.library_for(kind).path is None
+    others = [k for k in BLAS_KINDS if k != kind]
+    assert all(blas.library_for(k) is wrong for k in others) and blas.prefers_own(kind)
+    a, b = random(kind, (64, 2), 1), random(kind, (2, 16), 2)
+    with blas.GEMM.scoped("blas"):
+        close(product(kind, a, b), a @ b)
+    assert not wrong.multiplies(kind)  # told once
 
 
 # ***** our own kernels *****

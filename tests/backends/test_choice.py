@@ -130,10 +130,10 @@ def test_nothing_is_measured_where_it_cannot_be_kept_or_is_not_wanted(monkeypatc
     monkeypatch.setattr(choice, "_measured", lambda *args: pytest.fail("measured"))
     monkeypatch.setattr(choice, "_KNOWN", {})
     with cache.CACHE_DIR.scoped(""), blas.GEMM.scoped("auto"):
-        assert choice.entry(CLASS, products._maker).own == blas.prefers_own()
+        assert choice.entry(CLASS, products._maker).own == blas.prefers_own("f32")
     for wanted, own in (("fixed", None), ("generated", True), ("blas", blas.blas().path is None)):
         with blas.GEMM.scoped(wanted):
-            assert choice.entry(CLASS, products._maker).own == (blas.prefers_own() if own is None else own)
+            assert choice.entry(CLASS, products._maker).own == (blas.prefers_own("f32") if own is None else own)
     with blas.GEMM.scoped("fast"), pytest.raises(ValueError, match="must be auto, fixed, blas or generated"):
         choice.entry(CLASS, products._maker)
 

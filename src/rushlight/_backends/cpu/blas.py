@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from struct import pack, unpack
@@ -19,10 +20,12 @@ from typing import Any
 
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
-from rushlight._backends.cpu.blas_native import BATCHES, KINDS, make_driver, make_gemm
+from rushlight._backends.cpu.blas_native import BATCHES, KINDS, PLAIN, ROW_MAJOR, TRANSPOSED, make_driver, make_gemm
 from rushlight._backends.cpu.gemm_native import Form, make_shared, make_tiled
 from rushlight._backends.cpu.target import TargetDescription, host_target
-from rushlight._backends.native.types import i32, i64
+from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_product
+from rushlight._backends.native.types import f32, i32, i64
+from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.log import log
 from rushlight._kernels.amx_tile import AmxTile
@@ -30,7 +33,7 @@ from rushlight._kernels.panels import Cast, Pairs, Panels
 from rushlight._kernels.register_tile import RegisterTile, register_tile
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 
-__all__ = ["BLAS_LIBRARY", "GEMM", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel"]
+__all__ = ["BLAS_LIBRARY", "GEMM", "Blas", "blas", "gemm_address", "gemm_ints", "gemm_kernel", "library_for"]
 
 BLAS_LIBRARY: Knob[str] = Knob(
     "blas_library", env="RUSHLIGHT_BLAS_LIBRARY", kind=str, default="",
@@ -46,6 +49,7 @@ GEMM: Knob[str] = Knob(
 
 # how a library names its functions, and whether its integers have 64 bits
 _SPELLINGS = (("scipy_", "64_", True), ("", "64_", True), ("scipy_", "", False), ("", "", False))
+TRIAL = (5, 2, 1)  # rows, columns and steps of the product that a library is tried with, in periods
 _SYSTEM = {
     "linux": ("libopenblas.so.0", "libblis.so.4", "libcblas.so.3"),
     "darwin": ("/System/Library/Frameworks/Accelerate.framework/Accelerate",),
@@ -55,11 +59,12 @@ _SYSTEM = {
 class Blas:
     """A BLAS library: `path` (None: plain loops), `wide` (64-bit integers), `symbols` (addresses under our names)."""
 
-    __slots__ = ("_gate", "_library", "_spelling", "path", "symbols", "wide")
+    __slots__ = ("_gate", "_library", "_right", "_spelling", "path", "symbols", "wide")
 
     def __init__(self, library: Any, path: str | None) -> None:
         self._library, self.path, self.wide = library, path, False
         self._spelling = ("", "")
+        self._right: dict[str, bool] = {}
         self.symbols: dict[str, int] = {}
         for prefix, suffix, wide in _SPELLINGS if library is not None else ():
             if hasattr(library, f"{prefix}cblas_sgemm{suffix}"):
@@ -86,6 +91,40 @@ class Blas:
         self.symbols["rl_blas_gate"] = ctypes.addressof(self._gate)
         if hasattr(os, "register_at_fork"):  # another thread may have been inside when the process was copied
             os.register_at_fork(after_in_child=lambda: ctypes.memset(self._gate, 0, ctypes.sizeof(self._gate)))
+
+    def multiplies(self, kind: str) -> bool:
+        """Whether it multiplies small whole numbers of a kind right, found out once; it warns where it does not.
+
+        Libraries choose among kernels by what the processor says of itself, and one of them may be wrong on it, or under an emulator.
+        """
+        if kind not in self._right:
+            self._right[kind] = all(self._multiplies(kind, layout) for layout in LAYOUTS)
+            if not self._right[kind]:
+                warn_user(
+                    f"the BLAS library {self.path} gives wrong results for products of {kind} on this machine: they are computed without it, but "
+                    "its factorisations (torch.linalg) may be wrong too; RUSHLIGHT_BLAS_LIBRARY names another library",
+                    RuntimeWarning,
+                )
+        return self._right[kind]
+
+    def _multiplies(self, kind: str, layout: str) -> bool:
+        import ctypes
+
+        letter, real, width = KINDS[kind]
+        a, b, product = whole_product(kind, layout, TRIAL)
+        found = array(product.typecode, bytes(len(product) * product.itemsize))
+        m, n, k = (PERIOD * periods for periods in TRIAL)
+        parts = ctypes.c_float if real is f32 else ctypes.c_double
+        one, zero = ((parts * 2)(1, 0), (parts * 2)(0, 0)) if width == 2 else (parts(1), parts(0))
+        word, flag, at = ctypes.c_int64 if self.wide else ctypes.c_int32, ctypes.c_int, ctypes.c_void_p
+        (a_turn, a_step), (b_turn, b_step) = [
+            (flag(TRANSPOSED), word(rows)) if way == "t" else (flag(PLAIN), word(columns))
+            for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))
+        ]
+        gemm = ctypes.CFUNCTYPE(None)(self.symbols[f"rl_cblas_{letter}gemm"])
+        gemm(flag(ROW_MAJOR), a_turn, b_turn, word(m), word(n), word(k), one, at(a.buffer_info()[0]), a_step, at(b.buffer_info()[0]), b_step,
+             zero, at(found.buffer_info()[0]), word(n))  # fmt: skip
+        return found == product
 
     def routine(self, name: str) -> int:
         """The address of a Fortran routine (`dpotrf`); RuntimeError where the library lacks it."""
@@ -125,6 +164,7 @@ def _candidates() -> list[str]:
 
 
 _BLAS: list[Blas] = []
+_NONE = Blas(None, None)
 
 
 def blas() -> Blas:
@@ -132,7 +172,7 @@ def blas() -> Blas:
     if not _BLAS:
         import ctypes
 
-        made = Blas(None, None)
+        made = _NONE
         for path in _candidates():
             try:
                 made = Blas(ctypes.CDLL(path), path)
@@ -144,6 +184,12 @@ def blas() -> Blas:
         log("plan", f"BLAS: {made.path or 'plain loops'}")
         _BLAS.append(made)
     return _BLAS[0]
+
+
+def library_for(kind: str) -> Blas:
+    """The BLAS for products of a kind of `KINDS`; one without functions where it does not know the kind, or was seen to be wrong."""
+    library = blas()
+    return library if KINDS[kind][0] and library.path is not None and library.multiplies(kind) else _NONE
 
 
 G_WORDS = BATCHES - 8  # words of the constants of a product after the head, without batches
@@ -158,7 +204,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
 
     `generated` chooses between our own kernel and the library's; None leaves it to `GEMM`, and to what there is.
     """
-    library = blas() if KINDS[kind][0] else Blas(None, None)
+    library = library_for(kind)
     if kind in _DTYPES and (_prefers_own(library) if generated is None else generated):
         return tiled_address(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]), library)
     if kind not in _LOADED:
@@ -174,9 +220,9 @@ def usually_own() -> bool:
     return host_target().vector_bytes == 64
 
 
-def prefers_own() -> bool:
+def prefers_own(kind: str) -> bool:
     """The choice between them without the table of `choice.py`."""
-    return _prefers_own(blas())
+    return _prefers_own(library_for(kind))
 
 
 def _prefers_own(library: Blas) -> bool:

@@ -24,25 +24,22 @@ from collections.abc import Callable
 from struct import error, pack, unpack
 from typing import Any
 
-from rushlight._backends.cpu.blas import GEMM, blas, usually_own
+from rushlight._backends.cpu.blas import GEMM, blas, library_for, usually_own
 from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
+from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_product
 from rushlight._base.log import log
 
 __all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
 
-# what is measured: type codes of operands and results, as those of `array`; bfloat16 is held in 16 bits
-_CODES = {"f32": ("f", "f"), "f64": ("d", "d"), "c64": ("f", "f"), "c128": ("d", "d"), "amx_bf16": ("H", "f"), "amx_i8": ("b", "i")}
 _AMX_FLAGS = {"amx_bf16": ("amx_tile", "amx_bf16"), "amx_i8": ("amx_tile", "amx_int8")}
 _ASK_TILES, _TILE_DATA, _ARCH_PRCTL = 0x1023, 18, 158  # Linux on x86-64: permission for the state of tiles (Documentation/arch/x86/xstate.rst)
-PERIOD = 13  # matrices that are measured repeat after so many rows and columns: no tile has such a side
 FEW = 32  # rows, columns or steps below which a product is thin
 # rows, columns and steps of what is measured for each size, in periods
 SIZES = {"medium": (13, 13, 13), "large": (35, 35, 35), "few rows": (1, 35, 35), "few columns": (35, 1, 35), "few steps": (35, 35, 1)}
 LARGE = 1 << 24  # multiplications from which a product is large
 KINDS = ("f32", "f64", "c64", "c128")  # what the library knows
-LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: neighbours lie in a column
 CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in KINDS for layout in LAYOUTS for size in SIZES)
 AMX_CLASSES = tuple(f"{kind}, nn, large" for kind in _AMX_FLAGS)
 MARGIN = 1.1
@@ -53,6 +50,7 @@ clock = time.perf_counter
 _SOURCES = (
     "_backends/cpu/blas.py", "_backends/cpu/blas_native.py", "_backends/cpu/choice.py", "_backends/cpu/gemm_native.py",
     "_backends/cpu/pack_native.py", "_backends/cpu/products.py", "_backends/cpu/scratch_native.py", "_backends/cpu/jit.py",
+    "_backends/cpu/whole_products.py",
 )  # fmt: skip
 _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}
@@ -96,7 +94,7 @@ def entry(name: str, maker: Maker) -> Entry:
     wanted = GEMM.get()
     if wanted not in ("auto", "fixed", "blas", "generated"):
         raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
-    library = blas()
+    library = library_for(name.split(",")[0])
     if library.path is None or wanted in ("blas", "generated"):
         return Entry(library.path is None or wanted == "generated")
     if wanted == "fixed" or not default_cache().directory:
@@ -230,19 +228,9 @@ def _measured(name: str, maker: Maker) -> Entry:
 
     kind, layout, size = name.split(", ")
     m, n, k = (PERIOD * s for s in SIZES[size])
-    code, result = _CODES[kind]
-    x, y = ([[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)] for a, b, c in ((1, 3, 5), (2, 7, 4)))
-    if kind[0] == "c":
-        x, y = ([[complex(v, 3 * v % 5 - 2) for v in row] for row in block] for block in (x, y))
-    want = [[k // PERIOD * sum(x[i][p] * y[p][j] for p in range(PERIOD)) for j in range(PERIOD)] for i in range(PERIOD)]
-    held, strides = [], []
-    for block, rows, columns, way in ((x, m, k, layout[0]), (y, k, n, layout[1])):
-        if way == "t":
-            held.append(_repeated([list(row) for row in zip(*block, strict=True)], columns, rows, code))
-        else:
-            held.append(_repeated(block, rows, columns, code))
-        strides.append((1, rows) if way == "t" else (columns, 1))
-    at, expected = [h.buffer_info()[0] for h in held], _repeated(want, m, n, result).tobytes()
+    x, y, product = whole_product(kind, layout, SIZES[size])
+    at, expected = [h.buffer_info()[0] for h in (x, y)], product.tobytes()
+    strides = [(1, rows) if way == "t" else (columns, 1) for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))]
     calls = []
     for own in (True, False):
         kernel, ints = maker(kind, (m, n, k), strides[0], strides[1], own)
@@ -264,13 +252,3 @@ def _measured(name: str, maker: Maker) -> Entry:
         log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")
         return Entry(right[0] if any(right) else usually_own() and kind in KINDS, own_rate, library)
     return Entry(_prefers_own(name, own_rate, library), own_rate, library, not _close(name, own_rate, library))
-
-
-def _repeated(block: list[list[Any]], rows: int, columns: int, code: str) -> array[Any]:
-    """A matrix made of one block, row after row."""
-    numbers = [v for row in block for v in row * (columns // PERIOD)]
-    if isinstance(numbers[0], complex):
-        numbers = [part for v in numbers for part in (v.real, v.imag)]
-    if code == "H":
-        numbers = [unpack("<I", pack("<f", v))[0] >> 16 for v in numbers]
-    return array(code, numbers) * (rows // PERIOD)

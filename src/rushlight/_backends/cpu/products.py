@@ -16,6 +16,7 @@ from rushlight._backends.cpu.blas import (
     gemm_ints,
     gemm_kernel,
     host_forms,
+    library_for,
     prefers_own,
     shared_addresses,
 )
@@ -90,7 +91,7 @@ def _forms(
     kind, work = KINDS_OF.get(source.name), numel(sizes)
     if kind in CHOSEN and source is result:
         # small products are the library's within either kernel: nothing is measured for them
-        own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own()
+        own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own(kind)
     else:
         own = kind not in CHOSEN and not (source.is_integer and work * total < SMALL_INTEGERS)
     return _product_forms(source, result) if own else None
@@ -102,7 +103,7 @@ def product_note(
     """Who computes a product, in words."""
     work, kind = m * n * k, KINDS_OF.get(source.name)
     forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
-    by = "plain loops" if kind not in CHOSEN else "the library"
+    by = "the library" if kind in CHOSEN and library_for(kind).path is not None else "plain loops"
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
