@@ -29,6 +29,7 @@ __all__ = [
     "conv_kernel",
     "conv_symbols",
     "even",
+    "filled",
     "multiplications",
     "padded_places",
 ]
@@ -173,8 +174,13 @@ def even(total: int, most: int) -> int:
     return -(-total // -(-total // max(most, 1))) if total else 1
 
 
-def _fill(total: int, width: int) -> float:
-    return total / (-(-total // width) * width) if total else 1.0
+def filled(width: int, rest: int = 0) -> Callable[[int], int]:
+    """How many rows or columns panels of `width` have for as many as are wanted; what is left at the end may go into one of `rest`."""
+    return lambda n: n // width * width + (0 if n % width == 0 else rest if n % width <= rest else width)
+
+
+def _fill(total: int, panels: Callable[[int], int]) -> float:
+    return total / panels(total) if total else 1.0
 
 
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
@@ -184,16 +190,17 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     choose_parts(words, tiles[0].group)
     best: tuple[float, dict[str, int]] | None = None
     for form in _forms(words, tiles, places):
-        listed = inside and form < 2 and tiles[0].group == 1 and _fill(words["n"], wide) > 0.8
+        listed = inside and form < 2 and tiles[0].group == 1 and _fill(words["n"], filled(wide)) > 0.8
         words["form"], words["images_inside"] = form, wide if listed else inside
-        low = tiles[form % 2 if len(tiles) > 1 else 0].rows
-        width, unit = (wide, low) if form < 2 else (low, wide)
+        high = tiles[form % 2 if len(tiles) > 1 else 0].rows
+        width, unit = (wide, high) if form < 2 else (high, wide)
+        panels = [filled(wide), _rows(tiles, form)]
         for most in (_PLACES, _PLACES // 2, _PLACES // 4):
             _choose_places(words, places, width, most)
             count = 1
             while True:
                 words["block_o"] = min(-(-even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
-                found = _cost(words, width, unit, tiles[0].lanes)
+                found = _cost(words, panels[form // 2], panels[1 - form // 2], width, tiles[0].lanes)
                 if best is None or found < best[0]:
                     best = found, {key: words[key] for key in _CHOSEN}
                 if words["block_o"] <= unit or count >= 16:
@@ -212,19 +219,25 @@ def _forms(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) 
     """Channels as rows of the tile, and places; the tile with few rows only where it is clearly fuller."""
 
     def low(count: int) -> int:
-        return int(len(tiles) > 1 and _fill(count, tiles[-1].rows) > 1.04 * _fill(count, tiles[0].rows))
+        return int(len(tiles) > 1 and _fill(count, _rows(tiles, 1)) > 1.04 * _fill(count, _rows(tiles, 0)))
 
     if words["after"] == 2:
         return [2 + low(min(places * words["n"], _PLACES))]
     return [low(words["o"]), 2 + low(min(places * words["n"], _PLACES))]
 
 
-def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
+def _rows(tiles: tuple[RegisterTile, ...], form: int) -> Callable[[int], int]:
+    """How many rows the tiles have for as many as are wanted: those with fewer rows alone (odd forms), or for what is left."""
+    low = tiles[-1].rows
+    return filled(low) if form % 2 else filled(tiles[0].rows, low)
+
+
+def _cost(words: dict[str, int], of_places: Callable[[int], int], of_outs: Callable[[int], int], width: int, lanes: int) -> float:
     """About how long it takes, cut like this, in steps of a tile's vectors; too few pieces count as longer."""
     steps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"], 1)
-    padded, boxes = padded_places(words, width)
+    padded, boxes = padded_places(words, of_places)
     outs, blocks = words["block_o"], -(-words["o"] // words["block_o"])
-    rows = (blocks - 1) * -(-outs // unit) * unit + -(-(words["o"] - (blocks - 1) * outs) // unit) * unit
+    rows = (blocks - 1) * of_outs(outs) + of_outs(words["o"] - (blocks - 1) * outs)
     inside = words["images_inside"]
     moves = 0 if inside > 1 else padded / min(words["n"] if inside else words["w"], lanes, width)
     slab = words["c"] * words["block_n"] * prod(
@@ -241,8 +254,8 @@ def _cost(words: dict[str, int], width: int, unit: int, lanes: int) -> float:
     return (time + sums) * (1 + 0.05 * max(0.0, min(WANTED, multiplications(words) // GRAIN) / (pieces * chunks) - 1))
 
 
-def padded_places(words: dict[str, int], width: int) -> tuple[int, int]:
-    """How many places all boxes of a group have when their panels are filled up, and how many boxes there are."""
+def padded_places(words: dict[str, int], panels: Callable[[int], int]) -> tuple[int, int]:
+    """How many places all boxes of a group have when their panels (see `filled`) are filled up, and how many boxes there are."""
     columns = prod(words[f"block_{letter}"] for letter in "ndhw")
     whole = rest = 1
     last = columns  # places of a box at the end, of which one dim may be a rest
@@ -253,7 +266,7 @@ def padded_places(words: dict[str, int], width: int) -> tuple[int, int]:
             rest, last = whole, columns // block * left
         whole *= count
     ragged = rest if last != columns else 0
-    return whole * -(-columns // width) * width + ragged * -(-last // width) * width, whole + ragged
+    return whole * panels(columns) + ragged * panels(last), whole + ragged
 
 
 def _choose_places(words: dict[str, int], places: int, width: int, most: int) -> None:

@@ -330,7 +330,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
             i: i64 = 0
             while i < outs:
                 to = acc + cell * (i * across + j)
-                if at.i64[FORM] == 0:
+                if at.i64[FORM] == 0 and outs - i > low:
                     at_high(weights + cell * i * steps, panel, offsets, to, across, steps, add)
                 else:
                     at_low(weights + cell * i * steps, panel, offsets, to, across, steps, add)
@@ -353,6 +353,8 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
         across = (box.i64[COLUMNS] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
         j: i64 = 0
         while j < box.i64[COLUMNS]:
+            if how == 2 and box.i64[COLUMNS] - j <= low:  # a rest that the tile with fewer rows holds
+                how, width = i64(3), i64(low)
             n = list_moves(at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell))
             if how < 2 and short:
                 gather_short(panel, slab, offsets, steps, moves, n)
@@ -365,9 +367,9 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
             i: i64 = 0
             while i < outs:
                 part = weights + cell * i * words
-                if how == 0:
+                if how == 0 and outs - i > low:
                     tile_high(part, panel, acc + cell * (i * across + j), across, words, add)
-                elif how == 1:
+                elif how < 2:
                     tile_low(part, panel, acc + cell * (i * across + j), across, words, add)
                 elif how == 2:
                     tile_high(panel, part, acc + cell * (j * across + i), across, words, add)
@@ -402,15 +404,27 @@ def _make_pack(form: ConvForm) -> NativeFunction:
     wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
     pack_wide, pack_high, pack_low = (make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, high, low))
 
+    cell, group = 8 if form.kind == "f64" else 4, form.tiles[0].group
+
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
     def pack_weights(at, box, out, w):
-        """Panels of the output channels of the box for its part of the steps."""
+        """Panels of the output channels of the box for its part of the steps: as high as the tile, and one lower for a rest that it holds."""
         if at.i64[FORM] >= 2:
             pack_wide(at, box, out, w)
-        elif at.i64[FORM] == 0:
-            pack_high(at, box, out, w)
-        else:
+        elif at.i64[FORM] == 1:
             pack_low(at, box, out, w)
+        else:
+            start, end = box.i64[O0], box.i64[O1]
+            rest = (end - start) % high
+            if rest > low:
+                rest = 0
+            if end - rest > start:
+                box.i64[O1] = end - rest
+                pack_high(at, box, out, w)
+            if rest > 0:
+                box.i64[O0], box.i64[O1] = end - rest, end
+                pack_low(at, box, out + cell * (end - rest - start) * ((box.i64[STEPS] + group - 1) // group), w)
+            box.i64[O0], box.i64[O1] = start, end
 
     return pack_weights
 

@@ -202,6 +202,9 @@ class DirectTile:
         return [*lines, "  ret void"]
 
 
+AHEAD = 4096  # bytes that are asked for before they are copied: rows of images larger than the caches come from far away
+
+
 class RowMover:
     """Brings rows to where blocks read them: `text` holds three kernels, `copy`, `part` and `places`.
 
@@ -242,8 +245,10 @@ class RowMover:
     def _places(self, n: _Lanes) -> list[str]:
         return [
             f"define void @{self.places}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n) {{", "entry:",
+            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * n.size)}",
             "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %loop, label %done", "loop:", "  %k = phi i64 [0, %entry], [%k1, %loop]",
             "  %p = phi ptr [%to, %entry], [%p1, %loop]", "  %q = phi ptr [%x, %entry], [%q1, %loop]", *n.load("%v", "%q", 0),
+            "  %soon = getelementptr i8, ptr %q, i64 %ahead", "  call void @llvm.prefetch.p0(ptr %soon, i32 0, i32 3, i32 1)",
             f"  store {n.vector} %v, ptr %p, align {n.size}", "  %p1 = getelementptr i8, ptr %p, i64 %step",
             "  %q1 = getelementptr i8, ptr %q, i64 %gap", "  %k1 = add nuw nsw i64 %k, 1", "  %more = icmp slt i64 %k1, %n",
             "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
@@ -251,7 +256,9 @@ class RowMover:
 
     def _copy(self, n: _Lanes, word: str) -> list[str]:
         return [
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             f"define void @{self.copy}(ptr noalias %to, ptr noalias %x, i64 %n) {{", *self._loop(n), *n.load("%v", "%x", "%at"),
+            f"  %soon = getelementptr i8, ptr %vp, i64 {AHEAD}", "  call void @llvm.prefetch.p0(ptr %soon, i32 0, i32 3, i32 1)",
             f"  store {n.vector} %v, ptr %p, align {n.size}", *self._next(n), "  %tx = getelementptr i8, ptr %x, i64 %off",
             f"  %tv = call {n.vector} @llvm.masked.load.{word}(ptr %tx, i32 {n.size}, <{n.lanes} x i1> %mask, {n.vector} zeroinitializer)",
             f"  call void @llvm.masked.store.{word}({n.vector} %tv, ptr %tp, i32 {n.size}, <{n.lanes} x i1> %mask)",

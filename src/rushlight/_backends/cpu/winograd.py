@@ -19,6 +19,7 @@ from rushlight._backends.cpu.conv import (
     conv_form,
     conv_symbols,
     even,
+    filled,
     multiplications,
     padded_places,
 )
@@ -138,7 +139,7 @@ def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> b
 
 def _cost(tiles: dict[str, int], tile: RegisterTile) -> float:
     """About how long a group takes, in multiplications of vectors."""
-    padded, boxes = padded_places(tiles, tile.columns)
+    padded, boxes = padded_places(tiles, filled(tile.columns))
     outs, blocks, c = tiles["block_o"], -(-tiles["o"] // tiles["block_o"]), tiles["c"]
     last = -(-(tiles["o"] - (blocks - 1) * outs) // tile.rows) * tile.rows
     rows = (blocks - 1) * outs + last
