@@ -83,6 +83,20 @@ def test_any_sizes_and_layouts(dtype):
         checked(seed, dtype)
 
 
+@pytest.mark.parametrize("form", range(4))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_left_over_by_the_tiles(monkeypatch, dtype, form):
+    """Rows that fill no tile go to the one with fewer rows, or to one that is not full, whichever way round the tiles are."""
+    monkeypatch.setattr(conv, "_forms", lambda words, tiles, places: [form])
+    rng = np.random.default_rng(form)
+    for channels, side in ((13, 5), (15, 4), (22, 6), (23, 7), (50, 3)):
+        x, w = numbers(rng, (2, 1, 9, side, side), dtype), numbers(rng, (1, channels, 9, 3, 3), dtype)
+        params = {"stride": (1, 1), "spread": (1, 1), "dilation": (1, 1), "lo": (1, 1), "size": (side, side), "flip": False}
+        graph = trace_arrays(lambda *xs, p=params: WINDOWS(*xs, **p, dtype=BY_NAME[dtype]), [x, w], [BY_NAME[dtype]] * 2)
+        want = WINDOWS.reference(x.astype(np.float64), w.astype(np.float64), **params, dtype=BY_NAME["float64"])
+        np.testing.assert_allclose(Ran(graph, [x, w]).results[0], want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(want).max())
+
+
 def test_narrow_operands_with_a_wide_result():
     for seed in range(6):
         checked(100 + seed, ("bfloat16", "float16")[seed % 2], wide=True)
