@@ -7,6 +7,7 @@ import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
 from rushlight._backends.cpu.threads import get_num_threads, set_num_threads
+from rushlight._kernels.loops import Reduce
 from rushlight._kernels.program import traffic
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32
@@ -119,6 +120,37 @@ def test_statistics_of_long_columns(shape):
     x = normal(*shape)
     ran = check(norm, x, rtol=1e-3, atol=1e-4)
     assert all(step.kernel.pieces > 1 for step in ran.program.steps if traffic(step.kernel)[0] > x.nbytes // 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 33, 40), (3, 8, 60, 50), (1, 96, 5, 9, 12)])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_of_channels_that_lie_together(shape, groups):
+    """Sums over a few of the channels of every place, as of group normalisation, whose result lies as the images do."""
+
+    def norm(x, weight):
+        split = (shape[0], groups, shape[1] // groups, *shape[2:])
+        dims, count = tuple(range(2, len(split))), np.prod(split[2:])
+        parts = build.reshape(x, split)
+        mean = prim.sum(parts, dims=dims) * (1 / count)
+        centred = parts - build.keep_dims(mean, split, dims)
+        var = prim.sum(centred * centred, dims=dims) * (1 / count)
+        scaled = build.reshape(centred * build.keep_dims(prim.rsqrt(var + 1e-5), split, dims), shape)
+        return scaled * prim.broadcast(weight, shape=shape, dims=(1,)), mean, var
+
+    last = np.ascontiguousarray(normal(shape[0], *shape[2:], shape[1]))
+    x = np.moveaxis(last, -1, 1)
+    ran = check(norm, x, normal(shape[1]), rtol=1e-3, atol=1e-4)
+    assert not any(reduce.loops[-1].size < 16 and len(reduce.loops) > 1 for reduce in reductions(ran.program))
+
+
+def reductions(program):
+    """All loops that reduce."""
+    todo = [s for step in program.steps for section in step.kernel.sections for s in section.body]
+    while todo:
+        statement = todo.pop()
+        if isinstance(statement, Reduce):
+            yield statement
+        todo += getattr(statement, "body", ())
 
 
 def test_large_sums_are_accurate():

@@ -24,6 +24,9 @@ __all__ = ["Group", "Misfit", "Stage", "items_of", "mixed_radix", "refine"]
 MANY_ELEMENTS = 1 << 15  # of these on, reading in the wrong direction costs more than reading twice
 
 
+SHORT_RUN = 64  # elements: fewer that lie together are less than a few lines
+
+
 class Misfit(Exception):
     """A value does not fit into a group."""
 
@@ -166,6 +169,8 @@ class Group:
         mapping, rest = self.match_rows([d for d in dims if d is not None], found)
         sub_ix, sub = substitute(self.builder, mapping)
         x, place = sub(x), sub_ix(place)
+        if numel(value.shape) > MANY_ELEMENTS and interleaved(place, rest):
+            raise Misfit("its rows lie between each other")
         if rest:
             _, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x))
             assert at is not None
@@ -241,6 +246,14 @@ def direction(x: X, row: Var | None, loops: Sequence[Var]) -> int:
                 if c in (1, -1):
                     votes += 1 if atom in loops else -1 if row in variables(atom) else 0
     return votes
+
+
+def interleaved(place: Ix, loops: Sequence[Var]) -> bool:
+    """Whether these loops go through memory in short runs, with those of others between."""
+    run, steps = 1, sorted((c, a.size) for a, c in place.terms if a in loops)
+    for step, size in steps:
+        run = run * size if step == run else run
+    return 1 < run < SHORT_RUN and any(step > run for step, _ in steps)
 
 
 def variables(atom: Any) -> Any:

@@ -14,6 +14,7 @@ from rushlight._base.digest import digest
 from rushlight._base.lazy import LazyModule
 from rushlight._kernels.groups import Group, Stage
 from rushlight._kernels.indexing import ZERO, Var
+from rushlight._kernels.interleaved import apart
 from rushlight._kernels.loops import (
     Buffer,
     Item,
@@ -229,7 +230,7 @@ def compile_graph(
     (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
     `overlaps[output]` names further inputs that may share that memory.  NotImplementedError names a primitive without a lowering.
     """
-    graph = prepared(graph)
+    graph = apart(prepared(graph), layouts)
     target = target or default_target.value
     if target is None:
         raise RuntimeError("compile_graph needs a target: no backend has named the machine it runs on")

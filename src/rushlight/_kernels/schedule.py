@@ -14,6 +14,7 @@ from rushlight._kernels.convolution import takes_epilogue
 from rushlight._kernels.epilogue import Epilogue, epilogue_of, reads_of, stores_of
 from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
+from rushlight._kernels.interleaved import images_last
 from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import COSTS, PIECE, Facts, Target, facts_of
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
@@ -24,7 +25,6 @@ from rushlight._types.layout import (
     extent,
     is_contiguous,
     numel,
-    suggests_channels_last,
     view_strides,
 )
 
@@ -97,7 +97,7 @@ class Schedule:
         self.args: list[Any] = []
         self.input_buffers: dict[int, Buffer] = {}
         self._take_inputs(layouts)
-        self._images_last = _images_last(graph, layouts)
+        self._images_last = images_last(graph, layouts)
         self.targets = self._targets(out_strides)
         self.outputs = [t.buffer for i, t in enumerate(self.targets) if i not in aliases]
 
@@ -212,7 +212,9 @@ class Schedule:
             size = numel(x.shape)
             if size >= 64 and numel(out.shape) >= 4 * size:
                 _, cost, reduces = self._tree(x)
-                if cost >= 8 and not reduces:
+                if name == "broadcast" and _is_spread(x):
+                    self._keep(x)
+                elif cost >= 8 and not reduces and not self._is_to_spread(out):
                     self._keep(x)
                 elif cost >= 4 and reduces and self._from_columns(x):
                     self._keep(x)
@@ -220,6 +222,10 @@ class Schedule:
             value = node.outputs[0]
             if self.uses.get(id(value), 0) >= 2 and len(self._tree(value)[0]) > MANY_READS:
                 self._keep(value)
+
+    def _is_to_spread(self, value: Value) -> bool:
+        """Whether a value is read by a broadcast alone, which keeps it."""
+        return self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name == "broadcast"
 
     def _from_columns(self, value: Value) -> bool:
         """Whether all reductions that a value needs are of groups that are closed to others (see `_columns`), so that it will be read from memory."""
@@ -745,10 +751,9 @@ def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] 
     return view_strides(out.shape, strides, x.shape)
 
 
-def _images_last(graph: Graph, layouts: Sequence[Sequence[int] | None]) -> bool:
-    """Whether the images among the inputs lie channels last: then those between do so too."""
-    images = [(v.shape, s) for v, s in zip(graph.inputs, layouts, strict=True) if s is not None and len(s) in (4, 5) and numel(v.shape[2:]) > 1]
-    return bool(images) and all(suggests_channels_last(shape, s) and not is_contiguous(shape, s) for shape, s in images)
+def _is_spread(value: Value) -> bool:
+    """Whether a value repeats another over a few neighbours (see `interleaved`)."""
+    return value.node is not None and value.node.prim.name == "broadcast"
 
 
 def is_reduction(node: Node) -> bool:

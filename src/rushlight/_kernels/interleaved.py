@@ -1,0 +1,100 @@
+"""Groups whose elements lie interleaved in memory: of channels that lie together each group has a few, again at every place.
+
+Sums over such a group would read a few neighbours of every line, once for each group of the line.  They are taken over the places first, all channels
+side by side, and over the few neighbours then; and what holds for a group is spread over its neighbours before it is spread over the places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._prims.record import PRIMITIVES
+from rushlight._types.layout import is_contiguous, numel, suggests_channels_last, view_strides
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Node
+
+__all__ = ["apart", "images_last"]
+
+_FEW = 64  # neighbours of a group: more of them fill lines of their own
+_MANY = 1 << 15  # elements from which on it matters
+
+Strides = Sequence[int]
+
+
+def images_last(graph: Graph, layouts: Sequence[Strides | None]) -> bool:
+    """Whether the images among the inputs lie channels last: then those between do so too."""
+    images = [(v.shape, s) for v, s in zip(graph.inputs, layouts, strict=True) if s is not None and len(s) in (4, 5) and numel(v.shape[2:]) > 1]
+    return bool(images) and all(suggests_channels_last(shape, s) and not is_contiguous(shape, s) for shape, s in images)
+
+
+def apart(graph: Graph, layouts: Sequence[Strides | None]) -> Graph:
+    """The graph with sums and broadcasts of interleaved groups in two steps; itself where there are none."""
+    if not images_last(graph, layouts):
+        return graph
+    lies = _strides_of(graph, layouts)
+    found = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies))}
+    if not found:
+        return graph
+    builder = GraphBuilder()
+    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+
+    def apply(node: Node, inputs: list[Any]) -> Any:
+        few = found.get(id(node))
+        if few is None:
+            return node.prim(*inputs, **node.params)
+        return (_sum if node.prim.name == "sum" else _spread)(node, inputs[0], few)
+
+    with builder:
+        outputs = evaluate(graph, values, apply)
+    return builder.finish(outputs)
+
+
+def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, Strides]:
+    """How the values lie whose elements are computed from those of an input one by one, as that input does, and those that are joined with them."""
+    lies = {id(v): s for v, s in zip(graph.inputs, layouts, strict=True) if s is not None}
+    for node in graph.nodes:
+        out, found = node.outputs[0], None
+        if node.prim.name == "reshape" and id(node.inputs[0]) in lies:
+            found = view_strides(node.inputs[0].shape, lies[id(node.inputs[0])], out.shape)
+        elif node.prim.lower[0] == "scalar":
+            found = next((lies[id(x)] for x in node.inputs if id(x) in lies and x.shape == out.shape), None)
+        if found is not None:
+            lies[id(out)] = found
+            if node.prim.lower[0] == "scalar":
+                lies |= {id(x): found for x in node.inputs if x.shape == out.shape and id(x) not in lies}
+    return lies
+
+
+def _neighbours(node: Node, lies: dict[int, Strides]) -> list[int]:
+    """The dims of a group in which its few neighbours lie, where others lie between those and the rest of it; else none."""
+    if node.prim.name == "sum":
+        shape, strides, inside = node.inputs[0].shape, lies.get(id(node.inputs[0])), set(node.params["dims"])
+    elif node.prim.name == "broadcast":  # as its result meets others
+        shape, strides = node.outputs[0].shape, lies.get(id(node.outputs[0]))
+        inside = set(range(len(shape))) - {d for d, s in zip(node.params["dims"], node.inputs[0].shape, strict=True) if s != 1}
+    else:
+        return []
+    if strides is None or numel(shape) < _MANY:
+        return []
+    between = min((strides[d] for d in range(len(shape)) if d not in inside and shape[d] > 1), default=0)
+    few = [d for d in sorted(inside) if shape[d] > 1 and strides[d] < between]
+    rest = [d for d in inside if shape[d] > 1 and strides[d] > between]
+    return few if rest and few and min(strides[d] for d in few) == 1 and numel([shape[d] for d in few]) < _FEW else []
+
+
+def _sum(node: Node, x: Any, few: Sequence[int]) -> Any:
+    many = tuple(d for d in node.params["dims"] if d not in few)
+    places = PRIMITIVES["sum"](x, dims=many)
+    return PRIMITIVES["sum"](places, dims=tuple(d - sum(m < d for m in many) for d in few))
+
+
+def _spread(node: Node, x: Any, few: Sequence[int]) -> Any:
+    shape, dims = node.outputs[0].shape, node.params["dims"]
+    kept = sorted({*few, *(d for d, s in zip(dims, x.shape, strict=True) if s != 1)})
+    x = PRIMITIVES["reshape"](x, shape=tuple(s for s in x.shape if s != 1)) if 1 in x.shape else x
+    held = [d for d in kept if d not in few]
+    x = PRIMITIVES["broadcast"](x, shape=tuple(shape[d] for d in kept), dims=tuple(kept.index(d) for d in held))
+    return PRIMITIVES["broadcast"](x, shape=shape, dims=tuple(kept))
