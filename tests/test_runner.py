@@ -332,6 +332,50 @@ def test_pytorch_reads_our_pickles(run_python, tmp_path: Path) -> None:
     run_python("-W", "ignore", "-c", f"{LOOKS}\nassert 'rushlight' not in torch.__version__\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
 
 
+# Objects whose classes live in inner rooms here.
+INNER = """
+import pickle, pickletools, torch
+
+def made():
+    generator = torch.Generator().manual_seed(3)
+    torch.rand(2, generator=generator)
+    layer = torch.nn.Linear(2, 2)
+    layer.handle = layer.register_forward_hook(dict)
+    return {
+        "generator": generator, "coo": torch.eye(2).to_sparse(), "csr": torch.eye(2).to_sparse_csr(), "scheme": torch.per_tensor_affine,
+        "quantized": torch.quantize_per_tensor(torch.tensor([1.0, 2.0]), 0.5, 1, torch.qint8), "layer": layer, "mode": torch.no_grad(),
+        "nested": torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
+    }
+
+def looks(found):
+    expected = torch.Generator().manual_seed(3)
+    torch.rand(2, generator=expected)
+    assert found["generator"].initial_seed() == 3 and torch.equal(torch.rand(2, generator=found["generator"]), torch.rand(2, generator=expected))
+    assert found["coo"].layout == torch.sparse_coo and found["coo"].to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert found["csr"].layout == torch.sparse_csr and found["csr"].to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert found["scheme"] is torch.per_tensor_affine and found["quantized"].int_repr().tolist() == [3, 5] and found["quantized"].q_scale() == 0.5
+    assert found["layer"].handle.id in found["layer"]._forward_hooks and type(found["mode"]) is torch.no_grad
+    assert [t.tolist() for t in found["nested"].unbind()] == [[1.0], [1.0, 1.0]]
+"""
+
+
+def test_pickles_of_inner_classes_name_what_pytorch_names(run_python, tmp_path: Path) -> None:
+    code = """
+data = pickle.dumps(made())
+assert not any(isinstance(text, str) and "rushlight" in text for _, text, _ in pickletools.genops(data))
+looks(pickle.loads(data))
+"""
+    run_python(*RUSHLIGHT, str(write(tmp_path, INNER + code)), check=True)
+
+
+@pytest.mark.oracle
+def test_pickles_of_inner_classes_go_both_ways(run_python, tmp_path: Path) -> None:
+    for writer, reader in ((RUSHLIGHT, ("-W", "ignore")), (("-W", "ignore"), RUSHLIGHT)):
+        path = tmp_path / "objects.pkl"
+        run_python(*writer, "-c", f"{INNER}\npickle.dump(made(), open({str(path)!r}, 'wb'))", check=True)
+        run_python(*reader, "-c", f"{INNER}\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
+
+
 # ***** compilers that are not there *****
 
 

@@ -114,6 +114,7 @@ def test_subset() -> None:
 
     with pytest.raises(NotImplementedError, match="must also override __getitems__"):
         Half(d, [0])
+    assert Subset[int].__origin__ is Subset and ConcatDataset[int].__origin__ is ConcatDataset  # for annotations
 
 
 def test_random_split() -> None:

@@ -294,6 +294,7 @@ def test_wrong_byte_order_record() -> None:
     with zipfile.ZipFile(buffer, "w") as out:
         out.writestr("a/data.pkl", b"\x80\x02N.")
         out.writestr("a/byteorder", "middle")
+        out.writestr("a/version", "3\n")
     with pytest.raises(ValueError, match="Unknown endianness"):
         torch.load(io.BytesIO(buffer.getvalue()))
 
@@ -303,6 +304,7 @@ def test_big_endian_files_are_turned_round() -> None:
     with zipfile.ZipFile(buffer, "w") as out:
         out.writestr("a/data.pkl", tensor(0, ints(4), ints(1)))
         out.writestr("a/byteorder", "big")
+        out.writestr("a/version", "3\n")
         out.writestr("a/data/0", struct.pack(">4f", 1, 2, 3, 4))
     assert torch.load(io.BytesIO(buffer.getvalue())).tolist() == [1, 2, 3, 4]
 
@@ -314,3 +316,19 @@ def test_deep_nesting_does_not_overflow() -> None:
     for _ in range(100_000):
         found = found[0]
     assert found == ()
+
+
+@pytest.mark.parametrize(("version", "says"), [
+    (b"0\n", "version 0, but the supported versions"), (b"11\n", "version 11, but the supported versions"), (b"x", "no version"), (b"", "no version"),
+    (b"9" * 100, "no version"), (None, "no record"),
+])  # fmt: skip
+def test_archives_of_other_formats_are_refused(version: bytes | None, says: str) -> None:
+    """What they hold would be a guess."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as out:
+        out.writestr("archive/data.pkl", b"\x80\x02K\x01.")
+        if version is not None:
+            out.writestr("archive/version", version)
+    buffer.seek(0)
+    with pytest.raises(RuntimeError, match=says):
+        torch.load(buffer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -202,4 +201,4 @@ def test_everything_that_pytorch_allows_is_allowed() -> None:
     pytest.importorskip("torch")
     theirs = import_module("torch._weights_only_unpickler")._get_allowed_globals()
     missing = set(theirs) - set(import_module("rushlight.serialization.allowed").always_allowed())
-    assert {name for name in missing if not re.fullmatch(r"torch(\.cuda)?\.sparse\.\w+Tensor", name)} == set()  # types that nothing is made of
+    assert missing == set()

@@ -195,6 +195,12 @@ _LOOKED_THROUGH = ("optim",)
 
 # Classes that live in inner rooms here and on the first page there.
 _ON_THE_FIRST_PAGE = ("Tensor", "Size", "dtype", "device", "layout", "memory_format")
+# Classes of inner rooms whose objects programs pickle and print, and the page that PyTorch has them on.
+_ON_OTHER_PAGES = {
+    "_base.handles": ("utils.hooks", ("RemovableHandle",)),
+    "_engine.modes": ("autograd.grad_mode", ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")),
+    "_engine.random": ("_C", ("Generator",)),
+}
 
 
 def _take_part(module: ModuleType) -> None:
@@ -211,6 +217,9 @@ def _take_part(module: ModuleType) -> None:
         for name in _ON_THE_FIRST_PAGE:
             kind = vars(module)[name]
             kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name
+        for room, (page, names) in _ON_OTHER_PAGES.items():
+            for name in names:
+                getattr(importlib.import_module(f"{OURS}.{room}"), name).__module__ = f"{THEIRS}.{page}"
         _pickle_as_there(module)
     _report_missing(module)
     module.__name__ = theirs
@@ -218,7 +227,7 @@ def _take_part(module: ModuleType) -> None:
 
 def _pickle_as_there(page: Any) -> None:
     """From now on ordinary pickles hold what PyTorch's hold: constants by their names, tensors and storages in its form."""
-    for kind in (page.dtype, page.layout, page.memory_format):
+    for kind in (page.dtype, page.layout, page.memory_format, page.qscheme):
         kind.__reduce__ = _by_name
 
     def utilities() -> Any:

@@ -22,7 +22,7 @@ from rushlight._types.spec import Spec
 
 handing: Any = LazyModule("rushlight._engine.handing")
 
-__all__ = ["AS_THERE", "SAVING", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
+__all__ = ["AS_THERE", "SAVING", "form_there", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
 
 _known: set[type] = set()
 # Under the name torch: what takes a tensor apart so that PyTorch can put it together.
@@ -36,6 +36,12 @@ class _Saving(threading.local):
 
 
 SAVING = _Saving()
+
+
+def form_there(x: Tensor) -> Any:
+    """How PyTorch takes `x` apart, under the name torch and where it has a form for it; otherwise None."""
+    made = AS_THERE[0](x) if AS_THERE else NotImplemented
+    return None if made is NotImplemented else made
 
 
 def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
@@ -52,7 +58,7 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         if "multiprocessing.reduction" in sys.modules and handing.joins(type(storage), sys._getframe(1)):
             return handing.reduce_tensor(_written(self) if spec.conj else self)  # type: ignore[no-any-return]
         place = self._ptr - storage.ptr
-    if AS_THERE and (made := AS_THERE[0](self)) is not NotImplemented:
+    if (made := form_there(self)) is not None:
         return made  # type: ignore[no-any-return]
     args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg, *((True,) if spec.conj else ()))
     return rebuild_tensor, args, dict(self.__dict__) or None

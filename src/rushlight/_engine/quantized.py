@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from rushlight._engine.kinds import Kind, make_kind
+from rushlight._engine.pickling import form_there
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.spec import Spec
@@ -90,7 +91,7 @@ class QuantTensor(Kind):
         return make_quantized(self._ints, self.dtype, self._quantizer)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return make_quantized, (self._ints, self.dtype, self._quantizer)
+        return form_there(self) or (make_quantized, (self._ints, self.dtype, self._quantizer))
 
 
 def make_quantized(ints: Tensor, dtype: DType, quantizer: Quantizer) -> Any:

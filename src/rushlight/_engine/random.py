@@ -175,7 +175,7 @@ class Generator:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, (self.state_bytes(),))
+        return Generator, ("cpu",), (self.initial_seed(), None, self.get_state())
 
     def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
         """What PyTorch pickles of a generator: seed, offset (None on the CPU), state."""
@@ -211,13 +211,6 @@ class Generator:
             words[DOUBLE_VALID], words[FLOAT_VALID] = int(valid != 0), int(cached_valid != 0)
             words[FLOAT_NORMAL] = struct.unpack("=I", struct.pack("=f", cached))[0]
             self._longs[SEED], self._doubles[DOUBLE_NORMAL] = seed, normal
-
-
-def _restored(state: bytes) -> Generator:
-    """A generator that was pickled or copied."""
-    made = Generator()
-    made.set_state_bytes(state)
-    return made
 
 
 default_generator = Generator()

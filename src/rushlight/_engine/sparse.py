@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.kinds import Kind, make_kind
+from rushlight._engine.pickling import form_there
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, edge_of, meta_of
 from rushlight._types.formats import SPARSE_LAYOUTS, Layout
@@ -80,7 +81,8 @@ class SparseKind(Kind):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg, dict(self.__dict__))
+        ours = (_rebuild, (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg, dict(self.__dict__)))
+        return form_there(self) or ours
 
 
 class SparseTensor(SparseKind):

@@ -245,13 +245,14 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
 legacy_constructor[0] = _legacy
 
 
-class _TypedTensor(type):
+class TypedTensor(type):
     """`torch.FloatTensor` and its kin: constructors, and classes for isinstance."""
 
     dtype: DType
+    is_sparse = False
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance._spec.dtype is cls.dtype
+        return isinstance(instance, Tensor) and instance._spec.dtype is cls.dtype and instance.is_sparse is cls.is_sparse
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return _legacy(Tensor, args, kwargs, cls.dtype)
@@ -259,4 +260,4 @@ class _TypedTensor(type):
 
 for _name in [d.name for d in DTYPES]:
     _word = TYPE_NAMES[_name]
-    _TORCH[_word + "Tensor"] = _TypedTensor(_word + "Tensor", (), {"dtype": BY_NAME[_name], "__module__": "torch"})
+    _TORCH[_word + "Tensor"] = TypedTensor(_word + "Tensor", (), {"dtype": BY_NAME[_name], "__module__": "torch"})

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.kinds import Kind, make_kind
+from rushlight._engine.pickling import form_there
 from rushlight._engine.sparse import record, record_all
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import alias
@@ -95,7 +96,7 @@ class Nested(Kind):
         return found
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (type(self), *parts_of(self), self._rg)
+        return form_there(self) or (_rebuild, (type(self), *parts_of(self), self._rg))
 
 
 class StridedNested(Nested):

@@ -34,6 +34,9 @@ _TRUST = (
     "which can result in arbitrary code execution."
 )
 _TRUE = ("1", "y", "yes", "true")
+# Formats of archives that PyTorch 2.13 reads; 3 is the one that both write.
+VERSIONS = range(1, 11)
+_LONGEST_VERSION = 8
 
 
 def load(
@@ -173,6 +176,7 @@ def _load_archive(archive: ArchiveReader, where: str, map_location: Any, trustin
         raise NotImplementedError(f"{where}: rushlight has no TorchScript, and this is a TorchScript archive")
     if "data.pkl" not in archive:
         raise RuntimeError(f"{where}: there is no record 'data.pkl'; this zip file is not a checkpoint")
+    _check_version(archive, where)
     overall = None
     if mapped is not None:
         overall = UntypedStorage.from_file(mapped, get_default_mmap_options() == getattr(_mmap, "MAP_SHARED", None), os.path.getsize(mapped))
@@ -181,6 +185,19 @@ def _load_archive(archive: ArchiveReader, where: str, map_location: Any, trustin
     if trusting is None:
         return SafeUnpickler(data, storages.persistent_load, options["encoding"]).load()
     return trusting(io.BytesIO(data), storages.persistent_load, options).load()
+
+
+def _check_version(archive: ArchiveReader, where: str) -> None:
+    """RuntimeError for an archive of a format that is not known here, rather than a guess at what it holds."""
+    name = "version" if "version" in archive else ".data/version"
+    found = archive.read(name) if archive.locate(name)[1] <= _LONGEST_VERSION else b""
+    if not found.strip().isdigit():
+        raise RuntimeError(f"{where}: record {name!r} is no version but {found!r}; the file is damaged")
+    if int(found) not in VERSIONS:
+        raise RuntimeError(
+            f"{where}: Attempted to read a PyTorch file with version {int(found)}, but the supported versions for reading are {VERSIONS[0]} to {VERSIONS[-1]}. "
+            + ("A newer PyTorch wrote it." if int(found) > VERSIONS[-1] else "It is too old.")
+        )
 
 
 def _load_legacy(file: Any, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]) -> Any:

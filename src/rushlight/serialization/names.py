@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import rushlight
+from rushlight import sparse
 from rushlight._engine.quantized import SCHEMES
 from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
 from rushlight.serialization import rebuild
@@ -62,6 +63,7 @@ def tensor_globals() -> dict[str, Any]:
     for page in ("torch", "torch.cuda"):  # older files name the device in the type, all name it beside the storage
         found.update({f"{page}.{name}": kind for name, kind in STORAGE_TYPES.items()})
         found.update({f"{page}.{name}Tensor": cls for name, cls in zip(_OLD_NAMES, OLD_TENSORS, strict=True)})
+        found.update({f"{page}.sparse.{name}Tensor": getattr(sparse, f"{name}Tensor") for name in _OLD_NAMES if name != "Bool"})
     found["torch.storage.TypedStorage"] = found["torch.TypedStorage"] = TypedStorage
     found["torch.UntypedStorage"] = found["torch.storage.UntypedStorage"] = UntypedStorage
     found.update({f"torch.{name}": dtype for name, dtype in BY_NAME.items()})

@@ -10,11 +10,12 @@ import rushlight
 from rushlight import Tensor
 from rushlight._engine.creation import as_shape
 from rushlight._engine.sparse import WORDS, make_compressed, make_coo
+from rushlight._surface.settings import TypedTensor
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight.sparse.parts import spots, with_values
 
 __all__ = [
-    "check_sparse_tensor_invariants", "empty", "full", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
+    "TypedSparseTensor", "check_sparse_tensor_invariants", "empty", "full", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
     "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "zeros",
 ]  # fmt: skip
 
@@ -335,3 +336,13 @@ def emptied(x: Any, dtype: Any = None) -> Any:
         x._format, rushlight.zeros((*batch, lines), dtype=x._pointers.dtype), rushlight.zeros((*batch, 0), dtype=x._others.dtype),
         rushlight.zeros((*batch, 0, *rest), dtype=dtype or x.dtype), x.shape,
     )  # fmt: skip
+
+
+class TypedSparseTensor(TypedTensor):
+    """`torch.sparse.FloatTensor` and its kin: constructors, by indices and values or by sizes, and classes for isinstance."""
+
+    is_sparse = True
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        sizes = all(isinstance(a, int) for a in args)
+        return sparse_coo_tensor(*([args or (0,)] if sizes else args), dtype=cls.dtype, **kwargs)

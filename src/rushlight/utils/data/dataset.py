@@ -102,7 +102,7 @@ def _samples(dataset: Any, indices: list[int]) -> list[Any]:
     return found
 
 
-class ConcatDataset(Dataset[Any]):
+class ConcatDataset(Dataset[T_co]):
     """Datasets one behind the other, reached by one index."""
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
@@ -156,7 +156,7 @@ class ChainDataset(IterableDataset[Any]):
         return sum(len(dataset) for dataset in self._members())
 
 
-class Subset(Dataset[Any]):
+class Subset(Dataset[T_co]):
     """The samples of `dataset` at `indices`."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
@@ -187,7 +187,7 @@ class Subset(Dataset[Any]):
         return len(self.indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset]:
+def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset[Any]]:
     """Split a dataset at random into parts of the given lengths, or fractions that sum to 1.
 
     What fractions leave over goes to the first parts, one each. `generator` makes the split reproducible. Raises
