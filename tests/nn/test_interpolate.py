@@ -92,3 +92,17 @@ def test_every_mode_is_pytorchs(dtype: str) -> None:
             warnings.simplefilter("ignore")
             want, got = peer.nn.functional.interpolate(peer.tensor(x), **options), F.interpolate(torch.tensor(x), **options)
         np.testing.assert_allclose(got.numpy(), want.numpy(), atol={"uint8": 0, "float32": 1e-5, "float64": 1e-13}[dtype], err_msg=str(options))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_signals_whose_channels_lie_together_are_resized_into_rows(mode: str) -> None:
+    """The sums are made with the channels together, and the result of three dims is row-major nevertheless."""
+    x = np.arange(2 * 4 * 5, dtype=np.float32).reshape(2, 5, 4).swapaxes(1, 2)
+    made = F.interpolate(torch.tensor(np.ascontiguousarray(x.swapaxes(1, 2))).mT, size=10, mode=mode)
+    at = (np.arange(10) + 0.5) / 2 - 0.5
+    places = np.clip(at, 0, 4) if mode == "linear" else np.arange(10) // 2
+    left = np.floor(places).astype(int)
+    share = (places - left).astype(np.float32)
+    wanted = x[:, :, left] * (1 - share) + x[:, :, np.minimum(left + 1, 4)] * share
+    assert made.is_contiguous()
+    np.testing.assert_allclose(made.numpy(), wanted, rtol=1e-6)

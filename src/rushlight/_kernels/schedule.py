@@ -468,12 +468,11 @@ class Schedule:
         number = len(self.groups)
         for k, value in enumerate(node.outputs):
             anywhere = lapack or k in PLACED.get(name, ())
-            home = self._home_of_moved(value, wanted, number) if k in PLACED.get(name, ()) else self._home(value, wanted)
+            last = name in ("resample", "resample_back") and value.shape[1] > 1 and inputs[0].strides[1] == 1  # as the operand lies
+            home = self._home_of_moved(value, wanted, number, last) if k in PLACED.get(name, ()) else self._home(value, wanted)
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
-            last = name in ("resample", "resample_back") and value.shape[1] > 1 and inputs[0].strides[1] == 1  # as the operand lies
             strides = channels_last_strides(value.shape) if last else None if k in PLACED.get(name, ()) else contiguous_strides(value.shape)
-            home = None if last and home is not None and home.strides[1] != 1 else home
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
         self.groups.append(Extern(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
         for value, target in zip(node.outputs, outputs, strict=True):
@@ -493,8 +492,11 @@ class Schedule:
                     return Source(target.buffer, contiguous_strides(value.shape))
         return None
 
-    def _home_of_moved(self, value: Value, wanted: dict[int, list[int]], number: int) -> Source | None:
-        """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides."""
+    def _home_of_moved(self, value: Value, wanted: dict[int, list[int]], number: int, last: bool = False) -> Source | None:
+        """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides.
+
+        With `last` only memory in which the channels (dim 1) lie together will do.
+        """
         moves: list[Node] = []
         v = value
         while True:
@@ -502,7 +504,7 @@ class Schedule:
                 strides: Sequence[int] | None = self.targets[i].strides if i not in self.aliases else None
                 for move in reversed(moves):
                     strides = _strides_before(move, strides)
-                if strides is not None:
+                if strides is not None and not (last and strides[1] != 1):
                     if moves:
                         self.placed[id(v)] = (self.targets[i], number)
                         return Source(self.targets[i].buffer, strides)
