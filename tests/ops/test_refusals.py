@@ -61,6 +61,20 @@ t.logaddexp(a.i, a.i) | t.igamma(a.i, a.f) | t.igamma(a.i, a.i) | t.diagonal_sca
 t.as_strided_scatter(a.f, t.ones(1).double(), (1,), (1,))
 """
 
+# How arguments are written: names, numbers that are none, `out=`.
+WRITTEN = """
+t.allclose(x=a.f, x2=a.f) | t.cov(a=a.f) | t.split(x=a.v, split_size_or_sections=1) | t.std(a.f, axis=0, keepdims=True) | F.pad(x=a.v, pad=(1, 1)) | t.hsplit(a.i, indices=[1])
+t.softmax(a.v, t.tensor([0])) | t.softmax(a.v, t.tensor(True)) | a.v.sum(t.tensor([0])) | t.arange(t.tensor([2])) | t.arange(2, start=2) | t.linspace(1, 3, t.tensor(1.5))
+t.addmm(a.f[:, :2], a.f[:, :2], a.f[:, :2], 0.5, 0.2) | t.allclose(a.f, a.f, rtol=2**70) | t.median(a.f, None) | t.clone(a.f, out=a.f) | t.add(a.f, 1, out=[a.f])
+t.add(a.f, 1, out=t.empty(0, device="meta")) | t.add(a.v, 1, out=t.empty(1).expand(6)) | t.softmax(a.v, 0, out=t.empty(1).expand(6)) | t.cummax(a.v, 0, out=a.v)
+t.as_strided(a.v, [True], (1,)) | t.as_strided(a.v, [-3], (1,)) | t.as_strided(a.v, (1,), (1,), 0.0) | t.as_strided(None, (1,), (1,)) | t.zeros(True) | t.zeros(2.0) | t.zeros()
+t.zeros(t.tensor([2, 3])) | t.full((2,), "abc") | t.split(a.v, t.tensor(2)) | t.split(a.v, True) | t.split(a.v, [2.0, 1.0]) | t.tensor_split(a.v, True) | a.v.size(True)
+F.adaptive_avg_pool2d(a.image, None) | F.adaptive_avg_pool2d(a.image, (2,)) | F.adaptive_avg_pool2d(a.image, (None, 2)) | F.adaptive_avg_pool3d(a.image, True)
+F.adaptive_avg_pool1d(a.cube, t.tensor(2)) | F.max_pool2d(a.image, 2, return_indices=1) | F.dropout(a.f, 0.5, 1) | F.one_hot(a.classes, True) | F.one_hot(a.classes, 3.0)
+F.batch_norm(a.f, None, None, training=1) | F.normalize(a.f, None) | F.normalize(a.f, dim=None) | F.mse_loss(a.f, a.f, "sum") | t.diff(a.f, 1, 1, t.ones(2))
+t.nextafter(a.v, a.z.double()) | t.add(a.v, a.z.to(t.float8_e4m3fn)) | t.add(a.v, a.v.to(t.float8_e4m3fn)) | t.view_copy(a.f.mT, (6,)) | t.narrow(a.v, True, 0, 1)
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
@@ -77,7 +91,7 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [BINDING, DTYPES], ids=["binding", "dtypes"])
+@pytest.mark.parametrize("table", [BINDING, DTYPES, WRITTEN], ids=["binding", "dtypes", "written"])
 def test_the_same_is_refused_in_the_same_way(table: str) -> None:
     import torch
 

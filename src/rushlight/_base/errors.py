@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["DTypeError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line", "warn_user"]
+__all__ = ["DTypeError", "MisfitError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line", "warn_user"]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -22,6 +22,10 @@ class DTypeError(TypeError):
     def __init__(self, text: str, dtype: Any) -> None:
         super().__init__(text)
         self.dtype = dtype
+
+
+class MisfitError(ValueError):
+    """The shapes or parameters of a primitive's call do not go together."""
 
 
 class MissingFeatureError(NotImplementedError):

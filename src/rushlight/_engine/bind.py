@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.creation import python_dtype, tensor
+from rushlight._engine.integers import integer, is_numpy_scalar
 from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.schema import Argument, Schema
 from rushlight._ops.table import Operator
 from rushlight._types.device import as_device
-from rushlight._types.dtype import BOOL, DType
+from rushlight._types.dtype import DType
 
-__all__ = ["bind", "flatten"]
+__all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native"]
 
-_ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
+# NumPy's words for some arguments, which native functions take too.
+NUMPY_WORDS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
 # Methods whose first argument has a name of its own.
-_METHOD_ALIASES = {("split", "split_size"): "split_size_or_sections"}
+_METHOD_ALIASES = {("split", "split_size"): "split_size_or_sections"} | {
+    (name, word): "indices_or_sections" for name in ("hsplit", "vsplit", "dsplit") for word in ("indices", "sections")
+}
+# What PyTorch writes in Python around its native functions: names of arguments are Python's own.
+_OF_PYTHON = frozenset((
+    "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cdist", "chain_matmul", "einsum", "lu",
+    "meshgrid", "norm", "pca_lowrank", "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive", "unravel_index",
+))  # fmt: skip
+# What of `nn.functional` it does not.
+_NATIVE = frozenset((
+    "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "cosine_similarity", "gelu", "hardshrink", "linear", "logsigmoid", "native_channel_shuffle", "one_hot",
+    "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "prelu", "rrelu_", "scaled_dot_product_attention", "softplus", "softshrink",
+))  # fmt: skip
+
+
+def is_native(name: str, spaces: Sequence[str]) -> bool:
+    """Whether PyTorch's own parser reads the arguments of a function, so that it takes NumPy's words and looks at every type."""
+    return name in _NATIVE if tuple(spaces) == ("nn.functional",) else name not in _OF_PYTHON
+
+
 # What could once be written as numbers between the tensors: `x.addcmul_(0.5, a, b)`.
 _OLDER = {
     **dict.fromkeys(("add", "sub"), ("alpha",)), **dict.fromkeys(("addcmul", "addcdiv"), ("value",)),
     **dict.fromkeys(("addmm", "addmv", "addr", "addbmm", "baddbmm"), ("beta", "alpha")),
 }  # fmt: skip
-_WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype"}
+_WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype", "ints": "int or tuple of ints"}
 
 
 def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -40,7 +61,9 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
         if argument.name in left:
             values.append(left.pop(argument.name))
             continue
-        other = next((k for k in left if argument.name in (_ALIASES.get(k), _METHOD_ALIASES.get((op.name, k)))), None)
+        other = next((k for k in left if argument.name in (NUMPY_WORDS.get(k), _METHOD_ALIASES.get((op.name, k)))), None)
+        if other is not None and other in NUMPY_WORDS and not is_native(op.public, op.spaces):
+            other = None
         if other is not None:
             values.append(left.pop(other))
         elif argument.required:
@@ -70,7 +93,7 @@ def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -
         return None
     numbers = [a for a in args if not isinstance(a, Tensor)]
     tensors = [a for a in args if isinstance(a, Tensor)]
-    if len(tensors) != op.schema.positional or not 0 < len(numbers) <= len(names) or any(n in left for n in names):
+    if len(tensors) != op.schema.positional or not 0 < len(numbers) <= len(names) or any(n in left for n in names) or args[-1] is not tensors[-1]:
         return None
     if name not in _warned:
         _warned.add(name)
@@ -104,10 +127,8 @@ def _number(value: Any) -> Any:
     if isinstance(value, (bool, int, float, complex)):
         return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))  # type: ignore[arg-type]
     if isinstance(value, Tensor):
-        return value.item() if value._spec.numel == 1 and not value._rg else None  # type: ignore[attr-defined]
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return value.item()
-    return None
+        return value.item() if not value._spec.ndim and not value._rg else None  # type: ignore[attr-defined]
+    return value.item() if is_numpy_scalar(value) else None
 
 
 _SIGNED = 2**63
@@ -115,20 +136,6 @@ _SIGNED = 2**63
 
 def _too_big(value: int) -> int:
     raise OverflowError("int too big to convert" if value > 0 else "can't convert negative int to unsigned")
-
-
-def _integer(value: Any) -> int:
-    """An int that is no number to compute with: a size, a dim.  True is none; what 64 bits cannot hold is a ValueError."""
-    if isinstance(value, (bool, float, complex)):
-        raise TypeError
-    if isinstance(value, Tensor):
-        if value._spec.numel != 1 or not (value._spec.dtype.is_integer or value._spec.dtype is BOOL):
-            raise TypeError
-        return int(value.item())  # type: ignore[attr-defined]
-    found = operator.index(value)
-    if not -_SIGNED <= found < _SIGNED:
-        raise ValueError("Overflow when unpacking long long")
-    return found
 
 
 def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int) -> Any:
@@ -154,7 +161,7 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             found = _number(value)
         elif base == "str" and argument.name == "reduction" and not isinstance(value, str):
             raise ValueError(f"{value} is not a valid value for reduction")
-        elif base == "bool" and argument.optional and isinstance(value, int):  # `size_average`, `reduce`: of Python's making
+        elif base == "bool" and argument.optional and not isinstance(value, Tensor):  # `size_average`, `reduce`: of Python's making
             found = bool(value)
         else:
             found = _plain(base, value)
@@ -167,9 +174,11 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
 
 def _plain(base: str, value: Any) -> Any:
     if base == "int":
-        return _integer(value)
+        return integer(value)
+    if base == "ints":
+        return tuple([integer(v, True) for v in value]) if isinstance(value, (tuple, list)) else integer(value)
     if base == "float":
-        found = _number(value)
+        found = value if isinstance(value, int) else _number(value)
         if isinstance(found, complex) or found is None:
             raise TypeError
         return float(found)
@@ -203,11 +212,13 @@ def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
         return items
     if not isinstance(value, (tuple, list)):
         if argument.repeat or base == "int":
-            item = _plain(base, value)
+            item = integer(value, bool(argument.repeat)) if base == "int" else _plain(base, value)
             return (item,) * max(argument.repeat or 1, 1)
         else:
             value = tuple(value)
-    items = tuple([_plain(base, v) for v in value])
+    if argument.holes:
+        return tuple([v if v is None else _plain(base, v) for v in value])
+    items = tuple([integer(v, True) for v in value] if base == "int" else [_plain(base, v) for v in value])
     return items * argument.repeat if argument.repeat and len(items) == 1 else items
 
 

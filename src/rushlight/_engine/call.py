@@ -381,7 +381,9 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
             _STATE.word = word
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
-    outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags)
+    outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags, len(caller.op.schema.results) > 1)
+    if caller.op.like == "operands" and any(overlaps_itself(t._spec.shape, t._spec.strides) for t in outs):
+        raise RuntimeError(SELF_OVERLAP)
     if caller.op.like == "operands" and any(t is outs[0] for t in tensors):
         shape = broadcast_shapes(*[t._spec.shape for t in tensors])
         if shape != tuple(outs[0]._spec.shape):  # what is read may not be resized
@@ -391,19 +393,22 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     made = caller.call(args, kwargs)
     results = list(made) if isinstance(made, (tuple, list)) else [made]
     if len(results) != len(outs):
-        raise TypeError(f"{caller.name}(): expected {len(results)} tensors for out, got {len(outs)}")
+        raise TypeError(f"{caller.name}(): argument 'out' must be tuple of {len(results)} Tensors, not of {len(outs)}")
     for tensor, result in zip(outs, results, strict=True):
         write_out(caller.name, tensor, result, caller.op.out == "exact")
     return outs[0] if not isinstance(out, (tuple, list)) else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
 
 
-def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool) -> list[Tensor]:
-    """The tensors given as `out=`, of any function that takes some.
+def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, several: bool | None) -> list[Tensor]:
+    """The tensors given as `out=`, of any function that takes some; `several` says whether it takes a tuple of them (None: either).
 
-    TypeError for what is no tensor; RuntimeError where gradients are wanted, where elements of one share memory, and where one lies
-    across an argument (with `apart`, also where it is one).
+    TypeError for what is no tensor; RuntimeError where gradients are wanted, where one is on another device, and where one lies across
+    an argument (with `apart`, also where it is one).
     """
-    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    listed = isinstance(out, (tuple, list))
+    if several is not None and listed is not several:
+        raise TypeError(f"{name}(): argument 'out' must be {'tuple of Tensors' if several else 'Tensor'}, not {type(out).__name__}")
+    outs = list(out) if listed else [out]
     for tensor in outs:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
@@ -411,8 +416,10 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool) -> l
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                            "requires grad.")
     for tensor in outs:
-        if overlaps_itself(tensor._spec.shape, tensor._spec.strides):
-            raise RuntimeError(SELF_OVERLAP)
+        if tensors and all(t._spec.device is not tensor._spec.device for t in tensors):
+            raise RuntimeError(
+                f"{name}(): expected all tensors to be on the same device, but the arguments are on {tensors[0]._spec.device} and out is on {tensor._spec.device}"
+            )
         for other in tensors:
             if other is tensor or not overlaps_partly(tensor, other):
                 if not apart or (other is not tensor and not share_memory(tensor, other)):
@@ -438,6 +445,8 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
         from rushlight._engine.convert import grow
 
         grow(out, tuple(result.shape))
+    elif overlaps_itself(out._spec.shape, out._spec.strides):
+        raise RuntimeError(SELF_OVERLAP)
     out.copy_(result)  # type: ignore[attr-defined]
 
 
@@ -455,7 +464,7 @@ def type_word(dtype: DType) -> str:
 def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     """Let the kernel write into `out` where shape, dtype and memory allow it."""
     template, tensors, numbers = flatten(caller.op, values)
-    if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
+    if overlaps_itself(out._spec.shape, out._spec.strides) or out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
         return False
     key = ("out", template, out._spec, _STATE.word & OBSERVED, *[t._spec for t in tensors])
     plan = caller.plans.get(key)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.fast import RUNS, ran, spoil
+from rushlight._engine.integers import integer
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.native_plans import constants_plan, kernel_plan
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
@@ -37,9 +38,12 @@ def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
     shape: list[int] = []
     for item in size:
         if type(item) is not int:
-            if isinstance(item, float) or not hasattr(item, "__index__"):
-                raise TypeError(f"empty(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}")
-            item = item.__index__()
+            try:
+                item = integer(item, True)
+            except TypeError:
+                raise TypeError(
+                    f"empty(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
+                ) from None
         if item < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {item}: {list(size)}")
         shape.append(item)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from rushlight._base.errors import DTypeError
+from rushlight._base.errors import DTypeError, MisfitError
 from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.dtypes import (
     ALIKE,
@@ -201,13 +201,16 @@ def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec],
         except DTypeError as error:
             given = next((s.dtype for s in specs if s.dtype is error.dtype), specs[0].dtype if specs else error.dtype)
             raise not_implemented(op.public, given) from error
+        except MisfitError as error:
+            found = ", ".join(f"{s.dtype.name}{list(s.shape)}" for s in specs)
+            raise RuntimeError(f"{op.public}(): the shapes of its arguments do not go together: {found} ({error})") from error
         values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         count = len(values) if op.schema.returns_list else len(op.schema.results)
         results = [call.rounded(v) for v in values[:count]]
         outputs = results + (values[count:] if residuals else [])
     graph = builder.finish(outputs)
     if op.name not in _COMPUTES_FLOAT8:
-        _refuse_arithmetic(op, graph, specs)
+        _refuse_arithmetic(op, graph, specs, call.promoted)
     return graph, count
 
 
@@ -228,8 +231,10 @@ def _check_dtypes(op: Operator, call: _Call, template: Sequence[Any], specs: Seq
             check_arguments(op.name, given)
 
 
-def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec]) -> None:
-    """NotImplementedError where an operator would compute with a dtype that is only stored."""
+def _refuse_arithmetic(op: Operator, graph: Graph, specs: Sequence[Spec], promoted: DType | None) -> None:
+    """NotImplementedError where an operator would compute with a dtype that is only stored; one that was promoted to another is not."""
+    if promoted is not None and promoted not in FLOAT8 and promoted.kind not in "xq":
+        return
     for spec in specs:
         if spec.dtype in FLOAT8 or spec.dtype.kind in "xq":
             for node in graph.nodes:

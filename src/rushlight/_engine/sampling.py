@@ -19,6 +19,7 @@ from rushlight._engine.autograd.node import Node
 from rushlight._engine.call import OVERRIDE, type_word
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_writable, rebase
+from rushlight._engine.integers import as_flag, as_int
 from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
@@ -514,24 +515,6 @@ def _check_bounds(low: int, last: int, dtype: DType) -> None:
                 )
 
 
-def as_int(name: str, argument: str, value: Any) -> int:
-    """An int of 64 bits."""
-    if type(value) is int and -(2**63) <= value < 2**63:
-        return value
-    if (
-        isinstance(value, Tensor)
-        and value._spec.numel == 1
-        and not value._spec.dtype.is_floating_point | value._spec.dtype.is_complex
-    ):
-        value = value.item()  # type: ignore[attr-defined]
-    if not hasattr(value, "__index__"):
-        raise TypeError(f"{name}(): argument '{argument}' must be int, not {type(value).__name__}")
-    value = value.__index__()
-    if not -(2**63) <= value < 2**63:
-        raise ValueError("Overflow when unpacking long long")
-    return int(value)
-
-
 _MISSING: Any = object()
 LOWEST = -(2**63)
 
@@ -646,7 +629,7 @@ def dropout_with(name: str, input: Any, p: Any, train: bool, channels: int, alph
     """
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    p = as_float(name, "p", p)
+    p, train = as_float(name, "p", p), as_flag(name, "train", train)
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {number(p)}")
     if p == 0 or not train or input._spec.numel == 0:

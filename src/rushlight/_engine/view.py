@@ -8,6 +8,7 @@ from typing import Any
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, ran
+from rushlight._engine.integers import as_int, as_ints
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._engine.native_plans import retyped_plan
@@ -247,13 +248,18 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     """A view with any shape, strides and offset (in elements, from the start of the storage)."""
     if isinstance(input, Kind):
         return type(input).answer(as_strided, (input, size, stride, storage_offset), {})  # type: ignore[no-any-return]
-    x, shape, strides, offset = input, tuple(size), tuple(stride), storage_offset
+    if not isinstance(input, Tensor):
+        raise TypeError(f"as_strided(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    x, shape, strides = input, as_ints("as_strided", "size", size), as_ints("as_strided", "stride", stride)
+    offset = None if storage_offset is None else as_int("as_strided", "storage_offset", storage_offset)
     if len(shape) != len(strides):
         raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")
     if any(s < 0 for s in strides):
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}"
         )
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"as_strided: sizes may not be negative, got {list(shape)}")
     spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
     itemsize = x._spec.dtype.itemsize
     storage = x._storage

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.errors import MisfitError
 from rushlight._prims import build
 from rushlight._prims.record import Aval, Primitive, building
 from rushlight._types.dtype import DType
@@ -156,7 +157,10 @@ class GraphBuilder:
         key = call_key(primitive, inputs, params)
         node = self._known.get(key)
         if node is None:
-            found = primitive.spec(*inputs, **params)
+            try:
+                found = primitive.spec(*inputs, **params)
+            except ValueError as error:
+                raise MisfitError(str(error)) from error
             node = Node(primitive, tuple(inputs), params, found if primitive.multiple else [found])
             self._known[key] = node
             self.nodes.append(node)

@@ -11,6 +11,7 @@ from rushlight._ops.bodies import (
     CPP_NAME,
     HALF,
     as_float,
+    common,
     given_dtype,
     is_number,
     is_weak,
@@ -431,7 +432,8 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 @operator("nextafter(Tensor input, Tensor other) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
 def nextafter(x: Any, y: Any) -> Any:
     """input + one step of its dtype in the direction of other: the next number there is."""
-    if x.dtype is not y.dtype or not x.dtype.is_floating_point:
+    x, y = common((x, y))
+    if not x.dtype.is_floating_point:
         raise NotImplementedError(f"\"nextafter\" not implemented for '{CPP_NAME[x.dtype.name]}'")
     x, y = pair(x, y)
     return _next_half(x, y) if x.dtype in HALF else prim.nextafter(x, y)
@@ -451,7 +453,7 @@ def _next_half(x: Any, y: Any) -> Any:
 @nextafter.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     """A step is as long as before wherever one is made."""
-    x, y = pair(x, y)
+    x, y = pair(*common((x, y)))
     return build.select(prim.eq(wide(x), wide(y)), 0.0, ct), build.zeros_like(ct)
 
 

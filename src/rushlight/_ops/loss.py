@@ -417,7 +417,8 @@ def binary_cross_entropy_with_logits(
     if x.shape != target.shape:
         raise ValueError(f"Target size ({list(target.shape)}) must be the same as input size ({list(x.shape)})")
     _fits(weight, x)
-    return reduced(_logits_loss(x, target, weight, pos_weight), reduction_of(size_average, reduce, reduction))
+    loss = reduced(_logits_loss(x, target, weight, pos_weight), reduction_of(size_average, reduce, reduction))
+    return build.convert(loss, given_dtype(target))  # PyTorch sums it up where 1 - target was
 
 
 @binary_cross_entropy_with_logits.gradient
@@ -442,8 +443,10 @@ def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: 
     """log(1 + exp(-target * input))."""
     if broadcast_shapes(x.shape, y.shape) != x.shape:
         raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, y.shape))}")
+    given = given_dtype(x)
     x, y = pair(x, y)
-    return reduced(prim.log1p(prim.exp(-(y * x))), reduction_of(size_average, reduce, reduction))
+    loss = reduced(prim.log1p(prim.exp(-(y * x))), reduction_of(size_average, reduce, reduction))
+    return build.convert(loss, given) if given.is_floating_point else loss
 
 
 @operator(

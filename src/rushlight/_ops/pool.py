@@ -351,8 +351,7 @@ def _bounds(size: int, out: int) -> list[tuple[int, int]]:
 
 
 def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
-    items = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
-    items = items * n if len(items) == 1 else items
+    items = tuple(output_size)
     if len(items) != n:
         raise RuntimeError(f"{name}: output_size must be {n}")
     if len(x.shape) < n + 1 and n > 1:
@@ -411,8 +410,8 @@ def _declare_adaptive_avg(n: int) -> None:
                 y = _mean_along(y, 2 + i, out)
         return _unbatched(narrow(y, x.dtype), x)
 
-    operator(f"{name}(Tensor input, any output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,
-             node=lambda input, output_size: "MeanBackward1" if output_size in (1, (1,) * n, [1] * n) else
+    operator(f"{name}(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,
+             node=lambda input, output_size: "MeanBackward1" if output_size == (1,) * n else
              {1: "SqueezeBackward1", 2: "AdaptiveAvgPool2DBackward0", 3: "AdaptiveAvgPool3DBackward0"}[n],
              like="image" if n == 2 else "contiguous",
              doc=f"Means of windows that divide the last {n} dims into `output_size` parts.")(body)  # fmt: skip
@@ -459,7 +458,7 @@ def _declare_adaptive_max(n: int) -> None:
             build.transpose(index, order), x
         )
 
-    declared = operator(f"{name}_with_indices(Tensor input, any output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
+    declared = operator(f"{name}_with_indices(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
                         node=f"AdaptiveMaxPool{n}DBackward0", like="image" if n == 2 else "contiguous", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
 
     declared.gradient(lambda cts, outs, x, output_size: _back_to_places(cts[0], outs[1], x, n))

@@ -5,8 +5,9 @@
     >>> schema.name, [(a.name, a.type) for a in schema.arguments]
     ('softmax', [('input', 'Tensor'), ('dim', 'int'), ('dtype', 'dtype?')])
 
-Types: Tensor, Scalar, int, float, bool, str, dtype, device, layout, memory_format, Generator, any; `T?` may be None; `T[]` is a
-sequence and `T[2]` one that a single item may stand for (it is repeated).  `*` starts keyword-only arguments.
+Types: Tensor, Scalar, int, float, bool, str, dtype, device, layout, memory_format, Generator, ints, any; `T?` may be None; `T[]` is a
+sequence and `T[2]` one that a single item may stand for (it is repeated); `T?[2]` is one with items that may be None, and `ints` an int or a
+sequence of them, which differ.  `*` starts keyword-only arguments.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Any
 __all__ = ["Argument", "Schema", "parse_schema"]
 
 _BASES = frozenset(
-    ("Tensor", "Scalar", "int", "float", "bool", "str", "dtype", "device", "layout", "memory_format", "Generator", "any")
+    ("Tensor", "Scalar", "int", "float", "bool", "str", "dtype", "device", "layout", "memory_format", "Generator", "ints", "any")
 )
 _REQUIRED: Any = object()
 
 
 class Argument:
-    """One declared argument.  `base` is the type without `?` and `[]`; `repeat` is N of `T[N]`, 0 for `T[]`, None otherwise."""
+    """One declared argument.  `base` is the type without `?` and `[]`; `repeat` is N of `T[N]`, 0 for `T[]`, None otherwise; `holes`
+    says that items of the sequence may be None (`T?[N]`).
+    """
 
-    __slots__ = ("base", "default", "keyword_only", "name", "optional", "repeat", "type")
+    __slots__ = ("base", "default", "holes", "keyword_only", "name", "optional", "repeat", "type")
 
     def __init__(self, name: str, type_: str, default: Any, keyword_only: bool) -> None:
         self.name, self.type, self.default, self.keyword_only = name, type_, default, keyword_only
@@ -36,6 +39,8 @@ class Argument:
         if base.endswith("]"):
             base, _, count = base[:-1].partition("[")
             self.repeat = int(count) if count else 0
+        self.holes = self.repeat is not None and base.endswith("?")
+        base = base.removesuffix("?") if self.holes else base
         if base not in _BASES:
             raise ValueError(f"unknown type {type_!r} of argument {name!r}")
         self.base = base

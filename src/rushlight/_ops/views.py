@@ -325,7 +325,7 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
     return [size] * whole + ([rest] if rest or not whole else [])
 
 
-@view("split(Tensor input, any split_size_or_sections, int dim=0) -> Tensor[]",
+@view("split(Tensor input, ints split_size_or_sections, int dim=0) -> Tensor[]",
       node=lambda split_size_or_sections, **_: "SplitBackward0" if isinstance(split_size_or_sections, int) else "SplitWithSizesBackward0")  # fmt: skip
 def split(x: Any, split_size_or_sections: Any, dim: int) -> Any:
     """out[k] = input[..., k size:(k + 1) size, ...]: parts of one size (the last may be smaller), or of the sizes listed, along dim."""
@@ -397,7 +397,7 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
     return bounds
 
 
-@view("tensor_split(Tensor input, any indices_or_sections, int dim=0) -> Tensor[]", node="SliceBackward0")
+@view("tensor_split(Tensor input, ints indices_or_sections, int dim=0) -> Tensor[]", node="SliceBackward0")
 def tensor_split(x: Any, indices_or_sections: Any, dim: int) -> Any:
     """parts of n // sections places along a dim of size n, the first n % sections one longer; or parts that end at the indices listed."""
     _no_scalar("tensor_split", x)
@@ -420,21 +420,21 @@ def _least(name: str, x: Any, ndim: int) -> None:
         )
 
 
-@view("hsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")
+@view("hsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
 def hsplit(x: Any, indices_or_sections: Any) -> Any:
     """tensor_split(input, ..., dim=1): along columns; along dim 0 for vectors."""
     _least("hsplit", x, 1)
     return _even("torch.hsplit", x, indices_or_sections, 0 if len(x.shape) == 1 else 1)
 
 
-@view("vsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")
+@view("vsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
 def vsplit(x: Any, indices_or_sections: Any) -> Any:
     """tensor_split(input, ..., dim=0): along rows."""
     _least("vsplit", x, 2)
     return _even("torch.vsplit", x, indices_or_sections, 0)
 
 
-@view("dsplit(Tensor input, any indices_or_sections) -> Tensor[]", node="SliceBackward0")
+@view("dsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
 def dsplit(x: Any, indices_or_sections: Any) -> Any:
     """tensor_split(input, ..., dim=2): along depth."""
     _least("dsplit", x, 3)

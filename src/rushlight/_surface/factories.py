@@ -63,8 +63,17 @@ def _into(out: Tensor | None, made: Tensor) -> Tensor:
     return out
 
 
-def _size(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    return as_shape(args) if args else as_shape((kwargs.pop("size", ()),))
+def _sizes(args: Sequence[Any], name: str) -> Sequence[Any]:
+    """The sizes of a call; TypeError where there are none, or a tensor of several."""
+    if not args:
+        raise TypeError(f'{name}() missing 1 required positional argument: "size"')
+    if isinstance(args[0], Tensor) and args[0]._spec.ndim and (len(args) > 1 or args[0]._spec.numel != 1):
+        raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not Tensor")
+    return args
+
+
+def _size(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> tuple[int, ...]:
+    return as_shape(_sizes(args if args or "size" not in kwargs else (kwargs.pop("size"),), name))
 
 
 def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
@@ -75,13 +84,11 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
     @forms("(*size: int, **options: Factory) -> Tensor", "(size: Sequence[int], *, **options: Factory) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
         if not kwargs and not STATE.word & (INFERENCE | FUNCTION_MODE):
-            try:
-                spec = known.get(size)
-            except TypeError:  # a list of sizes
-                spec = None
+            plain = all(type(s) is int for s in size)  # True and 1.0 are keys that equal 1
+            spec = known.get(size) if plain else None
             if spec is None:
-                spec = spec_for(as_shape(size), None, None)
-                if all(type(s) is int for s in size):
+                spec = spec_for(as_shape(_sizes(size, name)), None, None)
+                if plain:
                     known[size] = spec
             return _noted(make(spec), spec, make)
         if STATE.word & FUNCTION_MODE:
@@ -92,7 +99,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)  # type: ignore[no-any-return]
         dtype, device, requires_grad, out = _options(kwargs, name)
         memory_format = kwargs.pop("memory_format", None)
-        shape = _size(size, kwargs)
+        shape = _size(size, kwargs, name)
         _reject(kwargs, name)
         if out is not None and dtype is None:
             dtype = out.dtype
@@ -196,7 +203,7 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
     )
     def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
                pin_memory: bool = False, **kwargs: Any) -> Tensor:
-        shape = _size(size, kwargs)
+        shape = _size(size, kwargs, name)
         _reject(kwargs, name)
         if _sparse(layout):
             factory = SPARSE_FACTORIES[name.removeprefix("new_")]

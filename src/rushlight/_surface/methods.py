@@ -11,6 +11,7 @@ from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
 from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.inplace import retain
+from rushlight._engine.integers import as_int
 from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
@@ -48,6 +49,8 @@ def size(self: Tensor, dim: int | None = None) -> Any:
     shape = self._spec.shape
     if dim is None:
         return shape
+    if type(dim) is not int:
+        dim = as_int("size", "dim", dim)
     n = len(shape)
     if not -max(n, 1) <= dim < max(n, 1) or not n:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, {max(n, 1) - 1}], but got {dim})"

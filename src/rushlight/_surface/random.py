@@ -11,12 +11,12 @@ from rushlight._engine import sampling
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
 from rushlight._engine.fast import RUNS, ran, unwatched
+from rushlight._engine.integers import as_int
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import (
     METHODS,
     as_float,
-    as_int,
     check_generator,
     fit,
     fresh,
@@ -594,7 +594,7 @@ def check_p(p: float) -> None:
 def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each element to 0 with probability `p` and scale the others by 1 / (1 - p); the identity unless `training`."""
     if (
-        training
+        training is True
         and not inplace
         and type(input) in plain_classes
         and type(p) is float

@@ -9,7 +9,7 @@ A composite is plain Python over tensors; everything with a body over primitives
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from rushlight._engine.autocast import casts, policy_of
@@ -17,7 +17,6 @@ from rushlight._engine.call import (
     OVERRIDE,
     Caller,
     InplaceCaller,
-    check_outs,
     make_binary,
     make_function,
     make_inplace,
@@ -28,6 +27,7 @@ from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import CHECKED, refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
+from rushlight._surface.accepting import Accepting
 from rushlight._types.dtype import DType
 
 __all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
@@ -125,7 +125,7 @@ def composite(
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _refusing(function, name, refuses) if refuses else function
-        declared = _Declared(function, name) if spaces != ("nn.functional",) else None
+        declared = Accepting(function, name, spaces)
         public = _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
         make = functools.cache(lambda _: _learner(public, learns, tensors))
         for each in (name, *aliases):
@@ -186,81 +186,11 @@ def _refusing(function: Callable[..., Any], name: str, kinds: str) -> Callable[.
 _NUMBERS = frozenset((int, float, bool, str, type(None), DType))
 
 
-class _Declared:
-    """What a composite's annotations say that its arguments are; TypeError, as from a row of the table, for what they are not.
-
-    Read at the first call.  An annotation in other words than these says nothing, and so does one of a number that may be complex.
-    """
-
-    __slots__ = ("function", "name", "parameters")
-
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        self.function, self.name = function, name
-        self.parameters: dict[str, tuple[frozenset[str], frozenset[type], bool]] | None = None
-
-    def read(self) -> dict[str, tuple[frozenset[str], frozenset[type], bool]]:
-        """Of every parameter the words of its annotation (none where they say nothing), types that need no second look, and whether tensors do not."""
-        import inspect
-
-        made = {}
-        for name, parameter in inspect.signature(inspect.unwrap(self.function)).parameters.items():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                break
-            words = frozenset(w.strip() for w in str(parameter.annotation).split("|"))
-            words |= {"None"} if parameter.default is None else frozenset()
-            words = words if words <= _ACCEPTED.keys() else frozenset()
-            made[name] = words, frozenset(_PLAIN[w] for w in words if w in _PLAIN), "Tensor" in words
-        self.parameters = made
-        return made
-
-    def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """TypeError for the first argument that is not what is declared."""
-        parameters = self.parameters if self.parameters is not None else self.read()
-        for (name, (words, types, tensor)), value in zip(parameters.items(), args, strict=False):
-            kind = type(value)
-            if words and kind not in types and not (tensor and kind in plain_classes) and not _accepted(words, value):
-                raise self.refusal(name, words, value, f" (position {list(parameters).index(name) + 1})")
-        for name, value in kwargs.items():
-            words = parameters[name][0] if name in parameters else frozenset()
-            if words and not _accepted(words, value):
-                raise self.refusal(name, words, value, "")
-
-    def refusal(self, name: str, words: Iterable[str], value: Any, where: str) -> TypeError:
-        """The error for an argument."""
-        wanted = " or ".join(sorted(w for w in words if w != "None"))
-        return TypeError(f"{self.name}(): argument '{name}'{where} must be {wanted}, not {type(value).__name__}")
-
-
-_PLAIN: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str, "None": type(None)}
-
-
-def _accepted(words: Iterable[str], value: Any) -> bool:
-    return any(_ACCEPTED[word](value) for word in words) or hasattr(type(value), "__torch_function__")
-
-
-def _is_int(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value._spec.numel == 1 and value._spec.dtype.kind in "uib"
-    return not isinstance(value, bool) and hasattr(type(value), "__index__")
-
-
-def _is_float(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value._spec.numel == 1
-    return isinstance(value, (int, float)) or type(value).__module__ == "numpy" and hasattr(value, "__float__")
-
-
-_ACCEPTED: dict[str, Callable[[Any], bool]] = {
-    "Tensor": lambda value: isinstance(value, Tensor), "int": _is_int, "float": _is_float, "bool": lambda value: isinstance(value, bool),
-    "str": lambda value: isinstance(value, str), "None": lambda value: value is None,
-}  # fmt: skip
-
-
-def _overridable(function: Callable[..., Any], name: str, apart: bool, declared: _Declared | None) -> Callable[..., Any]:
+def _overridable(function: Callable[..., Any], name: str, apart: bool, declared: Accepting) -> Callable[..., Any]:
     """Ask subclasses first, look at what arguments are, and check `out=`."""
     handler = OVERRIDE
 
-    state, plain = STATE, plain_classes
+    state, plain, checked = STATE, plain_classes, declared.checked
 
     def public(*args: Any, **kwargs: Any) -> Any:
         if kwargs or state.word & (FUNCTION_MODE | OBSERVED):
@@ -276,10 +206,12 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
             handled, made = handler[0](shown[0], args, kwargs)
             if handled:
                 return made
-        if declared is not None:
+        if kwargs:
+            kwargs = declared.named(kwargs)
+        if checked:
             declared.check(args, kwargs)
         if kwargs.get("out") is not None:
-            check_outs(name, kwargs["out"], list(_tensors_among((*args, *[v for k, v in kwargs.items() if k != "out"]))), apart)
+            declared.check_out(args, kwargs, apart)
         return function(*args, **kwargs)
 
     public.__name__ = public.__qualname__ = name
@@ -288,16 +220,6 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
     shown: list[Any] = [public]  # what overrides are shown; its learner, where there is one
     public.shown = shown  # type: ignore[attr-defined]
     return public
-
-
-def _tensors_among(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Strided tensors among arguments, also in lists."""
-    for value in values:
-        if isinstance(value, Tensor):
-            if value._storage is not None:
-                yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors_among(value)
 
 
 def function_of(name: str) -> Callable[..., Any]:

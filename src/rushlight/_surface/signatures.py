@@ -20,7 +20,7 @@ OWN = "... -> "  # a form that only says what the function's own parameters give
 __all__ = ["Form", "Parameter", "operator_forms", "python_forms", "render"]
 
 _BASES = {"Scalar": "Scalar", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "dtype", "device": "DeviceLike",
-          "layout": "layout", "memory_format": "memory_format", "Generator": "Generator", "any": "Any", "Tensor": "Tensor"}  # fmt: skip
+          "layout": "layout", "memory_format": "memory_format", "Generator": "Generator", "ints": "Any", "any": "Any", "Tensor": "Tensor"}  # fmt: skip
 # What an argument of this name is wherever a function of ours leaves its type open.
 _BY_NAME = {
     "dtype": "dtype | None", "device": "DeviceLike", "layout": "layout | None", "memory_format": "memory_format | None", "generator": "Generator | None",
@@ -106,16 +106,17 @@ def _declared(op: Operator, argument: Argument, names: Names) -> Parameter:
     base = names.word(_BASES[argument.base])
     if argument.base == "Tensor" and argument.name in op.numbers:
         base = f"{base} | {names.word('Scalar')}"
-    if argument.base == "any":
+    if argument.base in ("any", "ints"):
         text = _ANY.get(argument.name) or _BY_NAME.get(argument.name, "Any")
         base = names.translate(text, __name__, words_first=True)
     if argument.is_sequence:
         one = base
+        base += " | None" if argument.holes else ""
         base = f"{names.word('Sequence')}[{base}]"
         if argument.base == "int" or argument.repeat:
             base = f"{one} | {base}"
     # DeviceLike has None among its own
-    if argument.base not in ("device", "any") and (argument.optional or not argument.required and argument.default is None):
+    if argument.base not in ("device", "any", "ints") and (argument.optional or not argument.required and argument.default is None):
         base += " | None"
     return Parameter(argument.name, base, None if argument.required else default_text(argument.default), argument.keyword_only)
 

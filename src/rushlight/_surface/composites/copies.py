@@ -15,7 +15,8 @@ from rushlight._engine.tensor import Tensor, edge_of, make
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
-from rushlight._surface.registry import composite, function_of, row_named
+from rushlight._surface.registry import SPACES, composite, function_of, row_named
+from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec
 
 __all__: list[str] = []
@@ -43,10 +44,20 @@ def _copy_of(name: str, make_view: Callable[..., Any], form: str = "") -> None:
 
 
 for _name in (
-    "expand", "diagonal", "permute", "view", "t", "squeeze", "unsqueeze", "transpose", "unbind", "unfold", "split_with_sizes", "select",
+    "expand", "diagonal", "permute", "t", "squeeze", "unsqueeze", "transpose", "unbind", "unfold", "split_with_sizes", "select",
     "slice",
 ):  # fmt: skip
     _copy_of(f"{_name}_copy", lambda *args, _of=_name, **kwargs: function_of(_of)(*args, **kwargs))
+
+
+def _reshaped(input: Tensor, *size: Any, dtype: Any = None) -> Any:
+    """`view`, for a copy, which need not be a view of what it copies."""
+    if dtype is not None or (size and isinstance(size[0], DType)):
+        return input.view(size[0] if dtype is None else dtype)  # type: ignore[attr-defined]
+    return SPACES["torch"]["reshape"](input, *size)
+
+
+_copy_of("view_copy", _reshaped)
 
 
 def _narrowed(input: Tensor, dim: int, start: int, length: int) -> Any:
@@ -105,8 +116,6 @@ def tensor_split(
                 f"tensor with {where._spec.ndim} dims"
             )
         where = where.tolist()  # type: ignore[attr-defined]
-    if not isinstance(where, int):
-        where = tuple(int(v) for v in where)  # type: ignore[union-attr]
     return function_of("tensor_split")(input, where, dim)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.integers import as_int
 
 __all__ = ["one_hot"]
 
@@ -15,6 +16,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     Example: `F.one_hot(torch.tensor([0, 2]), 3)`
     """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"one_hot(): argument 'input' (position 1) must be Tensor, not {type(tensor).__name__}")
+    num_classes = as_int("one_hot", "num_classes", num_classes)
     if tensor.dtype is not rushlight.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if tensor.numel() == 0:

@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.integers import as_flag
 from rushlight._surface.registry import function_of, inplace_of
 
 __all__ = ["batch_norm", "instance_norm"]
@@ -28,7 +29,7 @@ def batch_norm(
     momentum * batch, with the unbiased variance. Else with the running statistics. Raises `ValueError` if a channel has one
     value only in training, and for an `eps` below zero (zero in training).
     """
-    if training:
+    if as_flag("batch_norm", "training", training):
         _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))
     if eps < 0 or (training and eps == 0):
         raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
