@@ -418,7 +418,8 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
     for tensor in outs:
         if tensors and all(t._spec.device is not tensor._spec.device for t in tensors):
             raise RuntimeError(
-                f"{name}(): expected all tensors to be on the same device, but the arguments are on {tensors[0]._spec.device} and out is on {tensor._spec.device}"
+                f"{name}(): expected all tensors to be on the same device, but the arguments are on {tensors[0]._spec.device} and "
+                f"out is on {tensor._spec.device}"
             )
         for other in tensors:
             if other is tensor or not overlaps_partly(tensor, other):
@@ -464,7 +465,9 @@ def type_word(dtype: DType) -> str:
 def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     """Let the kernel write into `out` where shape, dtype and memory allow it."""
     template, tensors, numbers = flatten(caller.op, values)
-    if overlaps_itself(out._spec.shape, out._spec.strides) or out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
+    if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
+        return False
+    if overlaps_itself(out._spec.shape, out._spec.strides):
         return False
     key = ("out", template, out._spec, _STATE.word & OBSERVED, *[t._spec for t in tensors])
     plan = caller.plans.get(key)
