@@ -14,8 +14,9 @@ from rushlight._backends.cpu.products import integer_call, product_call, product
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.sort_native import SORTS, make_kth, make_sort, make_topk
+from rushlight._backends.cpu.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.topk_native import make_kth, make_topk
 from rushlight._backends.cpu.winograd import winograd_call
 from rushlight._kernels.program import ExternStep
 
