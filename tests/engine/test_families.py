@@ -25,7 +25,8 @@ from rushlight._engine.state import clear_plans
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
-from rushlight._types.symbols import Trail, Unfollowed, as_double, is_symbolic, truncated
+from rushlight._types.symbols import Unfollowed, as_double, is_symbolic, truncated
+from rushlight._types.trail import Trail
 
 F = rl.nn.functional
 

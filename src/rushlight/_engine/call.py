@@ -35,7 +35,7 @@ from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, image_strides, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import Trail
+from rushlight._types.trail import Trail
 
 __all__ = ["Caller", "InplaceCaller", "make_binary", "make_function", "make_inplace", "make_unary"]
 

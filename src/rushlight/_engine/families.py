@@ -23,7 +23,8 @@ from rushlight._types.device import CPU
 from rushlight._types.dtype import DType
 from rushlight._types.layout import contiguous_strides, numel
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import LEAST, Trail, Unfollowed
+from rushlight._types.symbols import Unfollowed
+from rushlight._types.trail import LEAST, Trail
 
 __all__ = ["CHECK", "FAMILIES", "Families", "Outline", "abstracted", "symbolic"]
 

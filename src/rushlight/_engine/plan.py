@@ -37,7 +37,7 @@ from rushlight._types.layout import (
     restride,
 )
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import Trail
+from rushlight._types.trail import Trail
 
 __all__ = [
     "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of",

@@ -23,7 +23,7 @@ from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel, overlaps_itself
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import Trail
+from rushlight._types.trail import Trail
 
 __all__ = ["as_strided", "link_view", "view_plan"]
 

@@ -1,34 +1,32 @@
-"""Symbolic sizes: numbers that carry how they follow from the sizes of a call, and a record of all that was decided by them.
-
-    >>> from rushlight._types.symbols import Trail
-    >>> trail = Trail([12, 7])                     # two sizes, called n0 and n1
-    >>> n, m = trail.symbols
-    >>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
-    >>> again = trail.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
-    >>> again(100, 9), again(5, 9)
-    ((15,), None)
+"""Symbolic numbers: integers and floats that carry how they follow from the sizes of a call.
 
 A symbolic integer is none of Python's: whatever reads it as one (`range`, `struct.pack`, an index, `float`) thereby says that it must have
-this value, and that is recorded.  What is computed from symbols by arithmetic is symbolic too; what is compared is decided by the values at
-hand and recorded.  So code that knows nothing of this is followed without a gap.
+this value, and that is recorded on its `trail` (see `trail`).  What is computed from symbols by arithmetic is symbolic too; what is compared is
+decided by the values at hand and recorded.  So code that knows nothing of this is followed without a gap.
 
 As keys of tables symbolic integers stand for their formulas, not for their values: 12 and 12 that came about differently are two keys.
-`_Integer.__hash__` records that numbers which tables of small numbers could know are, or are not, those.
+`Integer.__hash__` records that numbers which tables of small numbers could know are, or are not, those.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Hole", "Trail", "Unfollowed", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "single", "truncated"]
+if TYPE_CHECKING:
+    from rushlight._types.trail import Trail
 
-LEAST = 3  # what symbols are at least: smaller sizes are written into kernels
+__all__ = [
+    "Hole", "Integer", "Real", "Terms", "Unfollowed", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "single",
+    "truncated",
+]  # fmt: skip
+
 SMALL = (-1, 2)  # what is written into kernels as it is
 _INF = math.inf
-Terms = tuple[tuple[tuple[int, ...], int], ...]
+Terms = tuple[tuple[tuple[int, ...], int], ...]  # of a sum of products: the atoms of each, and its factor
 
 
 class Unfollowed(Exception):
@@ -37,7 +35,7 @@ class Unfollowed(Exception):
 
 def is_symbolic(value: Any) -> bool:
     """Whether a number carries a formula."""
-    return type(value) is _Integer or type(value) is _Real
+    return type(value) is Integer or type(value) is Real
 
 
 def pinned(value: Any) -> Any:
@@ -75,228 +73,6 @@ def double_bits(value: float) -> int:
     return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
-class Trail:
-    """Sizes as symbols, and what was decided by them since."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = tuple(sizes)
-        self.closed = False
-        self.pinned = 0  # how often a number was read as a plain one
-        self._names = [f"n{k}" for k in range(len(sizes))]  # of atoms: symbols, quotients, remainders
-        self.values = list(sizes)
-        self._bounds: list[tuple[float, float]] = [(LEAST, _INF)] * len(sizes)
-        self._lines: dict[str, str] = {}  # name -> text, in the order in which they were met
-        self._known: dict[Any, Any] = {}
-        self._ranges: dict[Terms, list[float]] = {}
-        self._unequal: dict[Terms, set[int]] = {}
-        self._facts: dict[str, None] = {}
-        self.symbols = [_Integer(self, size, (((k,), 1),)) for k, size in enumerate(sizes)]
-
-    # ***** making numbers *****
-
-    def atom(self, key: Any, value: int, text: str, lo: float, hi: float) -> _Integer:
-        """An integer that is no sum of products: a quotient, a remainder."""
-        found = self._known.get(key)
-        if found is None:
-            at = len(self._names)
-            name = f"a{at}"
-            self._names.append(name)
-            self.values.append(value)
-            self._bounds.append((lo, hi))
-            self._lines[name] = text
-            found = self._known[key] = _Integer(self, value, (((at,), 1),))
-        return found
-
-    def real(self, text: str, value: float) -> _Real:
-        """A float with this formula over names there are."""
-        found = self._known.get(text)
-        if found is None:
-            if value != value:
-                raise Unfollowed("a number that is none")
-            name = f"f{len(self._lines)}"
-            self._lines[name] = text
-            found = self._known[text] = _Real(self, value, name)
-        return found
-
-    def text(self, terms: Terms) -> str:
-        """A sum of products as Python text."""
-        parts = []
-        for atoms, c in terms:
-            names = [self._names[a] for a in atoms]
-            parts.append("*".join(names if c == 1 and names else [str(c), *names]))
-        return "+".join(parts) or "0"
-
-    def bounds(self, terms: Terms) -> tuple[float, float]:
-        """What a sum of products certainly lies between."""
-        found = self._known.get(("bounds", terms))
-        if found is None:
-            lo = hi = 0.0
-            for atoms, c in terms:
-                a: float = c
-                b: float = c
-                for atom in atoms:
-                    x, y = self._bounds[atom]
-                    ends = [_times(p, q) for p in (a, b) for q in (x, y)]
-                    a, b = min(ends), max(ends)
-                lo, hi = lo + a, hi + b
-            found = self._known["bounds", terms] = (lo, hi)
-        return found
-
-    # ***** what was decided *****
-
-    def sign(self, difference: _Integer, wanted: str) -> bool:
-        """Whether `difference < 0`, `<= 0` or `== 0`, recorded."""
-        value, terms = difference.value, difference.terms
-        holds = value < 0 if wanted == "<" else value <= 0 if wanted == "<=" else value == 0
-        if self.closed:
-            return holds
-        const = 0
-        rest = terms
-        if terms and not terms[0][0]:
-            const, rest = terms[0][1], terms[1:]
-        flip = rest[0][1] < 0
-        if flip:
-            rest = tuple((atoms, -c) for atoms, c in rest)
-        found = self._ranges.get(rest)
-        if found is None:
-            found = [*self.bounds(rest)]
-        lo, hi = found
-        # rest * (-1 where flipped) + const  <  0
-        at = const if flip else -const  # where `rest` makes the difference zero
-        if wanted == "==":
-            if holds:
-                lo = hi = at
-            elif lo <= at <= hi:
-                if at == lo:
-                    lo = at + 1
-                elif at == hi:
-                    hi = at - 1
-                else:
-                    self._unequal.setdefault(rest, set()).add(at)
-        elif (wanted == "<") == holds:  # difference < 0 where it holds, and "not <= 0" is difference > 0
-            strict_below = holds
-            if strict_below != flip:
-                hi = min(hi, at - 1)
-            else:
-                lo = max(lo, at + 1)
-        else:
-            below = holds  # difference <= 0, or not < 0: difference >= 0
-            if below != flip:
-                hi = min(hi, at)
-            else:
-                lo = max(lo, at)
-        if [lo, hi] != found:
-            self._ranges[rest] = [lo, hi]
-        return holds
-
-    def fact(self, text: str, holds: bool) -> bool:
-        """Something that holds or does not, recorded."""
-        if not self.closed:
-            self._facts[text if holds else f"not {text}"] = None
-        return holds
-
-    def tried(self, attempt: Callable[[], Any]) -> Any:
-        """`attempt()`, or None (and nothing is recorded) where it reads a symbolic number as a plain one, or gives None."""
-        before = (dict(self._ranges), {k: set(v) for k, v in self._unequal.items()}, dict(self._facts), self.pinned)
-        try:
-            made = attempt()
-        except Unfollowed:
-            made = None
-        if made is None or self.pinned != before[3]:
-            self._ranges, self._unequal, self._facts, self.pinned = before
-            return None
-        return made
-
-    def guards(self) -> list[str]:
-        """Conditions under which all was decided as it was, as Python text."""
-        found = []
-        for terms, (lo, hi) in self._ranges.items():
-            text = self.text(terms)
-            least, most = self.bounds(terms)
-            if lo == hi:
-                found.append(f"{text}=={int(lo)}")
-            elif lo > least and hi < most:
-                found.append(f"{int(lo)}<={text}<={int(hi)}")
-            elif lo > least:
-                found.append(f"{text}>={int(lo)}")
-            elif hi < most:
-                found.append(f"{text}<={int(hi)}")
-        for terms, others in self._unequal.items():
-            lo, hi = self._ranges.get(terms) or self.bounds(terms)
-            left = sorted(n for n in others if lo <= n <= hi)
-            if left:
-                text = self.text(terms)
-                found.append(f"{text}!={left[0]}" if len(left) == 1 else f"({text}) not in {tuple(left)}")
-        return [*found, *self._facts]
-
-    # ***** the same for other sizes *****
-
-    def compiled(self, results: Iterable[Any], guarded: bool = True) -> Callable[..., tuple[Any, ...] | None]:
-        """A function from sizes to the numbers that `results` would be: None where something would have been decided otherwise.
-
-        `results` holds integers and floats, plain or symbolic, and pairs ("bits", number) for the bits of a double.  Without `guarded` nothing
-        is asked; such a function takes symbolic sizes as well.
-        """
-        texts = [self._result(r) for r in results]
-        guards = self.guards() if guarded else []
-        lines, placed = [f"def again({', '.join(self._names[: len(self.sizes)])}):", "  try:"], set[str]()
-        for condition in guards:
-            lines += self._needed(condition, placed)
-            lines.append(f"    if not ({condition}): return None")
-        for text in texts:
-            lines += self._needed(text, placed)
-        lines.append(f"    return ({', '.join(texts)}{',' if texts else ''})")
-        # Conditions are asked in another order than they were met: one may ask for what an earlier one kept from being asked.
-        lines += ["  except ArithmeticError:", "    return None" if guarded else "    raise"]
-        scope: dict[str, Any] = {"bits": double_bits, "single": single, "as_double": as_double, "truncated": truncated}
-        exec("\n".join(lines), scope)  # noqa: S102 - text made above, of names and numbers alone
-        return scope["again"]
-
-    def _result(self, value: Any) -> str:
-        kind = type(value)
-        if kind is _Integer:
-            return self.text(value.terms)
-        if kind is _Real:
-            return value.name
-        if kind is tuple:
-            return f"bits({self._result(value[1])})"
-        if kind is float and not math.isfinite(value):
-            raise Unfollowed("a constant that is not finite")
-        return repr(value)
-
-    def _needed(self, text: str, placed: set[str]) -> list[str]:
-        """The lines that define the names in a text, which are not defined yet."""
-        found: list[str] = []
-        for name in _names_in(text):
-            if name in self._lines and name not in placed:
-                found += self._needed(self._lines[name], placed)
-                placed.add(name)
-                found.append(f"    {name} = {self._lines[name]}")
-        return found
-
-
-def _times(a: float, b: float) -> float:
-    return 0.0 if not a or not b else a * b
-
-
-def _names_in(text: str) -> list[str]:
-    """The names of atoms in a text."""
-    found, at = [], 0
-    while at < len(text):
-        if text[at].isalpha():
-            end = at + 1
-            while end < len(text) and (text[end].isalnum() or text[end] == "_"):
-                end += 1
-            found.append(text[at:end])
-            at = end
-        elif text[at].isdigit():  # a number, with its exponent
-            while at < len(text) and (text[at].isalnum() or text[at] == "." or (text[at] in "+-" and text[at - 1] in "eE")):
-                at += 1
-        else:
-            at += 1
-    return found
-
-
 class _Ordered:
     """Comparisons by `_order(other, "<" or "<=", whether the sides are exchanged)`."""
 
@@ -318,7 +94,7 @@ class _Ordered:
         return self._order(other, "<=", True)
 
 
-class _Integer(_Ordered):
+class Integer(_Ordered):
     """An integer with its formula: a sum of products of atoms."""
 
     __slots__ = ("_hash", "terms", "trail", "value")
@@ -368,11 +144,11 @@ class _Integer(_Ordered):
             self._hash = hash(self.pin()) if small else hash(self.terms)
         return self._hash
 
-    def truncated(self) -> _Integer:
+    def truncated(self) -> Integer:
         """The same."""
         return self
 
-    def real_number(self) -> _Real:
+    def real_number(self) -> Real:
         """The same as a float."""
         if abs(self.value) > 1 << 53:
             raise Unfollowed("an integer beyond what floats hold")
@@ -401,7 +177,7 @@ class _Integer(_Ordered):
         kept = tuple(sorted([t for t in terms.items() if t[1]]))
         if not kept or (len(kept) == 1 and not kept[0][0]):
             return value
-        return _Integer(self.trail, value, kept)
+        return Integer(self.trail, value, kept)
 
     def __add__(self, other: Any) -> Any:
         kind = type(other)
@@ -411,19 +187,19 @@ class _Integer(_Ordered):
             terms = dict(self.terms)
             terms[()] = terms.get((), 0) + other
             return self._made(self.value + other, terms)
-        if kind is _Integer:
+        if kind is Integer:
             terms = dict(self.terms)
             for atoms, c in other.terms:
                 terms[atoms] = terms.get(atoms, 0) + c
             return self._made(self.value + other.value, terms)
-        return self.real_number() + other if kind is float or kind is _Real else NotImplemented
+        return self.real_number() + other if kind is float or kind is Real else NotImplemented
 
     __radd__ = __add__
 
-    def __neg__(self) -> _Integer:
-        return _Integer(self.trail, -self.value, tuple([(atoms, -c) for atoms, c in self.terms]))
+    def __neg__(self) -> Integer:
+        return Integer(self.trail, -self.value, tuple([(atoms, -c) for atoms, c in self.terms]))
 
-    def __pos__(self) -> _Integer:
+    def __pos__(self) -> Integer:
         return self
 
     def __abs__(self) -> Any:
@@ -433,9 +209,9 @@ class _Integer(_Ordered):
         kind = type(other)
         if kind is int or kind is bool:
             return self + -other
-        if kind is _Integer:
+        if kind is Integer:
             return self + -other
-        return self.real_number() - other if kind is float or kind is _Real else NotImplemented
+        return self.real_number() - other if kind is float or kind is Real else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other if type(other) is int else other - self.real_number() if type(other) is float else NotImplemented
@@ -447,15 +223,15 @@ class _Integer(_Ordered):
                 return self
             if other == 0:
                 return 0
-            return _Integer(self.trail, self.value * other, tuple([(atoms, c * other) for atoms, c in self.terms]))
-        if kind is _Integer:
+            return Integer(self.trail, self.value * other, tuple([(atoms, c * other) for atoms, c in self.terms]))
+        if kind is Integer:
             terms: dict[tuple[int, ...], int] = {}
             for a, c in self.terms:
                 for b, d in other.terms:
                     atoms = tuple(sorted(a + b)) if a and b else a or b
                     terms[atoms] = terms.get(atoms, 0) + c * d
             return self._made(self.value * other.value, terms)
-        return self.real_number() * other if kind is float or kind is _Real else NotImplemented
+        return self.real_number() * other if kind is float or kind is Real else NotImplemented
 
     __rmul__ = __mul__
 
@@ -473,22 +249,22 @@ class _Integer(_Ordered):
 
     def __floordiv__(self, by: Any) -> Any:
         kind = type(by)
-        if kind is float or kind is _Real:
+        if kind is float or kind is Real:
             return self.real_number() // by
-        if kind is not int and kind is not _Integer:
+        if kind is not int and kind is not Integer:
             return NotImplemented
         exact = self._exactly(by)
         if exact is not None:
             return exact
-        terms = by.terms if kind is _Integer else by
-        value = self.value // (by.value if kind is _Integer else by)
+        terms = by.terms if kind is Integer else by
+        value = self.value // (by.value if kind is Integer else by)
         lo, hi = self.trail.bounds(self.terms)
         if kind is int and by > 0:
             lo, hi = (lo if lo == -_INF else lo // by), (hi if hi == _INF else hi // by)
             if lo == hi:
                 return int(lo)
         else:
-            lo, hi = (0 if kind is _Integer and lo >= 0 and self.trail.bounds(terms)[0] > 0 else -_INF), _INF
+            lo, hi = (0 if kind is Integer and lo >= 0 and self.trail.bounds(terms)[0] > 0 else -_INF), _INF
         return self.trail.atom(("//", self.terms, terms), value, f"({self._text()})//({_text_of(by)})", lo, hi)
 
     def __rfloordiv__(self, other: Any) -> Any:
@@ -503,7 +279,7 @@ class _Integer(_Ordered):
             if by == 1:
                 return self
             if by and all(c % by == 0 for _, c in self.terms):
-                return _Integer(self.trail, self.value // by, tuple([(atoms, c // by) for atoms, c in self.terms]))
+                return Integer(self.trail, self.value // by, tuple([(atoms, c // by) for atoms, c in self.terms]))
             return None
         if len(by.terms) != 1 or by.value == 0 or self.trail.bounds(by.terms)[0] <= 0:
             return 1 if by.terms == self.terms and self.trail.bounds(by.terms)[0] > 0 else None
@@ -522,9 +298,9 @@ class _Integer(_Ordered):
 
     def __mod__(self, by: Any) -> Any:
         kind = type(by)
-        if kind is float or kind is _Real:
+        if kind is float or kind is Real:
             return self.real_number() % by
-        if kind is not int and kind is not _Integer:
+        if kind is not int and kind is not Integer:
             return NotImplemented
         if self._exactly(by) is not None:
             return 0
@@ -533,13 +309,13 @@ class _Integer(_Ordered):
             if len(rest) == 1 and not rest[0][0]:
                 return rest[0][1]
             lo, hi = self.trail.bounds(rest)
-            small = _Integer(self.trail, sum(c * self._product(atoms) for atoms, c in rest), rest)
+            small = Integer(self.trail, sum(c * self._product(atoms) for atoms, c in rest), rest)
             if 0 <= lo and hi < by:
                 return small
             return self.trail.atom(("%", rest, by), self.value % by, f"({small._text()})%{by}", 0, by - 1)
-        terms = by.terms if kind is _Integer else by
-        divisor = by.value if kind is _Integer else by
-        lo = 0 if kind is _Integer and self.trail.bounds(terms)[0] > 0 else -_INF
+        terms = by.terms if kind is Integer else by
+        divisor = by.value if kind is Integer else by
+        lo = 0 if kind is Integer and self.trail.bounds(terms)[0] > 0 else -_INF
         return self.trail.atom(("%", self.terms, terms), self.value % divisor, f"({self._text()})%({_text_of(by)})", lo, _INF)
 
     def __rmod__(self, other: Any) -> Any:
@@ -590,7 +366,7 @@ class _Integer(_Ordered):
     def _order(self, other: Any, wanted: str, swap: bool) -> Any:
         """`self < other` (or <=), the other way round with `swap`."""
         kind = type(other)
-        if kind is int or kind is _Integer or kind is bool:
+        if kind is int or kind is Integer or kind is bool:
             gap = other - self if swap else self - other
             if type(gap) is int:
                 return gap < 0 if wanted == "<" else gap <= 0
@@ -600,17 +376,17 @@ class _Integer(_Ordered):
                 return (other == _INF) != swap
             if other == int(other):
                 return self._order(int(other), wanted, swap)
-        return self.real_number()._order(other, wanted, swap) if kind is float or kind is _Real else NotImplemented
+        return self.real_number()._order(other, wanted, swap) if kind is float or kind is Real else NotImplemented
 
     def __eq__(self, other: object) -> Any:
         kind = type(other)
-        if kind is _Integer:
+        if kind is Integer:
             if self.terms == other.terms:  # type: ignore[attr-defined]
                 return True
         elif kind is float and other == int(other):  # type: ignore[call-overload]
             other = int(other)  # type: ignore[call-overload]
         elif kind is not int and kind is not bool:
-            return self.real_number() == other if kind is _Real or kind is float else NotImplemented
+            return self.real_number() == other if kind is Real or kind is float else NotImplemented
         gap = self - other
         return gap == 0 if type(gap) is int else self.trail.sign(gap, "==")
 
@@ -620,10 +396,10 @@ class _Integer(_Ordered):
 
 
 def _text_of(value: Any) -> str:
-    return value.trail._result(value) if is_symbolic(value) else repr(value)
+    return value.trail.written(value) if is_symbolic(value) else repr(value)
 
 
-class _Real(_Ordered):
+class Real(_Ordered):
     """A float with its formula: a name that stands for a step of the computation."""
 
     __slots__ = ("name", "trail", "value")
@@ -673,11 +449,11 @@ class _Real(_Ordered):
         lo = 0 if self >= 0 else -_INF
         return self.trail.atom(("truncated", self.name), value, f"truncated({self.name})", lo, _INF)
 
-    def real_number(self) -> _Real:
+    def real_number(self) -> Real:
         """The same."""
         return self
 
-    def single(self, code: str) -> _Real:
+    def single(self, code: str) -> Real:
         """Rounded as a narrower float."""
         return self.trail.real(f"single({self.name}, {code!r})", single(self.value, code))
 
@@ -689,61 +465,61 @@ class _Real(_Ordered):
         """Whether it is a whole number."""
         return self.trail.fact(f"({self.name} == truncated({self.name}))", self.value.is_integer())
 
-    def _with(self, other: Any, sign: str, operation: Callable[[Any, Any], float], swap: bool = False) -> Any:
+    def _with(self, other: Any, sign: str, compute: Callable[[Any, Any], float], swap: bool = False) -> Any:
         kind = type(other)
-        if kind is _Integer:
+        if kind is Integer:
             other = other.real_number()
         elif kind is int or kind is bool:
             other = float(other)
-        elif kind is not float and kind is not _Real:
+        elif kind is not float and kind is not Real:
             return NotImplemented
-        value = other.value if type(other) is _Real else other
+        value = other.value if type(other) is Real else other
         if type(other) is float and not math.isfinite(other):
             raise Unfollowed("an infinity")
         a, b = (value, self.value) if swap else (self.value, value)
         left, right = (_text_of(other), self.name) if swap else (self.name, _text_of(other))
-        return self.trail.real(f"({left}){sign}({right})", operation(a, b))
+        return self.trail.real(f"({left}){sign}({right})", compute(a, b))
 
     def __add__(self, other: Any) -> Any:
-        return self._with(other, "+", lambda a, b: a + b)
+        return self._with(other, "+", operator.add)
 
     def __radd__(self, other: Any) -> Any:
-        return self._with(other, "+", lambda a, b: a + b, True)
+        return self._with(other, "+", operator.add, True)
 
     def __sub__(self, other: Any) -> Any:
-        return self._with(other, "-", lambda a, b: a - b)
+        return self._with(other, "-", operator.sub)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._with(other, "-", lambda a, b: a - b, True)
+        return self._with(other, "-", operator.sub, True)
 
     def __mul__(self, other: Any) -> Any:
-        return self._with(other, "*", lambda a, b: a * b)
+        return self._with(other, "*", operator.mul)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._with(other, "*", lambda a, b: a * b, True)
+        return self._with(other, "*", operator.mul, True)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._with(other, "/", lambda a, b: a / b)
+        return self._with(other, "/", operator.truediv)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._with(other, "/", lambda a, b: a / b, True)
+        return self._with(other, "/", operator.truediv, True)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._with(other, "//", lambda a, b: a // b)
+        return self._with(other, "//", operator.floordiv)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(other, "//", lambda a, b: a // b, True)
+        return self._with(other, "//", operator.floordiv, True)
 
     def __mod__(self, other: Any) -> Any:
-        return self._with(other, "%", lambda a, b: a % b)
+        return self._with(other, "%", operator.mod)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._with(other, "%", lambda a, b: a % b, True)
+        return self._with(other, "%", operator.mod, True)
 
     def __pow__(self, other: Any) -> Any:
-        return self._with(other, "**", lambda a, b: a**b)
+        return self._with(other, "**", operator.pow)
 
-    def __neg__(self) -> _Real:
+    def __neg__(self) -> Real:
         return self.trail.real(f"-({self.name})", -self.value)
 
     def __abs__(self) -> Any:
@@ -756,14 +532,14 @@ class _Real(_Ordered):
 
     def _order(self, other: Any, wanted: str, swap: bool) -> Any:
         kind = type(other)
-        if kind is _Integer:
+        if kind is Integer:
             other = other.real_number()
         elif kind is float and (other in (_INF, -_INF)):
             return (other == _INF) != swap
-        elif kind is not float and kind is not int and kind is not _Real:
+        elif kind is not float and kind is not int and kind is not Real:
             return NotImplemented
-        value = other.value if type(other) is _Real else other
-        if type(other) is _Real and other.name == self.name:
+        value = other.value if type(other) is Real else other
+        if type(other) is Real and other.name == self.name:
             return wanted == "<="
         a, b = (value, self.value) if swap else (self.value, value)
         left, right = (_text_of(other), self.name) if swap else (self.name, _text_of(other))
@@ -774,11 +550,11 @@ class _Real(_Ordered):
 
     def __eq__(self, other: object) -> Any:
         kind = type(other)
-        if kind is _Real:
+        if kind is Real:
             if self.name == other.name:  # type: ignore[attr-defined]
                 return True
             return self.trail.fact(f"({self.name} == {other.name})", self.value == other.value)  # type: ignore[attr-defined]
-        if kind is _Integer:
+        if kind is Integer:
             return self == other.real_number()  # type: ignore[attr-defined]
         if kind is not int and kind is not float and kind is not bool:
             return NotImplemented

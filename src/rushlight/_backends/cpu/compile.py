@@ -25,7 +25,8 @@ from rushlight._kernels.program import (
     compile_graph,
     default_target,
 )
-from rushlight._types.symbols import Trail, Unfollowed, filled, framed
+from rushlight._types.symbols import Unfollowed, filled, framed
+from rushlight._types.trail import Trail
 
 __all__ = ["Executable", "Mould", "build", "compile_graph", "host", "literal"]
 

@@ -1,0 +1,246 @@
+"""Sizes as symbols, and a record of all that was decided by them.
+
+    >>> from rushlight._types.trail import Trail
+    >>> trail = Trail([12, 7])                     # two sizes, called n0 and n1
+    >>> n, m = trail.symbols
+    >>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
+    >>> again = trail.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
+    >>> again(100, 9), again(5, 9)
+    ((15,), None)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rushlight._types.symbols import Integer, Real, Terms, Unfollowed, as_double, double_bits, single, truncated
+
+__all__ = ["LEAST", "Trail"]
+
+LEAST = 3  # what symbols are at least: smaller sizes are written into kernels
+_INF = math.inf
+
+
+class Trail:
+    """Sizes as symbols, and what was decided by them since."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
+        self.closed = False
+        self.pinned = 0  # how often a number was read as a plain one
+        self._names = [f"n{k}" for k in range(len(sizes))]  # of atoms: symbols, quotients, remainders
+        self.values = list(sizes)
+        self._bounds: list[tuple[float, float]] = [(LEAST, _INF)] * len(sizes)
+        self._lines: dict[str, str] = {}  # name -> text, in the order in which they were met
+        self._known: dict[Any, Any] = {}
+        self._ranges: dict[Terms, list[float]] = {}
+        self._unequal: dict[Terms, set[int]] = {}
+        self._facts: dict[str, None] = {}
+        self.symbols = [Integer(self, size, (((k,), 1),)) for k, size in enumerate(sizes)]
+
+    # ***** making numbers *****
+
+    def atom(self, key: Any, value: int, text: str, lo: float, hi: float) -> Integer:
+        """An integer that is no sum of products: a quotient, a remainder."""
+        found = self._known.get(key)
+        if found is None:
+            at = len(self._names)
+            name = f"a{at}"
+            self._names.append(name)
+            self.values.append(value)
+            self._bounds.append((lo, hi))
+            self._lines[name] = text
+            found = self._known[key] = Integer(self, value, (((at,), 1),))
+        return found
+
+    def real(self, text: str, value: float) -> Real:
+        """A float with this formula over names there are."""
+        found = self._known.get(text)
+        if found is None:
+            if value != value:
+                raise Unfollowed("a number that is none")
+            name = f"f{len(self._lines)}"
+            self._lines[name] = text
+            found = self._known[text] = Real(self, value, name)
+        return found
+
+    def text(self, terms: Terms) -> str:
+        """A sum of products as Python text."""
+        parts = []
+        for atoms, c in terms:
+            names = [self._names[a] for a in atoms]
+            parts.append("*".join(names if c == 1 and names else [str(c), *names]))
+        return "+".join(parts) or "0"
+
+    def bounds(self, terms: Terms) -> tuple[float, float]:
+        """What a sum of products certainly lies between."""
+        found = self._known.get(("bounds", terms))
+        if found is None:
+            lo = hi = 0.0
+            for atoms, c in terms:
+                a: float = c
+                b: float = c
+                for atom in atoms:
+                    x, y = self._bounds[atom]
+                    ends = [_times(p, q) for p in (a, b) for q in (x, y)]
+                    a, b = min(ends), max(ends)
+                lo, hi = lo + a, hi + b
+            found = self._known["bounds", terms] = (lo, hi)
+        return found
+
+    # ***** what was decided *****
+
+    def sign(self, difference: Integer, wanted: str) -> bool:
+        """Whether `difference < 0`, `<= 0` or `== 0`, recorded."""
+        value, terms = difference.value, difference.terms
+        holds = value < 0 if wanted == "<" else value <= 0 if wanted == "<=" else value == 0
+        if self.closed:
+            return holds
+        const = 0
+        rest = terms
+        if terms and not terms[0][0]:
+            const, rest = terms[0][1], terms[1:]
+        flip = rest[0][1] < 0
+        if flip:
+            rest = tuple((atoms, -c) for atoms, c in rest)
+        found = self._ranges.get(rest)
+        if found is None:
+            found = [*self.bounds(rest)]
+        lo, hi = found
+        # rest * (-1 where flipped) + const  <  0
+        at = const if flip else -const  # where `rest` makes the difference zero
+        if wanted == "==":
+            if holds:
+                lo = hi = at
+            elif lo <= at <= hi:
+                if at == lo:
+                    lo = at + 1
+                elif at == hi:
+                    hi = at - 1
+                else:
+                    self._unequal.setdefault(rest, set()).add(at)
+        elif (wanted == "<") == holds:  # difference < 0 where it holds, and "not <= 0" is difference > 0
+            strict_below = holds
+            if strict_below != flip:
+                hi = min(hi, at - 1)
+            else:
+                lo = max(lo, at + 1)
+        else:
+            below = holds  # difference <= 0, or not < 0: difference >= 0
+            if below != flip:
+                hi = min(hi, at)
+            else:
+                lo = max(lo, at)
+        if [lo, hi] != found:
+            self._ranges[rest] = [lo, hi]
+        return holds
+
+    def fact(self, text: str, holds: bool) -> bool:
+        """Something that holds or does not, recorded."""
+        if not self.closed:
+            self._facts[text if holds else f"not {text}"] = None
+        return holds
+
+    def tried(self, attempt: Callable[[], Any]) -> Any:
+        """`attempt()`, or None (and nothing is recorded) where it reads a symbolic number as a plain one, or gives None."""
+        before = (dict(self._ranges), {k: set(v) for k, v in self._unequal.items()}, dict(self._facts), self.pinned)
+        try:
+            made = attempt()
+        except Unfollowed:
+            made = None
+        if made is None or self.pinned != before[3]:
+            self._ranges, self._unequal, self._facts, self.pinned = before
+            return None
+        return made
+
+    def guards(self) -> list[str]:
+        """Conditions under which all was decided as it was, as Python text."""
+        found = []
+        for terms, (lo, hi) in self._ranges.items():
+            text = self.text(terms)
+            least, most = self.bounds(terms)
+            if lo == hi:
+                found.append(f"{text}=={int(lo)}")
+            elif lo > least and hi < most:
+                found.append(f"{int(lo)}<={text}<={int(hi)}")
+            elif lo > least:
+                found.append(f"{text}>={int(lo)}")
+            elif hi < most:
+                found.append(f"{text}<={int(hi)}")
+        for terms, others in self._unequal.items():
+            lo, hi = self._ranges.get(terms) or self.bounds(terms)
+            left = sorted(n for n in others if lo <= n <= hi)
+            if left:
+                text = self.text(terms)
+                found.append(f"{text}!={left[0]}" if len(left) == 1 else f"({text}) not in {tuple(left)}")
+        return [*found, *self._facts]
+
+    # ***** the same for other sizes *****
+
+    def compiled(self, results: Iterable[Any], guarded: bool = True) -> Callable[..., tuple[Any, ...] | None]:
+        """A function from sizes to the numbers that `results` would be: None where something would have been decided otherwise.
+
+        `results` holds integers and floats, plain or symbolic, and pairs ("bits", number) for the bits of a double.  Without `guarded` nothing
+        is asked; such a function takes symbolic sizes as well.
+        """
+        texts = [self.written(r) for r in results]
+        guards = self.guards() if guarded else []
+        lines, placed = [f"def again({', '.join(self._names[: len(self.sizes)])}):", "  try:"], set[str]()
+        for condition in guards:
+            lines += self._needed(condition, placed)
+            lines.append(f"    if not ({condition}): return None")
+        for text in texts:
+            lines += self._needed(text, placed)
+        lines.append(f"    return ({', '.join(texts)}{',' if texts else ''})")
+        # Conditions are asked in another order than they were met: one may ask for what an earlier one kept from being asked.
+        lines += ["  except ArithmeticError:", "    return None" if guarded else "    raise"]
+        scope: dict[str, Any] = {"bits": double_bits, "single": single, "as_double": as_double, "truncated": truncated}
+        exec("\n".join(lines), scope)  # noqa: S102 - text made above, of names and numbers alone
+        return scope["again"]
+
+    def written(self, value: Any) -> str:
+        """A number as Python text."""
+        kind = type(value)
+        if kind is Integer:
+            return self.text(value.terms)
+        if kind is Real:
+            return value.name
+        if kind is tuple:
+            return f"bits({self.written(value[1])})"
+        if kind is float and not math.isfinite(value):
+            raise Unfollowed("a constant that is not finite")
+        return repr(value)
+
+    def _needed(self, text: str, placed: set[str]) -> list[str]:
+        """The lines that define the names in a text, which are not defined yet."""
+        found: list[str] = []
+        for name in _names_in(text):
+            if name in self._lines and name not in placed:
+                found += self._needed(self._lines[name], placed)
+                placed.add(name)
+                found.append(f"    {name} = {self._lines[name]}")
+        return found
+
+
+def _times(a: float, b: float) -> float:
+    return 0.0 if not a or not b else a * b
+
+
+def _names_in(text: str) -> list[str]:
+    """The names of atoms in a text."""
+    found, at = [], 0
+    while at < len(text):
+        if text[at].isalpha():
+            end = at + 1
+            while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+                end += 1
+            found.append(text[at:end])
+            at = end
+        elif text[at].isdigit():  # a number, with its exponent
+            while at < len(text) and (text[at].isalnum() or text[at] == "." or (text[at] in "+-" and text[at - 1] in "eE")):
+                at += 1
+        else:
+            at += 1
+    return found
