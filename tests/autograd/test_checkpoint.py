@@ -107,3 +107,15 @@ def test_sequences(reentrant: bool) -> None:
     checkpoint_sequential(net, 2, x, use_reentrant=reentrant).square().sum().backward()
     found = [x.grad, *[p.grad for p in net.parameters()]]
     assert all(torch.allclose(f, w) for f, w in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_block_that_ends_in_place_runs_whole_again(reentrant: bool) -> None:
+    """The result of the in-place operator at the end is saved too: its statistics are counted twice, as PyTorch's, and it is not kept."""
+    nn = torch.nn
+    block = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, momentum=0.5), nn.ReLU(inplace=True))
+    x = torch.randn(4, 3, requires_grad=True)
+    with torch.no_grad():
+        mean = block[0](x).mean(0)
+    checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+    assert torch.allclose(block[1].running_mean, 0.75 * mean, atol=1e-6)

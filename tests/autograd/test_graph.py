@@ -199,3 +199,20 @@ def test_hooks_over_several_gradients() -> None:
     assert seen == [[False, False, True], [False, True, False]]
     with pytest.raises(AssertionError, match="gradient function"):
         register_multi_grad_hook((torch.ones(2),), print)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.relu_(), lambda x: F.relu(x, inplace=True), lambda x: x.tanh_(), lambda x: x.mul_(Y), lambda x: x.pow_(2)])
+def test_what_in_place_operators_save_is_packed(change: Any) -> None:
+    packed: list[Any] = []
+
+    def pack(tensor: Any) -> Any:
+        packed.append(tensor)
+        return tensor.clone()
+
+    x = torch.tensor([-1.0, 0.5, 2.0], requires_grad=True)
+    with saved_tensors_hooks(pack, lambda kept: kept):
+        change(x * 1).sum().backward()
+    assert packed
+    found, x.grad = x.grad, None
+    change(x * 1).sum().backward()
+    assert found.tolist() == x.grad.tolist()

@@ -135,6 +135,30 @@ def test_batch_norm() -> None:
         nn.BatchNorm2d(3)(x)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_gradients_of_batch_norm_can_be_differentiated(affine: bool) -> None:
+    """The mean of the batch is a result that backward keeps: what differentiating backward sends to it must arrive at the input."""
+    m = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=affine), nn.Tanh()).double()
+    x = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    weights = [p for p in m.parameters() if p.dim() == 2 or affine]
+    assert torch.autograd.gradgradcheck(lambda x, *_: m(x), (x, *weights))
+
+    def penalty() -> Any:
+        (slope,) = torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
+        return slope.square().sum()
+
+    along = torch.randn_like(weights[0])
+    (exact,) = torch.autograd.grad(penalty(), weights[0])
+    ends = []
+    with torch.no_grad():
+        start = weights[0].clone()
+    for step in (1e-6, -1e-6):
+        with torch.no_grad():
+            weights[0].copy_(start + step * along)
+        ends.append(penalty().item())
+    assert (ends[0] - ends[1]) / 2e-6 == pytest.approx((exact * along).sum().item(), rel=1e-6)
+
+
 # ***** clipping *****
 
 

@@ -19,9 +19,19 @@ from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher, out_plan
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import number_bounds
-from rushlight._engine.plan import Pieces, PlanMould, Recipe, executable, fitting, number_words, operand_strides
+from rushlight._engine.plan import Pieces, PlanMould, Recipe, executable, fitting, number_words, operand_strides, watch
 from rushlight._engine.results import result_name, result_type_of, with_out
-from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
+from rushlight._engine.state import (
+    ANOMALY,
+    AUTOCAST,
+    FUNCTION_MODE,
+    GRAD,
+    LEARNING,
+    OBSERVED,
+    SAVED_HOOKS,
+    STATE,
+    new_plan_table,
+)
 from rushlight._engine.tensor import Tensor, alias, edge_of, make, plain_classes
 from rushlight._engine.view import view_plan
 from rushlight._engine.watch import NAMING, observed, observed_plan
@@ -698,6 +708,8 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
             versions.append(item._storage.version if item._storage is not None else 0)
     node.saved, node.versions = saved, versions
     node.where = user_code()
+    if _STATE.word & (ANOMALY | SAVED_HOOKS):
+        watch(node)
     rebase(x, node, list(wrt).index(0) if 0 in wrt else None)
     return x
 

@@ -40,7 +40,7 @@ from rushlight._types.spec import Spec
 from rushlight._types.trail import Trail
 
 __all__ = [
-    "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of",
+    "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
 ]  # fmt: skip
 
 NOT_SAVED = (
@@ -667,7 +667,7 @@ def record(recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any
     node._extra = None
     _save(node, recipe, inputs, made)
     if STATE.word & (ANOMALY | SAVED_HOOKS):
-        _watch(node)
+        watch(node)
     return node
 
 
@@ -716,7 +716,7 @@ def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tenso
     node.where = user_code()
 
 
-def _watch(node: Node) -> None:
+def watch(node: Node) -> None:
     """Anomaly mode keeps the user's line; saved-tensor hooks pack what was saved."""
     if STATE.word & ANOMALY:
         from rushlight._engine.autograd.anomaly import remember

@@ -209,7 +209,7 @@ def _channel_check(x: Any, **parameters: Any) -> None:
 def batch_norm_train(x: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Each channel (dim 1) with mean 0 and variance 1 over the batch, then weight and bias.
 
-    Returns also the mean and the unbiased variance of each channel, for the running statistics; they carry no gradient.
+    Returns also the mean and the unbiased variance of each channel, for the running statistics.
     """
     refuse(x, "batch_norm", "c")
     _channel_check(x, weight=weight, bias=bias)
@@ -223,15 +223,18 @@ def batch_norm_train(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 @batch_norm_train.gradient
 def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    ct, dims = cts[0], _per_channel(x)
+    ct, to_mean, to_variance = cts  # the last two where gradients are differentiated: the mean is kept for them
+    dims = _per_channel(x)
     middle, scale = outs[-2:]
-    normal = (x - onto(middle, x.shape, 1)) * onto(scale, x.shape, 1)
+    apart = x - onto(middle, x.shape, 1)
+    normal = apart * onto(scale, x.shape, 1)
     to_weight = reduce_dims("sum", ct * normal, dims)
     to_bias = reduce_dims("sum", ct, dims)
     count = as_double(count_of(x, dims))
     rest = ct - onto(to_bias / count, x.shape, 1) - normal * onto(to_weight / count, x.shape, 1)
     factor = scale if weight is None else scale * build.convert(weight, scale.dtype)
-    return rest * onto(factor, x.shape, 1), to_weight, to_bias
+    dx = rest * onto(factor, x.shape, 1) + onto(to_mean / count, x.shape, 1)
+    return dx + apart * onto(to_variance * 2.0 / (count - 1.0), x.shape, 1), to_weight, to_bias
 
 
 @operator("batch_norm_eval(Tensor input, Tensor running_mean, Tensor running_var, Tensor? weight, Tensor? bias, float eps) -> Tensor",
