@@ -106,3 +106,32 @@ def test_signals_whose_channels_lie_together_are_resized_into_rows(mode: str) ->
     wanted = x[:, :, left] * (1 - share) + x[:, :, np.minimum(left + 1, 4)] * share
     assert made.is_contiguous()
     np.testing.assert_allclose(made.numpy(), wanted, rtol=1e-6)
+
+
+def windows_of(size, out):
+    return [slice(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("space, out", [((10, 9), (7, 4)), ((20, 20), (7, 7)), ((56, 12), (6, 5)), ((4, 3), (7, 5)), ((8, 10), (3, 5))])
+def test_adaptive_means_of_windows_of_two_lengths(space, out, last):
+    """Against their definition; the gradient shares each cotangent among its window; what is not finite stays in its windows; ones stay ones."""
+    x = np.random.default_rng(3).standard_normal((2, 19, *space)).astype(np.float32)
+    cells = [(i, j, h, w) for i, h in enumerate(windows_of(space[0], out[0])) for j, w in enumerate(windows_of(space[1], out[1]))]
+    want, back = np.empty((2, 19, *out)), np.zeros(x.shape)
+    for i, j, h, w in cells:
+        want[:, :, i, j] = x[:, :, h, w].mean((2, 3), dtype=np.float64)
+        back[:, :, h, w] += want[:, :, i, j, None, None] / x[0, 0, h, w].size
+    form = torch.channels_last if last else torch.contiguous_format
+    leaf = torch.tensor(x).to(memory_format=form).requires_grad_()
+    y = F.adaptive_avg_pool2d(leaf, out)
+    np.testing.assert_allclose(y.detach().numpy(), want, rtol=1e-5, atol=1e-6)
+    (gradient,) = torch.autograd.grad(y, leaf, torch.tensor(want.astype(np.float32)))
+    np.testing.assert_allclose(gradient.numpy(), back, rtol=1e-5, atol=1e-6)
+    x[...] = 1
+    assert (F.adaptive_avg_pool2d(torch.tensor(x), out) == 1).all()
+    x[1, 2, 3, 2] = np.inf
+    found = F.adaptive_avg_pool2d(torch.tensor(x).to(memory_format=form), out).numpy()
+    hit = {(i, j) for i, j, h, w in cells if h.start <= 3 < h.stop and w.start <= 2 < w.stop}
+    assert {tuple(map(int, at)) for at in np.argwhere(np.isinf(found))} == {(1, 2, *at) for at in hit}
+    assert (found[np.isfinite(found)] == 1).all()

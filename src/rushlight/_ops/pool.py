@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._ops.bodies import isnan, lowest, narrow, refuse, wide
+from rushlight._ops.resize import mixed
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64
@@ -369,30 +370,36 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
     return (x if len(x.shape) == n + 2 else build.expand_dims(x, (0,))), sizes
 
 
-def _inside(window: Any, place: Any, size: int, out: int) -> Any:
-    """Whether a place lies in a window: floor(i size / out) <= place < ceil((i + 1) size / out)."""
+def _window_table(size: int, out: int, dtype: Any) -> tuple[Any, Any, Any]:
+    """Windows of two lengths along a dim: (places [K, out], weights [K, out], how many elements each has [out]).
+
+    K is the greater length; a window that is shorter by one counts its last element twice, half each time.
+    """
+    taps = max(stop - start for start, stop in _bounds(size, out))
+    window, tap = (prim.iota(shape=(taps, out), dim=d, dtype=INT64) for d in (1, 0))
     parts = build.full_like(window, out)
     start = prim.div_trunc(window * size, parts)
     stop = prim.div_trunc(window * size + (size + out - 1), parts)
-    return (place >= start) & (place < stop)
+    weights = build.select((stop - start < taps) & (tap >= taps - 2), build.full(tap.shape, 0.5, dtype), 1.0)
+    row = {"starts": (0, 0), "stops": (1, out), "steps": (1, 1)}
+    count = build.convert(build.reshape(prim.slice(stop, **row) - prim.slice(start, **row), (out,)), dtype)
+    return prim.minimum(start + tap, stop - 1), weights, count
 
 
-def _mean_along(x: Any, dim: int, out: int) -> Any:
-    """Means of evenly laid windows along one dim."""
-    size = x.shape[dim]
-    if out == size:
-        return x
-    if out and size % out == 0:
-        split = build.reshape(x, (*x.shape[:dim], out, size // out, *x.shape[dim + 1 :]))
-        return prim.sum(split, dims=(dim + 1,)) / as_double(size // out)
-    # Windows of several sizes: each sums what lies inside it of the whole dim, so that it stays one reduction.
-    shape = (*x.shape[:dim], out, *x.shape[dim:])
-    spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim))
-    window, place = (prim.iota(shape=shape, dim=d, dtype=INT64) for d in (dim, dim + 1))
-    inside = _inside(window, place, size, out)
-    total = prim.sum(build.select(inside, spread, 0), dims=(dim + 1,))
-    count = prim.sum(build.convert(inside, x.dtype), dims=(dim + 1,))
-    return total / count
+def _means(x: Any, sizes: Ints) -> Any:
+    """Means of windows that divide the dims after the first two into so many parts: sums where they are of equal length, else weighted sums."""
+    for dim, out in enumerate(sizes, 2):  # the first dims first: what is left of rows are fewer elements
+        size = x.shape[dim]
+        if not out:
+            x = prim.slice(x, starts=(0,) * len(x.shape), stops=tuple(0 if d == dim else s for d, s in enumerate(x.shape)), steps=(1,) * len(x.shape))
+        elif size % out:
+            index, weights, count = _window_table(size, out, x.dtype)
+            x = mixed(x, {dim: (index, weights)})
+            x = x / prim.broadcast(count, shape=x.shape, dims=(dim,))
+        elif out != size:
+            split = build.reshape(x, (*x.shape[:dim], out, size // out, *x.shape[dim + 1 :]))
+            x = prim.sum(split, dims=(dim + 1,)) / as_double(size // out)
+    return x
 
 
 def _declare_adaptive_avg(n: int) -> None:
@@ -406,8 +413,7 @@ def _declare_adaptive_avg(n: int) -> None:
             whole = prim.sum(y, dims=tuple(range(2, n + 2))) / as_double(numel(y.shape[2:]))
             y = build.reshape(whole, (*y.shape[:2], *sizes))
         else:
-            for i, out in enumerate(sizes):
-                y = _mean_along(y, 2 + i, out)
+            y = _means(y, sizes)
         return _unbatched(narrow(y, x.dtype), x)
 
     operator(f"{name}(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,

@@ -18,7 +18,7 @@ from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, UINT8
 from rushlight._types.layout import channels_last_strides, contiguous_strides, is_channels_last, is_contiguous
 
-__all__: list[str] = []
+__all__ = ["mixed"]
 
 
 class Filter(NamedTuple):
@@ -148,7 +148,7 @@ def _window(size: int, out: int, step: Any, taps: int, kind: Filter, align: bool
     return _inside(rows(begin) + column, size), weights
 
 
-def _mixed(x: Any, tables: dict[int, tuple[Any, Any]]) -> Any:
+def mixed(x: Any, tables: dict[int, tuple[Any, Any]]) -> Any:
     """x with some dims of space replaced by weighted sums along them, the last dim first; the tables are [taps, result]."""
     shape, dims = x.shape, sorted(tables, reverse=True)
     while dims:
@@ -239,4 +239,4 @@ def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, secon
             x = _whole(x, dim, index, weights)
         else:
             tables[dim] = build.transpose(index, (1, 0)), build.transpose(weights, (1, 0))
-    return _mixed(x, tables)
+    return mixed(x, tables)
