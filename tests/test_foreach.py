@@ -45,6 +45,24 @@ def test_binary_and_ternary() -> None:
     same(torch._foreach_zero_(xs), [torch.zeros_like(x) for x in xs])
 
 
+def test_lists_are_told_apart() -> None:
+    for _ in range(3):
+        xs, ys = three(), [x * 3 for x in three()]
+        same(torch._foreach_add(xs, xs), [x + x for x in xs])
+        same(torch._foreach_add(xs, ys), [x + y for x, y in zip(xs, ys, strict=True)])
+        for number in (2.0, 3.0, 0.5):
+            same(torch._foreach_mul(xs, number), [x * number for x in xs])
+            same(torch._foreach_pow(xs, number), [x**number for x in xs])
+            same(torch._foreach_add(xs, ys, alpha=number), [x + number * y for x, y in zip(xs, ys, strict=True)])
+            same(torch._foreach_norm(xs, number), [torch.linalg.vector_norm(x, number) for x in xs])
+        wanted = [x + 2 * y for x, y in zip(xs, ys, strict=True)]
+        assert torch._foreach_add_(xs, ys, alpha=2) is xs
+        same(xs, wanted)
+        versions = [x._version for x in xs]
+        assert torch._foreach_zero_(xs) is xs
+        assert [x._version for x in xs] == [v + 1 for v in versions]
+
+
 def test_wrong_lists() -> None:
     with pytest.raises(RuntimeError, match="Tensor lists must have the same number of tensors, got 3 and 1"):
         torch._foreach_add(three(), [torch.ones(1)])

@@ -152,6 +152,20 @@ def test_what_depends_on_elements_is_no_tape() -> None:
             np.testing.assert_array_equal(call(a).numpy(), function(a).numpy(), err_msg=function.__name__)
 
 
+def test_a_tensor_that_is_given_twice_is_not_taken_for_another() -> None:
+    x, y, b = torch.rand(3, 3), torch.rand(3, 3), torch.rand(3, 3) > 0.5
+    for first, second in ((x, x), (x, y), (y, x), (y, y)):
+        np.testing.assert_array_equal(torch.where(b, first, second).numpy(), np.where(b.numpy(), first.numpy(), second.numpy()))
+        np.testing.assert_allclose(torch.cross(first, second).numpy(), np.cross(first.numpy(), second.numpy(), axis=0), atol=1e-6)
+    call = learnt(lambda a, b: (a + b * 2, b), "a?", "b?")
+    for wants in (False, True):
+        x, y = torch.rand(2).requires_grad_(wants), torch.rand(2).requires_grad_(wants)
+        for a, b in ((x, x), (x, y), (y, y)):
+            made, same = call(a, b)
+            assert same is b
+            np.testing.assert_array_equal(made.detach().numpy(), (a + b * 2).detach().numpy())
+
+
 def test_random_numbers_are_drawn_anew() -> None:
     call = learnt(lambda a: (torch.rand_like(a) + a).sum(), "a?")
     a = torch.zeros(5, 5)

@@ -23,7 +23,7 @@ from rushlight._engine.native_plans import (
     tape_plan,
 )
 from rushlight._engine.state import FUNCTION_MODE, LEARNING, OBSERVED, STATE
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.tensor import Tensor, make
 from rushlight._ops.table import Operator
 
 __all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
@@ -202,8 +202,8 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     """`function`, which is plain Python, with the plans of its calls kept.
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
-    arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, one in `*` a tensor or a
-    number), and what it returns is made by the plans that it runs (see `ran`; those of the operator table are noted by themselves) or is an
+    arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, or tensors in a sequence, one in
+    `*` one, tensors in a list, or a number, which goes into plans as it is), and what it returns is made by the plans that it runs (see `ran`; those of the operator table are noted by themselves) or is an
     argument.  Where it runs several they become a *tape*: a native plan that runs them one after the other.  Whoever reads elements of tensors,
     or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the plan.
     """
@@ -212,19 +212,29 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
         word = STATE.word
         if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(call, args, kwargs):  # observers are told of the function too
             return function(*args, **kwargs)
-        runs = Tape((*args, *kwargs.values()))
+        stands: dict[int, Tensor] = {}
+        given, named = _told_apart((args, kwargs), set(), stands)
+        runs = Tape((*given, *named.values()))
         before, RUNS[0] = RUNS[0], runs
         STATE.word = word | LEARNING
         try:
-            made = function(*args, **kwargs)
+            made = function(*given, **named)
         finally:
             RUNS[0] = before
             STATE.word = word
-        _learn_tape(call, kinds, args, kwargs, runs, made)
+        _learn_tape(call, kinds, loose, given, named, runs, made)
+        if stands:
+            if made is given[0]:
+                made = args[0]
+            elif isinstance(made, Tensor):
+                made = stands.get(id(made), made)
+            elif type(made) is tuple:
+                made = tuple([stands.get(id(v), v) for v in made])
         return made
 
     endings = {"?": EITHER, "*": DYNAMIC}
     kinds = [DYNAMIC if i < tensors else endings.get(name[-1], STATIC) for i, name in enumerate(names)]
+    loose = frozenset(name[:-1] for name in names if name[-1] == "*")
     call = make_dispatcher(missed, kinds, [...] * len(names), [name.rstrip("?*") for name in names])
     call.__name__ = call.__qualname__ = function.__name__
     call.__doc__, call.__module__ = function.__doc__, function.__module__
@@ -232,35 +242,72 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     return call
 
 
-def _learn_tape(call: Any, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any], runs: Tape, made: Any) -> None:
+def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
+    """Arguments in which a tensor that is given twice is two tensors over the same memory, so that it can be seen which of them goes where.
+
+    `stands` gets for whom those stand.  What has a history, or is a view, is left as it is.
+    """
+    kind = type(value)
+    if kind is tuple or kind is list:
+        parts = [_told_apart(v, met, stands) for v in value]
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else kind(parts)
+    if kind is dict:
+        return {name: _told_apart(v, met, stands) for name, v in value.items()}
+    if not isinstance(value, Tensor):
+        return value
+    if id(value) in met and not value._rg and value._meta is None and kind is Tensor:
+        other = make(value._storage, value._spec, value._ptr)
+        stands[id(other)] = value
+        return other
+    met.add(id(value))
+    return value
+
+
+def _learn_tape(
+    call: Any, kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any], runs: Tape, made: Any
+) -> None:
     """Keep what ran for a call, or the function itself where that is not enough."""
     if runs.whole():
         if args and made is args[0] and not runs:
             learn(call, args, kwargs, identity_plan(), (0,))
             return
         steps = _needed(runs, made)
-        varying = _varying(kinds, args, kwargs)
+        varying = _varying(kinds, loose, args, kwargs)
+        numbers = [a for a in varying.values() if a is not None and not isinstance(a, Tensor)]
+        baked = [n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)]  # part of a plan, or of nothing
+        if _twice(varying) or baked:
+            _learn_itself(call, call.__wrapped__, args, kwargs)
+            return
         if len(steps) == 1 and steps[0][2] is made:
             plan, inputs, _, wrap = steps[0]
             picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
             if None not in picks:
                 learn(call, args, kwargs, plan, picks, wrap)
                 return
-        found = _tape_of(steps, varying, made)
+        found = _tape_of(steps, varying, args, made)
         if found is not None:
             learn(call, args, kwargs, *found)
             return
     _learn_itself(call, call.__wrapped__, args, kwargs)
 
 
-def _varying(kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
-    """The arguments that are no part of a signature by their values, by their picks."""
-    found: dict[Any, Any] = {i: a for i, a in enumerate(args) if i < len(kinds) and (kinds[i] == DYNAMIC or isinstance(a, Tensor))}
-    found |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor)}
+def _varying(kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
+    """The arguments that are no part of a signature by their values, by their picks; `loose` are the names of those that may be numbers."""
+    numbers = (int, float, bool, complex)
+    found: dict[Any, Any] = {
+        i: a for i, a in enumerate(args) if i < len(kinds) and (isinstance(a, Tensor) or kinds[i] == DYNAMIC and isinstance(a, numbers))
+    }
+    found |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor) or n in loose and isinstance(a, numbers)}
     for origin, a in [*enumerate(args[: len(kinds)]), *kwargs.items()]:
         if isinstance(a, (tuple, list)):
             found |= {(origin, k): item for k, item in enumerate(a) if isinstance(item, Tensor)}
     return found
+
+
+def _twice(varying: dict[Any, Any]) -> bool:
+    """Whether a tensor is there twice, so that it cannot be said which one went where."""
+    tensors = [id(a) for a in varying.values() if isinstance(a, Tensor)]
+    return len(set(tensors)) < len(tensors)
 
 
 def _tensors_in(value: Any) -> list[Any]:
@@ -285,18 +332,21 @@ def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
 _FIXED = (int, float, bool, complex, str, type(None))  # constants of a tape
 
 
-def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], made: Any) -> tuple[Any, list[Any], Any] | None:
-    """(plan, picks, wrap) of a tape; None where something comes from elsewhere, or a number that varies may have gone into it."""
-    if any(not isinstance(a, Tensor) for a in varying.values() if a is not None):
-        return None
+def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any) -> tuple[Any, list[Any], Any] | None:
+    """(plan, picks, wrap) of a tape; None where something comes from elsewhere, or a number is neither an argument nor fixed."""
     picks = [p for p, a in varying.items() if a is not None]
+    if isinstance(made, list):  # one that was given
+        if not args or made is not args[0]:
+            return None
+        picks.append(0)
     places: dict[int, int] = {}
     for k, pick in enumerate(picks):
-        places.setdefault(id(varying[pick]), k)
+        places.setdefault(id(made if isinstance(made, list) and k == len(picks) - 1 else varying[pick]), k)
+    numbers = any(not isinstance(a, Tensor) for a in varying.values() if a is not None)
     constants: list[Any] = []
 
     def place(item: Any) -> int | None:
-        if isinstance(item, Tensor):
+        if isinstance(item, (Tensor, list)) or numbers and type(item) in (int, float, bool, complex):
             return places.get(id(item))
         if type(item) not in _FIXED:
             return None
@@ -315,8 +365,6 @@ def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], made: Any) -> tuple[
             places[id(item)] = total + k
         total += len(results)
     several = isinstance(made, tuple)
-    if isinstance(made, list):
-        return None
     outputs = [place(item) for item in (made if several else (made,))]
     if None in outputs:
         return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.fast import make_learner
+from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._surface.registry import SPACES
 
 __all__ = ["NAMES", "function"]
@@ -27,8 +28,13 @@ NAMES = frozenset((
 ))  # fmt: skip
 
 
+_ARGUMENTS = (
+    "self*", "first*", "second*", "third*", "other*", "others*", "exponent*", "src*", "weight*", "scalar*", "scalars*", "tensors1*", "value*", "alpha*",
+)  # fmt: skip
+
+
 def _tensors(name: str, given: Any) -> Sequence[Tensor]:
-    if not isinstance(given, (list, tuple)) or not all(isinstance(t, Tensor) for t in given):
+    if not isinstance(given, (list, tuple)) or not (plain_classes.issuperset(map(type, given)) or all(isinstance(t, Tensor) for t in given)):
         raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(given).__name__}")
     if not given:
         raise RuntimeError("Tensor list must have at least one tensor.")
@@ -51,7 +57,7 @@ def _one(name: str) -> Callable[..., Any]:
     if plain in ("maximum", "minimum", "clamp_max", "clamp_min"):
         bound = "max" if plain in ("minimum", "clamp_max") else "min"
         return lambda x, y: (x.clamp_ if in_place else x.clamp)(**{bound: y})
-    return lambda x, *rest, **named: getattr(x, name)(*rest, **named)
+    return getattr(Tensor, name)  # type: ignore[no-any-return]
 
 
 def _three(one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -66,7 +72,8 @@ def _three(one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Seque
 def function(full: str) -> Callable[..., Any]:
     """`torch._foreach_...` by its whole name."""
     name = full.removeprefix("_foreach_")
-    plain, one = name.rstrip("_"), _one(name)
+    plain = name.rstrip("_")
+    one = SPACES["linalg"]["vector_norm"] if plain == "norm" else _one(name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if plain == "pow" and not isinstance(self, (list, tuple)):
@@ -76,18 +83,19 @@ def function(full: str) -> Callable[..., Any]:
             made = _three(one, full, xs, args, kwargs)
         elif plain == "norm":
             order = args[0] if args else kwargs.get("ord", 2)
-            made = [SPACES["linalg"]["vector_norm"](x, order, dtype=kwargs.get("dtype")) for x in xs]
+            made = [one(x, order, dtype=kwargs.get("dtype")) for x in xs]
         else:
             others = [_for_each(full, value, len(xs)) for value in args]
             named = [kwargs.pop(key) for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1") if key in kwargs]
             others += [_for_each(full, value, len(xs)) for value in named]
-            made = [one(x, *(other[i] for other in others), **kwargs) for i, x in enumerate(xs)]
+            made = [one(*row, **kwargs) for row in zip(xs, *others, strict=True)] if kwargs else list(map(one, xs, *others))
         return self if name.endswith("_") else tuple(made)
 
     call.__name__ = call.__qualname__ = full
     call.__module__ = "rushlight"
     call.__doc__ = f"`{plain}` of each tensor of a list{', in place' if name.endswith('_') else ''}."
-    return call
+    learner = make_learner(call, _ARGUMENTS if plain != "norm" else ("self*", "ord", "dtype"), 0)
+    return learner  # type: ignore[no-any-return]
 
 
 def __getattr__(name: str) -> Any:

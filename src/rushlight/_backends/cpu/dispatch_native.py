@@ -220,9 +220,25 @@ def tensor_word(obj, out, n):
     return n + 1
 
 
-@native("i64(ptr, ptr, ptr, i64, i64)", inline=True)
+@native("i64(ptr, ptr, i64, i64)")
+def list_words(obj, out, n, room):
+    """Write the specs of a list of tensors."""
+    count = sequence_size(obj)
+    if count < 0 or n + count + 4 > room:
+        return -1
+    items = sequence_items(obj)
+    out.i64[n] = TENSORS
+    out.i64[n + 1] = count
+    n += 2
+    for k in range(count):
+        if n >= 0:
+            n = tensor_word(items.ptr[k], out, n) if is_plain(items.ptr[k]) != 0 else -1
+    return n
+
+
+@native("i64(ptr, ptr, ptr, i64, i64)")
 def dynamic_words(obj, default, out, n, room):
-    """Write the kind of an argument that varies: a tensor's spec, a number's type; a default number is part of the plan."""
+    """Write the kind of an argument that varies: a tensor's spec, those of a list, a number's type; a default number is part of the plan."""
     if n + 4 > room:
         return -1
     if is_plain(obj) != 0:
@@ -248,23 +264,7 @@ def dynamic_words(obj, default, out, n, room):
     if obj == Py_None:
         out.ptr[n] = obj
         return n + 1
-    return -1
-
-
-@native("i64(ptr, ptr, i64, i64)")
-def list_words(obj, out, n, room):
-    """Write the specs of a list of tensors."""
-    count = sequence_size(obj)
-    if count < 0 or n + count + 4 > room:
-        return -1
-    items = sequence_items(obj)
-    out.i64[n] = TENSORS
-    out.i64[n + 1] = count
-    n += 2
-    for k in range(count):
-        if n >= 0:
-            n = tensor_word(items.ptr[k], out, n) if is_plain(items.ptr[k]) != 0 else -1
-    return n
+    return list_words(obj, out, n, room)
 
 
 @native("i64(ptr, ptr, i64, i64)")
