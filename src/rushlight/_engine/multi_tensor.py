@@ -129,26 +129,23 @@ def update_elements(rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], num
     from rushlight._backends.cpu.optimizers import update_rows
 
     words: list[int] = []
-    sizes = []
-    constants: dict[int, array[int]] = {}
-    ends: dict[tuple[int, int], list[int]] = {}  # rows that have counted as many steps share one object of numbers
-    for tensors, values in zip(rows, numbers, strict=True):
-        spec = tensors[0]._spec
-        size = spec.numel if spec.dtype is dtype else 2 * spec.numel
-        sizes.append(size)
-        end = ends.get((id(values), size))
-        if end is None:
-            of_size = constants.setdefault(size, array("q", (0, 0, 0, 0, 0, 0, 0, 0, size, PIECE)))
-            end = ends[id(values), size] = [*array("q", array("d", values).tobytes()), of_size.buffer_info()[0]]
+    factor = 1 if rows[0][0]._spec.dtype is dtype else 2  # complex numbers are two of theirs
+    sizes = tuple([factor * tensors[0]._spec.numel for tensors in rows])
+    work = _works.get((sizes, False)) or _work(sizes, False)
+    last: Any = None
+    for tensors, values, constants in zip(rows, numbers, work.constants, strict=True):
         words += [tensor._ptr for tensor in tensors]
-        words += end
-    table, ints = array("q", words), array("q", _work(tuple(sizes), False))
+        if values is not last:  # rows that have counted as many steps share one object of numbers
+            last, packed = values, array("q", array("d", values).tobytes())
+        words += packed
+        words.append(constants)
+    table = array("q", words)
     buffers = len(rule.arrays) + len(rule.numbers)
-    update_rows()(ints.buffer_info()[0], table.buffer_info()[0], rule.kernel(dtype), buffers)
-    written = [i for i, name in enumerate(rule.arrays) if name != "grad"]
+    update_rows()(work.address, table.buffer_info()[0], rule.kernel(dtype), buffers)
     for tensors in rows:
-        for i in written:
-            tensors[i]._storage.version += 1
+        tensors[0]._storage.version += 1
+        for state in tensors[2:]:
+            state._storage.version += 1
 
 
 def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
@@ -190,9 +187,9 @@ def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[floa
         table.extend([row[0]._spec.numel, *(0 if tensor is None else tensor._ptr for tensor in row[:-1]), *shape])
         table += array("q", array("d", (t**decay, min(lr, 1 / t**0.5))).tobytes())
     assert len(table) == ROW * len(rows)
-    ints = array("q", _work(tuple([row[0]._spec.numel for row in rows]), True))
+    work = _work(tuple([row[0]._spec.numel for row in rows]), True)
     numbers = array("d", (least, scale, d, floor, shrink, -sign))
-    adafactor_kernel(dtype.name)(ints.buffer_info()[0], table.buffer_info()[0], numbers.buffer_info()[0])
+    adafactor_kernel(dtype.name)(work.address, table.buffer_info()[0], numbers.buffer_info()[0])
     for row in rows:
         for tensor in (row[0], *row[2:-1]):
             if tensor is not None:
@@ -209,10 +206,23 @@ def _dense(spec: Spec) -> bool:
     return True
 
 
-_works: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+class _Work:
+    """What a call over rows of these sizes is told: the address of its own constants, and those of the kernel's for each row."""
+
+    __slots__ = ("address", "constants", "held")
+
+    def __init__(self, words: Sequence[int], sizes: Sequence[int]) -> None:
+        ints = array("q", words)
+        of_size = {size: array("q", (0, 0, 0, 0, 0, 0, 0, 0, size, PIECE)) for size in set(sizes)}
+        self.held = ints, of_size
+        self.address = ints.buffer_info()[0]
+        self.constants = [of_size[size].buffer_info()[0] for size in sizes]
 
 
-def _work(sizes: tuple[int, ...], whole: bool) -> list[int]:
+_works: dict[tuple[tuple[int, ...], bool], _Work] = {}
+
+
+def _work(sizes: tuple[int, ...], whole: bool) -> _Work:
     """The kernel's constants: its eight words, then the pieces, which depend on the sizes alone.
 
     A piece is a first and an end row, and which `PIECE` elements of them; with `whole` no row is cut.
@@ -237,5 +247,5 @@ def _work(sizes: tuple[int, ...], whole: bool) -> list[int]:
     words = [len(pieces) // 3, int(sum(sizes) >= RELEASE), 0, 0, 0, 0, 0, 0, *pieces]
     if len(_works) > 64:
         _works.clear()
-    _works[sizes, whole] = words
-    return words
+    found = _works[sizes, whole] = _Work(words, sizes)
+    return found

@@ -198,35 +198,39 @@ class ElementwiseOptimizer(Optimizer):
     @classmethod
     def _update(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> None:
         """Change parameters by their gradients, each with the state that is kept for it."""
-        differentiable = bool(group.get("differentiable"))
-        with rushlight.set_grad_enabled(differentiable):
-            changes: list[Change] = []
-            for param, grad, kept in triples:
-                if grad.is_sparse:
+        differentiable, capturable = bool(group.get("differentiable")), bool(group.get("capturable"))
+        keeps, refuses = bool(cls._counters or cls._states(group)), differentiable or capturable or group.get("fused")
+        changes: list[Change] = []
+        for param, grad, kept in triples:
+            if grad.is_sparse:
+                with rushlight.set_grad_enabled(differentiable):
                     cls._update_sparse(param, grad, kept, group)
-                else:
-                    fresh = not kept
-                    if fresh:
-                        check_param(param, group)
-                        with rushlight.no_grad():
-                            cls._begin(param, grad, kept, group)
-                    changes.append((param, grad, kept, fresh))
-            if not differentiable and not group.get("capturable"):
-                changes = cls._update_together(changes, group)
-            for change in changes:
-                cls._update_one(change, group)
+                continue
+            fresh = not kept
+            if fresh and refuses:
+                check_param(param, group)
+            if fresh and keeps:
+                with rushlight.no_grad():
+                    cls._begin(param, grad, kept, group)
+            changes.append((param, grad, kept, fresh))
+        if not differentiable and not capturable:
+            changes = cls._update_together(changes, group)
+        if changes:
+            with rushlight.set_grad_enabled(differentiable):
+                for change in changes:
+                    cls._update_one(change, group)
 
     @classmethod
     def _update_together(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
         """Change parameters by one kernel for all of a kind; gives back those that it does not take."""
-        states = cls._states(group)
+        states, counts = cls._states(group), bool(cls._counters)
         rest: list[Change] = []
         taken: list[tuple[DType, list[Any], dict[str, Any], bool]] = []
         for change in changes:
             param, grad, kept, fresh = change
-            tensors = [param, grad, *[kept[name] for name in states]]
+            tensors = [param, grad, *[kept[name] for name in states]] if states else [param, grad]
             dtype = flat_dtype(tensors)
-            if dtype is not None and (not cls._counters or is_counter(kept["step"])):
+            if dtype is not None and (not counts or is_counter(kept["step"])):
                 taken.append((dtype, tensors, kept, fresh))
             else:
                 rest.append(change)
