@@ -66,3 +66,22 @@ def test_indexing_as_an_array() -> None:
 def test_meta() -> None:
     with pytest.raises(NotImplementedError, match="meta"):
         torch.empty(2, device="meta").tolist()
+
+
+def test_nested_lists_and_arrays_give_what_they_hold() -> None:
+    cases = ([1, 2, 3], [[1.5, 2], [3, 4]], [[1, 2], [3, 4]], (1, 2), [], [[], []], [[True], [False]], [[[1.0]], [[2.0]]], [(1, 2), [3, 4]], [[True], [0]])
+    for data in cases:
+        for _ in range(2):
+            made, wanted = torch.tensor(data), np.array(data)
+            assert tuple(made.shape) == wanted.shape and made.tolist() == wanted.tolist()
+            assert torch.tensor(data, dtype=torch.float64).tolist() == wanted.astype("float64").tolist()
+    whole = np.arange(24, dtype="int16").reshape(2, 3, 4)
+    for array in (whole, whole.T, whole[:, 1:], whole[..., ::2], whole[:0], whole[0, 0]):
+        for _ in range(2):
+            shared, copied = torch.from_numpy(array), torch.tensor(array)
+            assert shared.tolist() == copied.tolist() == array.tolist()
+    torch.from_numpy(whole)[1, 2, 3] = -7
+    assert whole[1, 2, 3] == -7
+    for bad in ([[1, 2], [3]], [[1, 2], 3]):
+        with pytest.raises((ValueError, TypeError)):
+            torch.tensor(bad)

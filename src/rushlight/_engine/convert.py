@@ -13,7 +13,7 @@ from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded, spoil
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
-from rushlight._engine.native_plans import detach_plan, numbers_at
+from rushlight._engine.native_plans import detach_plan, nested_reader
 from rushlight._engine.shared import relocate, seen_by_others
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of, plain_classes
@@ -291,11 +291,10 @@ _ITEMS = new_plan_table()
 @forms("(x: Tensor) -> Number")
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
-    if RUNS[0] is not None:
-        spoil()
     reader = _ITEMS.get(x._spec)
-    if reader is not None and x._ptr:
+    if reader is not None and x._ptr and RUNS[0] is None:
         return reader(x._ptr)
+    spoil()
     spec = x._spec
     if isinstance(x, Kind):
         return type(x).answer(item, (x,), {})
@@ -312,24 +311,24 @@ def item(x: Tensor) -> Any:
 
 def tolist(x: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-dim tensor."""
-    if RUNS[0] is not None:
-        spoil()
+    known = _ROWS.get(x._spec)
+    if known is not None and x._ptr and RUNS[0] is None and not isinstance(x, Kind):
+        return known(x._ptr)
+    spoil()
     if not x._spec.ndim:
         return item(x)
     if x._storage is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     spec = x._spec
-    if spec.ndim == 1 and spec.numel and not spec.conj and not isinstance(x, Kind):
-        found = numbers_at(x._ptr, spec.numel, spec.strides[0] * spec.dtype.itemsize, spec.dtype)
-        if found is not None:
-            return found
-    elif spec.contiguous and spec.numel and not spec.conj and not isinstance(x, Kind):
-        found = numbers_at(x._ptr, spec.numel, spec.dtype.itemsize, spec.dtype)
-        if found is not None:
-            for size in tuple.__getitem__(spec.shape, slice(None, 0, -1)):
-                found = [found[i : i + size] for i in range(0, len(found), size)]
-            return found
+    if spec.numel and not isinstance(x, Kind):
+        reader = nested_reader(spec)
+        if reader is not None:
+            _ROWS[spec] = reader
+            return reader(x._ptr)
     return elements_of(x).tolist()
+
+
+_ROWS = new_plan_table()
 
 
 def resolved(x: Tensor) -> Tensor:

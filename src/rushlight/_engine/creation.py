@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.fast import RUNS, ran, spoil
 from rushlight._engine.integers import integer
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
-from rushlight._engine.native_plans import constants_plan, kernel_plan
+from rushlight._engine.native_plans import constants_plan, kernel_plan, ready
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.plan import executable
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
@@ -162,8 +163,10 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         data = np.asarray(data)
     elif not hasattr(data, "__len__") and hasattr(data, "__dlpack__"):
         data = np.from_dlpack(data)
-    if type(data) is list and dtype is None and len(set(map(type, data))) == 1 and type(data[0]) in (float, int):
-        found, shape = number_dtype(data[0]), (len(data),)  # the commonest
+    plain = _plain_numbers(data) if type(data) is list or type(data) is tuple else None
+    if plain is not None:
+        values, kind, shape = plain
+        found = number_dtype(kind) if dtype is None else dtype
     else:
         values, found, shape = _numbers_of(data, dtype)
     spec = Spec.of(found, as_device(device), shape)
@@ -173,7 +176,26 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = finish(_from_numbers(values, spec), requires_grad)
         return made if RUNS[0] is None else ran(lambda: _from_numbers(values, spec), (), made)  # type: ignore[no-any-return]
     array = _numpy_array(data, found)
-    return finish(from_address(array.__array_interface__["data"][0], spec, array.nbytes, array), requires_grad)
+    return finish(_over(array, spec, array.nbytes), requires_grad)
+
+
+def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
+    """(numbers, one of them, shape) of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
+    shape, level = (len(data),), data
+    while True:
+        kinds = set(map(type, level))
+        if len(kinds) != 1:
+            return None
+        kind = kinds.pop()
+        if kind is float or kind is int or kind is bool:
+            return level if type(level) is list else list(level), level[0], shape
+        if kind is not list and kind is not tuple:
+            return None
+        sizes = set(map(len, level))
+        if len(sizes) != 1:
+            return None
+        shape = (*shape, sizes.pop())
+        level = list(chain.from_iterable(level))
 
 
 _SHORT = {float: (FLOAT32, "f"), int: (INT64, "q")}  # what `struct` can write at once
@@ -304,6 +326,8 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """The same as `tensor`, but without a copy where memory can be shared."""
     if isinstance(data, Tensor):
+        if dtype is None and device is None:
+            return data
         return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)  # type: ignore[attr-defined]
     if is_array(data):
         made = from_numpy(data) if data.flags.writeable and min(data.strides, default=0) >= 0 else tensor(data)
@@ -320,7 +344,21 @@ def from_numpy(array: Any) -> Tensor:
     if known is None:
         known = _ARRAYS[key] = _array_spec(array)
     spec, span = known
-    return finish(from_address(array.__array_interface__["data"][0], spec, span, array), False)
+    return finish(_over(array, spec, span), False)
+
+
+_OVER: list[Any] = []  # the native function that knows where an array's elements lie, once it was seen to be right
+
+
+def _over(array: Any, spec: Spec, nbytes: int) -> Tensor:
+    """A tensor over the memory of an array, which it keeps alive."""
+    if _OVER:
+        return _OVER[0](array, spec, nbytes)  # type: ignore[no-any-return]
+    address = array.__array_interface__["data"][0]
+    made, over = from_address(address, spec, nbytes, array), ready().over_array
+    if over(array, spec, nbytes)._ptr == address:
+        _OVER.append(over)
+    return made
 
 
 _ARRAYS = new_plan_table()  # layouts of arrays -> spec, bytes

@@ -25,7 +25,7 @@ from rushlight._types.spec import Spec
 
 __all__ = [
     "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "numbers_at", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
+    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
     "view_plan",
 ]  # fmt: skip
 
@@ -476,10 +476,19 @@ def item_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
     return fallback if code is None or spec.conj else _plan(ITEM, fallback, {p.N_TENSORS: code}, ())
 
 
-def numbers_at(address: int, count: int, step: int, dtype: DType) -> list[Any] | None:
-    """Elements in memory, so many bytes apart, as Python numbers; None for the rarer dtypes."""
-    code = NUMBER_CODES.get(dtype.name)
-    return None if code is None else ready().numbers(address, count, step, code)  # type: ignore[no-any-return]
+def nested_reader(spec: Spec) -> Callable[[int], Any] | None:
+    """A function from the address of the first element to nested lists of Python numbers; None for the rarer dtypes, and where there are no dims."""
+    code = NUMBER_CODES.get(spec.dtype.name)
+    if code is None or spec.conj or not spec.ndim:
+        return None
+    size, nested = spec.dtype.itemsize, ready().nested
+    layout = array("q", [spec.ndim, code, *[w for n, s in zip(spec.shape, spec.strides, strict=True) for w in (n, s * size)]])
+    where = layout.buffer_info()[0]
+
+    def read(address: int, _held: Any = layout) -> Any:
+        return nested(address, where)
+
+    return read
 
 
 def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:

@@ -32,10 +32,19 @@ def array_types() -> tuple[Any, ...]:
 
 def is_array(value: Any) -> bool:
     """Whether it is a NumPy array."""
-    if type(value) in (list, tuple, int, float):
+    kind = type(value)
+    if kind is list or kind is tuple or kind is int or kind is float:
         return False
+    if kind is _ARRAY[0]:
+        return True
     numpy = sys.modules.get("numpy")
-    return numpy is not None and hasattr(numpy, "ndarray") and isinstance(value, numpy.ndarray)
+    if numpy is None or not hasattr(numpy, "ndarray"):
+        return False
+    _ARRAY[0] = numpy.ndarray
+    return isinstance(value, numpy.ndarray)
+
+
+_ARRAY: list[Any] = [None]  # NumPy's class of arrays, once one was asked about
 
 
 def pack_numbers(values: list[Any], dtype: DType) -> array[Any]:

@@ -42,6 +42,9 @@ def both(function: Any) -> Any:
 # ***** what it is *****
 
 
+_item = tuple.__getitem__
+
+
 @method
 @forms("(self: Tensor) -> Size", "(self: Tensor, dim: int) -> int")
 def size(self: Tensor, dim: int | None = None) -> Any:
@@ -51,6 +54,10 @@ def size(self: Tensor, dim: int | None = None) -> Any:
         return shape
     if type(dim) is not int:
         dim = as_int("size", "dim", dim)
+    try:
+        return _item(shape, dim)
+    except IndexError:
+        pass
     n = len(shape)
     if not -max(n, 1) <= dim < max(n, 1) or not n:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, {max(n, 1) - 1}], but got {dim})"
@@ -94,7 +101,8 @@ def element_size(self: Tensor) -> int:
 @method
 def storage_offset(self: Tensor) -> int:
     """Where the first element lies in the storage, in elements."""
-    return (self._ptr - self._storage.ptr) // self._spec.dtype.itemsize if self._storage is not None else 0
+    step = self._ptr - self._storage.ptr if self._storage is not None else 0
+    return step and step // self._spec.dtype.itemsize
 
 
 @method
@@ -103,9 +111,14 @@ def data_ptr(self: Tensor) -> int:
     return self._ptr if self._spec.numel else 0
 
 
+_CONTIGUOUS = FORMATS["contiguous_format"]
+
+
 @method
-def is_contiguous(self: Tensor, memory_format: MemoryFormat = FORMATS["contiguous_format"]) -> bool:
+def is_contiguous(self: Tensor, memory_format: MemoryFormat = _CONTIGUOUS) -> bool:
     """Whether the elements lie in this order without gaps."""
+    if memory_format is _CONTIGUOUS:
+        return self._spec.contiguous
     return convert.is_in_format(self._spec, convert.format_name(memory_format))
 
 
@@ -243,11 +256,15 @@ def __bool__(self: Tensor) -> bool:
 
 @method
 def __float__(self: Tensor) -> float:
+    if self._spec.numel == 1 and type(value := convert.item(self)) is float:
+        return value
     return float(_scalar(self, float))
 
 
 @method
 def __int__(self: Tensor) -> int:
+    if self._spec.numel == 1 and type(value := convert.item(self)) is int:
+        return value
     return int(_scalar(self, int))
 
 

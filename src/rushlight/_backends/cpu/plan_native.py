@@ -44,6 +44,7 @@ from rushlight._backends.cpu.pool_native import (
     PyObject_New,
     free,
     storage_new,
+    storage_wrap,
     zeroed_storage,
 )
 from rushlight._backends.cpu.stub_native import (
@@ -65,7 +66,7 @@ from rushlight._backends.cpu.stub_native import (
 )
 from rushlight._backends.native import extern, extern_data, f64, i32, i64, native, ptr, stack, static, u64, unlikely
 
-__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_new_meta", "py_numbers", "py_plan", "py_quick_backward", "py_user_place"]
+__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_nested", "py_new_meta", "py_over_array", "py_plan", "py_quick_backward", "py_user_place"]
 
 # words of FAST that plans need besides those of `dispatch_native`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
@@ -923,19 +924,43 @@ def item_plan(self, args, flagged, names):
 
 
 @native("ptr(ptr, ptr, i64)")
-def py_numbers(unused, args, count):
-    """numbers(address, n, bytes between elements, code) -> list of Python numbers"""
-    at, n = PyLong_AsLongLong(args.ptr[0]), PyLong_AsLongLong(args.ptr[1])
-    step, code = PyLong_AsLongLong(args.ptr[2]), PyLong_AsLongLong(args.ptr[3])
+def nested(p, layout, dim):
+    """Elements as nested lists.  `layout` holds how many dims there are, the code of the numbers, and for each dim its size and its step in bytes."""
+    n, step = layout.i64[2 + 2 * dim], layout.i64[3 + 2 * dim]
     out = PyList_New(n)
     for k in range(n):
         if out is not None:
-            item = number_at(ptr(at + k * step), code)
+            item: ptr = None
+            if dim + 1 == layout.i64[0]:
+                item = number_at(p + k * step, layout.i64[1])
+            else:
+                item = nested(p + k * step, layout, dim + 1)
             if item is None:
                 Py_DecRef(out)
                 return None
             PyList_SetItem(out, k, item)
     return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_nested(unused, args, count):
+    """nested(address, address of the layout) -> nested lists of Python numbers"""
+    return nested(ptr(PyLong_AsLongLong(args.ptr[0])), ptr(PyLong_AsLongLong(args.ptr[1])), 0)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_over_array(unused, args, count):
+    """over_array(array, spec, nbytes) -> tensor over the memory of a NumPy array, which it keeps alive
+
+    Where the elements lie is the third word of an array, as NumPy's headers have it for all who are compiled against them.
+    """
+    array = args.ptr[0]
+    nbytes = PyLong_AsLongLong(args.ptr[2])
+    storage = storage_wrap(array.ptr[2], nbytes, kept(array), 0)
+    if storage is None:
+        Py_DecRef(array)
+        return None
+    return new_tensor(storage, args.ptr[1], PyLong_FromUnsignedLongLong(array.u64[2]))
 
 
 # ***** what Python calls *****

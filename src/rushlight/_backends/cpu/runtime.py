@@ -110,8 +110,8 @@ _ROOTS = (
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
     dispatch_native.py_dispatcher, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
-    plan_native.py_plan, plan_native.py_kernel_address, plan_native.py_user_place, plan_native.py_new_meta, plan_native.py_numbers,
-    plan_native.py_quick_backward,
+    plan_native.py_plan, plan_native.py_kernel_address, plan_native.py_user_place, plan_native.py_new_meta, plan_native.py_nested,
+    plan_native.py_over_array, plan_native.py_quick_backward,
     plan_native.plan_dealloc,
 )  # fmt: skip
 
@@ -153,7 +153,8 @@ class Runtime:
         self.forget, self.known = method("py_forget", "forget"), method("py_known", "known")
         self.plan, self.kernel_address = method("py_plan", "plan"), method("py_kernel_address", "kernel_address")
         self.user_place, self.new_meta = method("py_user_place", "user_place"), method("py_new_meta", "new_meta")
-        self.numbers, self.quick_backward = method("py_numbers", "numbers"), method("py_quick_backward", "quick_backward")
+        self.nested, self.quick_backward = method("py_nested", "nested"), method("py_quick_backward", "quick_backward")
+        self.over_array = method("py_over_array", "over_array")
         # native code points to all of this; it must outlive even the modules, which are emptied at exit
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 
