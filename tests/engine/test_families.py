@@ -19,9 +19,9 @@ import rushlight._ops.samples_arrays
 import rushlight._ops.samples_linalg
 import rushlight._ops.samples_numbers
 import rushlight._ops.samples_recurrent
-from rushlight._engine import families
+from rushlight._engine import families, state
 from rushlight._engine.call import Caller, make_function
-from rushlight._engine.state import clear_plans
+from rushlight._engine.state import clear_plans, plan_counts
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
@@ -198,6 +198,13 @@ def test_operators_in_other_sizes(key: str) -> None:
 
 # ***** values *****
 
+
+def half_filled(_: Any, x: Any) -> Any:
+    x[..., : x.shape[-1] // 2] = 7.0
+    x[..., 0] = x[..., -1]
+    return x
+
+
 CASES = {
     "add": (lambda x: x + x * 2.0, lambda x: x + x * 2.0),
     "mean": (lambda x: x.mean(), np.mean),
@@ -207,6 +214,19 @@ CASES = {
     "product": (lambda x: x @ x.transpose(-1, -2), lambda x: x @ np.swapaxes(x, -1, -2)),
     "cat": (lambda x: rl.cat([x, x * 3.0], 0), lambda x: np.concatenate([x, x * 3.0], 0)),
     "cumsum": (lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
+    "in place": (lambda x: x.clone().add_(x, alpha=3).mul_(0.5).clamp_(-1, 1).sub_(1.0), lambda x: np.clip(2 * x, -1, 1) - 1),
+    "in place, rows": (lambda x: x.clone().sub_(x.amax(-1, keepdim=True)).exp_(), lambda x: np.exp(x - x.max(-1, keepdims=True))),
+    "in a part": (lambda x: half_filled(rl, x.clone()), lambda x: half_filled(np, x.copy())),
+    "copied into another dtype": (
+        lambda x: rl.empty_like(x, dtype=rl.float32).copy_(x), lambda x: x.astype(np.float32).astype(np.float64)),
+    "masked": (lambda x: x.clone().masked_fill_(x > 0, 0.5), lambda x: np.where(x > 0, 0.5, x)),
+    "out": (lambda x: rl.add(x, x, alpha=2, out=rl.empty(x.shape, dtype=x.dtype)), lambda x: 3 * x),
+    "product, out": (
+        lambda x: rl.matmul(x, x.transpose(-1, -2), out=rl.empty((*x.shape[:-1], x.shape[-2]), dtype=x.dtype)), lambda x: x @ np.swapaxes(x, -1, -2)),
+    "factories": (
+        lambda x: rl.full(x.shape, 2.5) + rl.arange(1, x.shape[-1] + 1) * rl.linspace(0, 1, x.shape[-1], dtype=x.dtype) + rl.eye(*x.shape[-2:]),
+        lambda x: 2.5 + np.arange(1, x.shape[-1] + 1) * np.linspace(0, 1, x.shape[-1]) + np.eye(*x.shape[-2:]) + 0 * x,
+    ),
     "layer norm": (
         lambda x: F.layer_norm(x, (x.shape[-1],)),
         lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
@@ -267,6 +287,30 @@ def test_new_sizes_are_not_derived(derivations: list[Any]) -> None:
     for n in range(101, 170, 2):
         step(n)
     assert len(derivations) <= before + 2  # of some 170 plans
+
+
+def test_changes_in_place_and_fills_of_new_sizes_are_not_derived(derivations: list[Any]) -> None:
+    def step(n: int) -> None:
+        x = rl.full((n, 6), 2.0)
+        x.add_(1).mul_(x).copy_(rl.arange(n, dtype=rl.float32)[:, None])
+        rl.add(x, x, out=rl.empty(n, 6))
+
+    for n in range(100, 140, 2):
+        step(n)
+    before = len(derivations)
+    for n in range(101, 160, 2):
+        step(n)
+    assert len(derivations) <= before + 2  # of some 180 plans
+
+
+def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MAX_PLANS", 500)
+    clear_plans()
+    for n in range(3, 1200):
+        x = rl.zeros(n, 2).add_(1.0)
+        x.norm()
+        rl.cross(rl.ones(n, 3), rl.ones(n, 3))
+        assert plan_counts() <= 500
 
 
 def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:

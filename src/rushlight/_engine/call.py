@@ -19,7 +19,17 @@ from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher, out_plan
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.packing import number_bounds
-from rushlight._engine.plan import Pieces, PlanMould, Recipe, executable, fitting, number_words, operand_strides, watch
+from rushlight._engine.plan import (
+    KernelMould,
+    Pieces,
+    PlanMould,
+    Recipe,
+    executable,
+    fitting,
+    number_words,
+    operand_strides,
+    watch,
+)
 from rushlight._engine.results import result_name, result_type_of, with_out
 from rushlight._engine.state import (
     ANOMALY,
@@ -45,6 +55,7 @@ from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, image_strides, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import Unfollowed
 from rushlight._types.trail import Trail
 
 __all__ = ["Caller", "InplaceCaller", "make_binary", "make_function", "make_inplace", "make_unary"]
@@ -484,11 +495,15 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     if plan is None:
         NAMING[0] = caller.op.name
         specs = [t._spec for t in tensors]
-        graph, count = trace_operator(caller.op, template, specs)
-        result = graph.outputs[0]
-        if count != 1 or result.shape != out._spec.shape or result.dtype is not out._spec.dtype:
-            return False
-        plan = caller.plans[key] = writer(graph, specs, out._spec)
+        plan = _cast_writer(caller, template, specs, out._spec)
+        if plan is None:
+            graph, count = trace_operator(caller.op, template, specs)
+            if not _fills(graph, count, out._spec):
+                return False
+            in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs)), out._spec]
+            exe = executable(_with_target(graph, out._spec), in_specs, [out._spec], aliases={0: len(graph.inputs)})
+            plan = writer(exe, len(specs))
+        caller.plans[key] = plan
         if _STATE.word & OBSERVED:
             plan = caller.plans[key] = observed(plan, caller.op.name, caller.op, template)
     plan(*tensors, *numbers, out)
@@ -511,17 +526,39 @@ def native_out(plan: Any, caller: Caller, template: tuple[Any, ...], n: int, num
     return out_plan(plan.exe, closure, n, len(numbers))
 
 
-def writer(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., None]:
-    """A plan that computes a graph's only result into the last tensor it is given."""
+def _fills(graph: Graph, count: int, target: Any) -> bool:
+    """Whether the only result of a graph can go where a tensor of this spec is."""
+    result = graph.outputs[0]
+    return count == 1 and result.shape == target.shape and result.dtype is target.dtype
+
+
+def _with_target(graph: Graph, target: Any) -> Graph:
+    """The graph with an input more: the memory that its result goes to."""
     builder = GraphBuilder()
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-    extra = builder.input(tuple(target.shape), target.dtype)
+    builder.input(tuple(target.shape), target.dtype)
     with builder:
         outputs = evaluate(graph, inputs)
-    n = len(specs)
-    whole = builder.finish(outputs)
-    exe = executable(whole, [*specs, *[None] * (len(inputs) - n), target], [target], aliases={0: len(inputs)})
-    del extra
+    return builder.finish(outputs)
+
+
+def _cast_writer(caller: Caller, template: tuple[Any, ...], specs: Sequence[Spec], target: Spec) -> Callable[..., None] | None:
+    """The plan of a call with `out=` from a mould; None where there is none."""
+
+    def make(trail: Trail, outlines: list[Any]) -> KernelMould:
+        *given, out = outlines
+        graph, count = trace_operator(caller.op, template, given)
+        if not _fills(graph, count, out):
+            raise Unfollowed("a result that does not fit")
+        numbers = [None] * (len(graph.inputs) - len(given))
+        return KernelMould(_with_target(graph, out), [*given, *numbers, out], [out], trail, aliases={0: len(graph.inputs)})
+
+    found = caller.families.find(("out", template, _STATE.word), [*specs, target], make)
+    return None if found is None else writer(found[0].executable(found[1]), len(specs))
+
+
+def writer(exe: Any, n: int) -> Callable[..., None]:
+    """A plan that runs an executable on n tensors and numbers; its result goes into the last tensor that it is given."""
 
     def run(*args: Any) -> None:
         exe(*[t._ptr for t in args[:n]], args[-1]._ptr, *number_words(list(args[n:-1])))
@@ -536,11 +573,11 @@ def writer(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., N
 class InplaceCaller:
     """The in-place form of an operator: the result goes where its first argument is."""
 
-    __slots__ = ("caller", "name", "op", "plans")
+    __slots__ = ("caller", "families", "name", "op", "plans")
 
     def __init__(self, caller: Caller) -> None:
         self.caller, self.op, self.name = caller, caller.op, caller.name + "_"
-        self.plans = new_plan_table()
+        self.plans, self.families = new_plan_table(), Families()
 
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
         """The plan for these arguments and what to call it with."""
@@ -564,18 +601,18 @@ class InplaceCaller:
         NAMING[0] = self.name
         if self.name not in IDEMPOTENT and overlaps_itself(target.shape, target.strides):
             raise RuntimeError(SELF_OVERLAP)
-        common_device(self.name, tensors)
+        device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
-        graph, _ = trace_operator(op, template, specs)
-        check_inplace_result(graph.outputs[0], target)
-        if "same_dtype_in_place" in op.tags and graph.outputs[0].dtype is not target.dtype:
-            raise RuntimeError(
-                f"the base given to {self.name} has dtype {type_word(target.dtype)} but the operation's result requires dtype "
-                f"{type_word(graph.outputs[0].dtype)}"
-            )
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        wants = bool(wrt) and (target.dtype.is_floating_point or target.dtype.is_complex)
+        found = self._cast(template, specs) if device is CPU and not wants else None
+        if found is not None:
+            exe, weak = found
+            bounds = number_bounds(target.dtype) if "fits" in op.tags and weak else None
+            return self._plain(template, inplace_kernel(exe, len(specs), any(d.is_complex for d in weak)), exe, specs, len(weak), bounds)
+        graph = self._traced(template, specs)
         recipe, refused = None, None
-        if wrt and (target.dtype.is_floating_point or target.dtype.is_complex):
+        if wants:
             try:
                 recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
             except NotDifferentiableError as error:
@@ -583,15 +620,47 @@ class InplaceCaller:
         forward = recipe.forward if recipe else graph
         bounds = number_bounds(target.dtype) if "fits" in op.tags and len(graph.inputs) > len(specs) else None
         run = inplace_runner(forward, specs, target)
-        plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
         exe = getattr(run, "keep", None)
+        if refused is None and recipe is None:
+            return self._plain(template, run, exe, specs, len(graph.inputs) - len(specs), bounds)
+        plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
         if refused is not None:
             plan = underivable_inplace(plan, op.name, refused, wrt)
-        elif recipe is None and exe is not None:
-            in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
-            plan = native_inplace(exe, fitting(plan, len(specs), target.dtype, bounds), in_specs, bounds)
-            return _unordered(op, template, plan)
         return fitting(_unordered(op, template, plan), len(specs), target.dtype, bounds)
+
+    def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
+        """The graph of a call, whose result fits its target."""
+        graph, _ = trace_operator(self.op, template, specs)
+        target = specs[0]
+        check_inplace_result(graph.outputs[0], target)
+        if "same_dtype_in_place" in self.op.tags and graph.outputs[0].dtype is not target.dtype:
+            raise RuntimeError(
+                f"the base given to {self.name} has dtype {type_word(target.dtype)} but the operation's result requires dtype "
+                f"{type_word(graph.outputs[0].dtype)}"
+            )
+        return graph
+
+    def _plain(
+        self, template: tuple[Any, ...], run: Callable[..., Any], exe: Any, specs: Sequence[Spec], numbers: int, bounds: Any
+    ) -> Callable[..., Any]:
+        """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
+        plan = inplace_plan(run, None, (), len(specs), "alone" in self.op.tags)
+        plan = fitting(plan, len(specs), specs[0].dtype, bounds)
+        if exe is not None and hasattr(run, "keep"):
+            plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds)
+        return _unordered(self.op, template, plan)
+
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec]) -> tuple[Any, list[DType]] | None:
+        """(executable, dtypes of the numbers that it takes) from a mould; None where there is none."""
+
+        def make(trail: Trail, outlines: list[Any]) -> KernelMould:
+            whole = written(self._traced(template, outlines), outlines[0].dtype)
+            if whole is None:
+                raise Unfollowed("nothing changes")
+            return KernelMould(whole, [*outlines, *[None] * (len(whole.inputs) - len(outlines))], [outlines[0]], trail, aliases={0: 0})
+
+        found = self.families.find((template, _STATE.word), specs, make)
+        return None if found is None else (found[0].executable(found[1]), found[0].weak)
 
 
 def check_inplace_result(value: Any, target: Spec) -> None:
@@ -602,24 +671,27 @@ def check_inplace_result(value: Any, target: Spec) -> None:
         raise RuntimeError(f"result type {type_word(value.dtype)} can't be cast to the desired output type {type_word(target.dtype)}")
 
 
-def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., tuple[Tensor, ...]]:
-    """Runs the graph with its first result written into the first tensor; returns the residuals."""
-    if target.device is META:
-        return lambda *_: ()
+def written(graph: Graph, dtype: DType) -> Graph | None:
+    """The graph with its first result in `dtype`, that of its first input, to whose place it goes; None where nothing changes there."""
     builder = GraphBuilder()
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
     with builder:
         outputs = evaluate(graph, inputs)
-        outputs[0] = build.convert(outputs[0], target.dtype)
-        if outputs[0] is inputs[0] and len(outputs) == 1:  # nothing changes
-            return lambda *_: ()
-    whole = builder.finish(outputs)
+        outputs[0] = build.convert(outputs[0], dtype)
+    return None if outputs[0] is inputs[0] and len(outputs) == 1 else builder.finish(outputs)
+
+
+def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., tuple[Tensor, ...]]:
+    """Runs the graph with its first result written into the first tensor; returns the residuals."""
+    whole = written(graph, target.dtype)
+    if target.device is META or whole is None:
+        return lambda *_: ()
     rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
     n = len(specs)
-    exe = executable(whole, [*specs, *[None] * (len(inputs) - n)], [target, *rest], aliases={0: 0})
+    exe = executable(whole, [*specs, *[None] * (len(whole.inputs) - n)], [target, *rest], aliases={0: 0})
 
     if not rest:
-        in_complex = any(v.weak and v.dtype.is_complex for v in inputs[n:])
+        in_complex = any(v.weak and v.dtype.is_complex for v in whole.inputs[n:])
         return inplace_kernel(exe, n, in_complex)
 
     def run(*args: Any) -> tuple[Tensor, ...]:

@@ -8,22 +8,24 @@ from itertools import chain
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
+from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, ran, spoil
 from rushlight._engine.integers import integer
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.native_plans import constants_plan, kernel_plan, ready
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
-from rushlight._engine.plan import executable
+from rushlight._engine.plan import KernelMould, executable
 from rushlight._engine.state import INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.watch import NAMING
-from rushlight._graph.core import Graph, trace
+from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, restride
 from rushlight._types.promotion import default_dtype, number_dtype, promote
 from rushlight._types.spec import Spec
+from rushlight._types.trail import Trail
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
 
@@ -87,29 +89,43 @@ def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_g
     return finish(zeros_spec(spec_for(as_shape(size), dtype, device)), requires_grad)
 
 
-_FILLS = new_plan_table()
+_FILLS, _FAMILIES = new_plan_table(), Families()
 
 
-def generate(function: Any, spec: Spec, key: Any, numbers: Sequence[Any] = ()) -> Tensor:
-    """A fresh tensor whose elements `function(*weak values)` describes as a graph without tensor inputs.
+def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), rest: tuple[int, ...] = ()) -> Tensor:
+    """A fresh tensor whose elements `function(spec, rest, *weak values)` describes as a graph without tensor inputs.
 
-    `key` names the function and all that it closes over; `numbers` are arguments of the kernel.
+    `key` names the function, `numbers` are arguments of the kernel, `rest` other whole numbers on which it depends; they and the sizes of the
+    spec may be symbolic.
     """
     if spec.device is META:
         return make(None, spec, 0)
-    full_key = (key, spec, tuple(map(type, numbers)))
+    kinds = tuple(map(type, numbers))
+    full_key = (key, rest, spec, kinds)
     exe = _FILLS.get(full_key)
     if exe is None:
-        NAMING[0] = key if isinstance(key, str) else str(key[0])
-        graph: Graph = trace(function, [((), number_dtype_wide(n), True) for n in numbers])
-        exe = _FILLS[full_key] = executable(graph, [None] * len(numbers), [spec])
+        NAMING[0] = key
+        weak = [((), number_dtype_wide(n), True) for n in numbers]
+        sizes: list[int] = []
+        head = abstracted(rest, sizes)
+
+        def make_mould(trail: Trail, outlines: list[Any]) -> KernelMould:
+            graph = trace(lambda *values: function(outlines[0], symbolic(head, trail.symbols), *values), weak)
+            return KernelMould(graph, [None] * len(weak), outlines, trail)
+
+        found = _FAMILIES.find((key, head, kinds), [spec], make_mould, sizes)
+        if found is None:
+            exe = executable(trace(lambda *values: function(spec, rest, *values), weak), [None] * len(weak), [spec])
+        else:
+            exe = found[0].executable(found[1])
+        _FILLS[full_key] = exe
     words: list[Any] = []
     for number in numbers:
         words += [number.real, number.imag] if type(number) is complex else [number]
     storage = exe(*words)
     made = make(storage, spec, storage.ptr)
     if RUNS[0] is not None:
-        ran(constants_plan(exe, lambda: generate(function, spec, key, numbers), spec, words), (), made)
+        ran(constants_plan(exe, lambda: generate(function, spec, key, numbers, rest), spec, words), (), made)
     return made
 
 
@@ -126,9 +142,8 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) ->
         return make(storage, spec, storage.ptr)
     if not value and type(value) is not float:
         return zeros_spec(spec)
-    dtype = spec.dtype
-    made = generate(lambda v: build.broadcast_to(build.convert(v, dtype), shape), spec, "full", (value,))
-    exe = _FILLS.get(("full", spec, (type(value),)))
+    made = generate(lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,))
+    exe = _FILLS.get(("full", (), spec, (type(value),)))
     if exe is not None and type(value) is not complex:
         _FILLS[type(value), spec] = exe
         if RUNS[0] and varies:

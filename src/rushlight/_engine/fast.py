@@ -203,9 +203,10 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
     arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, or tensors in a sequence, one in
-    `*` one, tensors in a list, or a number, which goes into plans as it is), and what it returns is made by the plans that it runs (see `ran`; those of the operator table are noted by themselves) or is an
-    argument.  Where it runs several they become a *tape*: a native plan that runs them one after the other.  Whoever reads elements of tensors,
-    or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the plan.
+    `*` one, tensors in a list, or a number, which goes into plans as it is), and what it returns is made by the plans that it runs (see `ran`; those
+    of the operator table are noted by themselves) or is an argument.  Where it runs several they become a *tape*: a native plan that runs them one
+    after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the
+    plan.
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:

@@ -40,7 +40,7 @@ from rushlight._types.spec import Spec
 from rushlight._types.trail import Trail
 
 __all__ = [
-    "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
+    "KernelMould", "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
 ]  # fmt: skip
 
 NOT_SAVED = (
@@ -337,6 +337,26 @@ class PlanMould:
         head = f"{pieces.name} {pieces.n_results} {pieces.wrt} {pieces.mask} {pieces.refused} {pieces.several} {self.specs(values)}"
         back = [] if self._backward is None else self._backward.literal(sizes)
         return "\n".join([head, literal(self.executable(values).program), *back])
+
+
+class KernelMould:
+    """A program with symbolic sizes and nothing around it; `weak` are the dtypes of the Python numbers that it takes."""
+
+    __slots__ = ("_program", "numbers", "weak")
+
+    def __init__(self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], trail: Trail, **options: Any) -> None:
+        program = program_of(graph, in_specs, out_specs, **options)
+        self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
+        self.numbers = self._program.numbers
+        self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
+
+    def executable(self, values: Sequence[int]) -> Any:
+        """The executable for one set of sizes, of which `values` are the numbers."""
+        return self._program.cast(values)
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """The program for one set of sizes, as text."""
+        return str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program))
 
 
 class _Late:

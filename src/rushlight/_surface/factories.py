@@ -325,7 +325,7 @@ def _range_count(start: Any, end: Any, step: Any, dtype: DType) -> int:
 def _row(name: str, spec: Spec, numbers: tuple[Any, ...], *rest: Any) -> Tensor:
     """A fresh tensor from a row of the table that takes numbers, further arguments that are part of its code, and a dtype."""
     row = OPERATORS[name]
-    return generate(lambda *values: row(*values, *rest, spec.dtype), spec, (name, *rest), numbers)
+    return generate(lambda spec, rest, *values: row(*values, *rest, spec.dtype), spec, name, numbers, rest)
 
 
 @composite("linspace", learns=("start", "end", "steps", *_OPTIONS), tensors=0)
@@ -375,8 +375,10 @@ def _steps(steps: Any, name: str) -> int:
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """`base ** linspace(start, end, steps)`."""
     spec, ends, (requires_grad, out) = _spaced("logspace", start, end, steps, kwargs)
-    row, count, dtype = OPERATORS["logspace_core"], spec.shape[0], spec.dtype
-    made = generate(lambda first, last, b: row(first, last, count, b, dtype), spec, ("logspace_core", count), (*ends, float(base)))
+    row, count = OPERATORS["logspace_core"], spec.shape[0]
+    made = generate(
+        lambda spec, rest, first, last, b: row(first, last, *rest, b, spec.dtype), spec, "logspace_core", (*ends, float(base)), (count,)
+    )
     return _into(out, finish(made, requires_grad))
 
 

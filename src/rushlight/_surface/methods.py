@@ -57,12 +57,9 @@ def size(self: Tensor, dim: int | None = None) -> Any:
     try:
         return _item(shape, dim)
     except IndexError:
-        pass
-    n = len(shape)
-    if not -max(n, 1) <= dim < max(n, 1) or not n:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(n, 1)}, {max(n, 1) - 1}], but got {dim})"
-                         if n else "Dimension specified as 0 but tensor has no dimensions")
-    return tuple.__getitem__(shape, dim)
+        n = len(shape)
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
+                         if n else "Dimension specified as 0 but tensor has no dimensions") from None
 
 
 @method
