@@ -1,6 +1,7 @@
 """The native dispatcher and native plans, seen from Python: types made known, calls taught, plans described.
 
-What is native is in `_backends.cpu.dispatch_native` and `_backends.cpu.plan_native`; it is loaded when the first function is made.
+What is native is in `_backends.cpu` (`dispatch_native`, `plan_native`, `node_native`, `tensor_native`); it is loaded when the first function is
+made.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def ready() -> Any:
     from rushlight._engine.plan import Recipe
 
     runtime = require("rushlight._backends.cpu.runtime").runtime()
-    d, p = require("rushlight._backends.cpu.dispatch_native"), require("rushlight._backends.cpu.plan_native")
+    d, t = require("rushlight._backends.cpu.dispatch_native"), require("rushlight._backends.cpu.tensor_native")
     table = runtime.fast
     _objects(table, d.TENSOR_TYPE, [Tensor, Size])
     _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
@@ -68,15 +69,15 @@ def ready() -> Any:
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1
     _objects(table, d.NEW_TUPLE, [tuple.__new__])
-    _slots(table, p.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
-    _objects(table, p.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, ""])
-    _slots(table, p.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
-    _slots(table, p.R_SPEC, Recipe, ("last_spec", "last_word", "last_plan", "last_map"))
+    _slots(table, t.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
+    _objects(table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, ""])
+    _slots(table, t.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
+    _slots(table, t.R_SPEC, Recipe, ("last_spec", "last_word", "last_plan", "last_map"))
     sample = AutogradMeta()
-    table[p.META_SLOTS] = len(AutogradMeta.__slots__)
+    table[t.META_SLOTS] = len(AutogradMeta.__slots__)
     for k, name in enumerate(AutogradMeta.__slots__):
-        _slots(table, p.META_TABLE + 2 * k, AutogradMeta, (name,))
-        _objects(table, p.META_TABLE + 2 * k + 1, [getattr(sample, name)])
+        _slots(table, t.META_TABLE + 2 * k, AutogradMeta, (name,))
+        _objects(table, t.META_TABLE + 2 * k + 1, [getattr(sample, name)])
     _READY.append(runtime)
     forget[0] = runtime.forget
     plain_hook[0] = _plain
@@ -216,7 +217,7 @@ def _describe(parts: dict[int, Any], size: int) -> array[int]:
 
 
 def _plan(kind: int, fallback: Callable[..., Any], parts: dict[int, Any], keep: Sequence[Any]) -> Any:
-    held = _describe(parts, require("rushlight._backends.cpu.plan_native").DESCRIPTION_WORDS)
+    held = _describe(parts, require("rushlight._backends.cpu.plan_words").DESCRIPTION_WORDS)
     return _READY[0].plan(kind, fallback, (*keep, held), held.buffer_info()[0])
 
 
@@ -224,7 +225,7 @@ _EMPTY: list[int] = [0]  # a list of which nothing is read
 
 
 def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     found = _program(exe)
     if found is None:
@@ -249,7 +250,7 @@ def kernel_plan(
     With a recipe it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
     (the first `n_shown`) have gradients.  Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
     """
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     parts = _of_program(exe, in_specs)
     if parts is None or len(parts[p.RESULTS]) != len(specs) or not 0 < len(specs) <= 60:
         return fallback
@@ -275,7 +276,7 @@ class Recast:
     __slots__ = ("_first", "_recipe", "_specs", "_steps", "_words")
 
     def __init__(self, plan: Any) -> None:
-        p = require("rushlight._backends.cpu.plan_native")
+        p = require("rushlight._backends.cpu.plan_words")
         self._first = plan.keep[0]  # it keeps the kernels
         self._words: array[int] = plan.keep[-1]
         words, at = self._words, self._words[p.STEPS]
@@ -319,7 +320,7 @@ def _bounded(p: Any, bounds: Bounds) -> dict[int, Any]:
 
 def constants_plan(exe: Any, fallback: Callable[..., Any], spec: Spec, numbers: Sequence[Any]) -> Any:
     """A native plan without arguments that runs `exe` with these numbers and makes one tensor, or `fallback` where that cannot be."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     parts = _of_program(exe, [None] * len(numbers))
     if parts is None or len(parts[p.RESULTS]) != 1:
         return fallback
@@ -334,7 +335,7 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 
     None where `plan` is no such plan.
     """
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     if type(plan) is not ready().Plan:
         return None
     *keep, words = plan.keep
@@ -350,7 +351,7 @@ def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec
 
     Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
     """
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     parts = _of_program(exe, in_specs)
     if parts is None or parts[p.N_RESULTS]:
         return fallback
@@ -361,7 +362,7 @@ def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec
 
 def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int) -> Any:
     """A native plan that runs `exe` on (tensors, numbers, out) and writes into `out`; `fallback` where that cannot be."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     parts = _of_program(exe, [*[Spec] * (tensors + 1), *[None] * numbers])
     if parts is None or parts[p.N_RESULTS]:
         return fallback
@@ -380,7 +381,7 @@ def view_plan(
     With a `span` there must be so many bytes from there on, else `fallback` is asked; bytes count from the start of the storage if it is the
     `whole` of it that is shown, and from the argument's first element otherwise.
     """
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     if not 0 < len(views) <= 60:
         return fallback
@@ -406,14 +407,14 @@ def detach_plan(fallback: Callable[..., Any]) -> Any:
 
 def choose_plan(fallback: Callable[..., Any], picks: Sequence[int]) -> Any:
     """A native plan that gives a tuple of the arguments at these places."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     return _plan(CHOOSE, fallback, {p.N_RESULTS: len(picks), p.RESULTS: list(picks)}, ())
 
 
 def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int]]) -> Any:
     """A native plan that shows arguments (by number) under these specs, so many bytes on, outside of any graph; it gives a tuple."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     words = [w for i, spec, step in parts for w in (i, step, id(spec))]
     return _plan(SHOW, fallback, {p.N_RESULTS: len(parts), p.RESULTS: words}, [spec for _, spec, _ in parts])
@@ -430,7 +431,7 @@ def tape_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]
     it).  Places count from the `given` arguments on; below zero they are `constants`: -1 is the first.  The plan gives what is at `results`, as a
     tuple if `several`.
     """
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     if places > TAPE_PLACES or any(len(inputs) > TAPE_INPUTS for _, inputs, _, _, _ in steps):
         return None
     ready()
@@ -444,7 +445,7 @@ def tape_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]
 
 def retyped_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
     """A native plan that shows its argument's memory under another spec, outside of any graph and as no view of it."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     return _plan(SHOW, fallback, {p.N_RESULTS: 1, p.RESULTS: [0, 0, id(spec)], p.SILENT: 1}, [spec])
 
@@ -463,14 +464,14 @@ def constant_plan(value: Any) -> Any:
 
 def fresh_plan(spec: Spec, zeros: bool) -> Any:
     """A native plan that makes a tensor over new memory."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     return _plan(FRESH, len, {p.RESULTS: [id(spec), spec.nbytes], p.SILENT: int(zeros)}, (spec,))
 
 
 def item_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
     """A native plan that reads the only element of a tensor, or `fallback` for the rarer dtypes."""
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     ready()
     code = NUMBER_CODES.get(spec.dtype.name)
     return fallback if code is None or spec.conj else _plan(ITEM, fallback, {p.N_TENSORS: code}, ())
@@ -496,7 +497,7 @@ def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 
     None where `plan` is not native.
     """
-    p = require("rushlight._backends.cpu.plan_native")
+    p = require("rushlight._backends.cpu.plan_words")
     if type(plan) is not ready().Plan:
         return None
     *keep, words = plan.keep

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cpu import dispatch_native, jit, limits, plan_native, pool_native, stub_native, threads_native
+from rushlight._backends.cpu import (
+    dispatch_native,
+    jit,
+    limits,
+    node_native,
+    plan_native,
+    pool_native,
+    stub_native,
+    tensor_native,
+    threads_native,
+)
 from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.objects import require_layouts
 from rushlight._backends.cpu.sources import files_below, sources_digest
@@ -110,8 +120,8 @@ _ROOTS = (
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
     dispatch_native.py_dispatcher, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
-    plan_native.py_plan, plan_native.py_kernel_address, plan_native.py_user_place, plan_native.py_new_meta, plan_native.py_nested,
-    plan_native.py_over_array, plan_native.py_quick_backward,
+    plan_native.py_plan, plan_native.py_kernel_address, tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_nested,
+    tensor_native.py_over_array, node_native.py_quick_backward,
     plan_native.plan_dealloc,
 )  # fmt: skip
 

@@ -1,0 +1,8 @@
+"""The words of a native plan's description, which `_engine.native_plans` writes and `plan_native` and `node_native` read."""
+
+from __future__ import annotations
+
+N_INPUTS, N_TENSORS, N_STEPS, STEPS, N_WORDS, LARGEST, N_RESULTS, RESULTS, N_SHOWN, ORDER = range(10)
+RECIPE, NODE_TYPE, N_EDGES, EDGES, N_SAVED, SAVED, DIFFERENTIABLE = range(10, 17)
+CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT, QUIET, TARGET, BOUNDED, LEAST, MOST, DESCRIPTION_WORDS = range(17, 30)
+FROM_TENSOR, FROM_NUMBER, FROM_RESULT = 0, 1, 2  # what a saved value is: an argument, or a result or residual

@@ -1,0 +1,299 @@
+"""Tensors as the native language sees them: their slots, new ones, where their gradients go, and the user's place in the program."""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.dispatch_native import (
+    FAST,
+    O_META,
+    O_NODE,
+    O_PTR,
+    O_RG,
+    O_SPEC,
+    O_STORAGE,
+    TENSOR_TYPE,
+    Py_False,
+    Py_True,
+    PyLong_FromLongLong,
+    PyObject_GetAttr,
+    PyObject_Vectorcall,
+)
+from rushlight._backends.cpu.pool_native import (
+    S_NBYTES,
+    S_PTR,
+    Py_DecRef,
+    Py_IncRef,
+    Py_None,
+    PyLong_AsLongLong,
+    storage_wrap,
+)
+from rushlight._backends.cpu.stub_native import PyErr_Clear, PyTuple_New, PyTuple_SetItem
+from rushlight._backends.native import extern, f64, i64, native, ptr, stack, static, u64
+
+__all__ = [
+    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_nested", "py_new_meta", "py_over_array",
+    "py_user_place", "replace_slot", "set_slot", "slot", "user_place",
+]  # fmt: skip
+
+# words of FAST beside those of `dispatch_native`
+O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
+META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT = range(48, 55)
+O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
+R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)  # of a recipe: for which gradient and state its last plan was, that plan, its results' order
+META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
+CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own
+
+PyType_GenericAlloc = extern("PyType_GenericAlloc", "ptr(ptr, i64)")
+PyLong_FromUnsignedLongLong = extern("PyLong_FromUnsignedLongLong", "ptr(u64)")
+PyEval_GetFrame = extern("PyEval_GetFrame", "ptr()")
+PyFrame_GetBack = extern("PyFrame_GetBack", "ptr(ptr)")
+PyFrame_GetCode = extern("PyFrame_GetCode", "ptr(ptr)")
+PyFrame_GetLasti = extern("PyFrame_GetLasti", "i32(ptr)")
+PyUnicode_Tailmatch = extern("PyUnicode_Tailmatch", "i64(ptr, ptr, i64, i64, i32)")
+PyList_New = extern("PyList_New", "ptr(i64)")
+PyList_SetItem = extern("PyList_SetItem", "i32(ptr, i64, ptr)")
+PyFloat_FromDouble = extern("PyFloat_FromDouble", "ptr(f64)")
+
+
+# ***** slots of Python objects *****
+
+
+@native("ptr(ptr, i64)", inline=True)
+def slot(obj, which):
+    """The object in a slot (borrowed)."""
+    return obj.ptr[FAST.i64[which] >> 3]
+
+
+@native("void(ptr, i64, ptr)", inline=True)
+def set_slot(obj, which, value):
+    """Fill a slot that is empty; takes over the reference."""
+    obj.ptr[FAST.i64[which] >> 3] = value
+
+
+@native("void(ptr, i64, ptr)", inline=True)
+def replace_slot(obj, which, value):
+    """Another object in a slot; takes over the reference."""
+    before = obj.ptr[FAST.i64[which] >> 3]
+    obj.ptr[FAST.i64[which] >> 3] = value
+    if before is not None:
+        Py_DecRef(before)
+
+
+@native("ptr(ptr)", inline=True)
+def kept(obj):
+    """The object with one reference more."""
+    Py_IncRef(obj)
+    return obj
+
+
+# ***** the user's place *****
+
+
+@native("i64(ptr)")
+def is_ours(code):
+    """Whether a code object is the package's own."""
+    at = CODES + 16 * ((i64(code) >> 5) & 255)
+    if at.ptr[0] == code:
+        return at.i64[1]
+    name = PyObject_GetAttr(code, FAST.ptr[FILENAME])
+    if name is None:
+        PyErr_Clear()
+        return 0
+    ours = PyUnicode_Tailmatch(name, FAST.ptr[PREFIX], 0, (1 << 62), -1)
+    Py_DecRef(name)
+    if ours < 0:
+        PyErr_Clear()
+        ours = 0
+    before = at.ptr[0]
+    at.ptr[0] = kept(code)  # kept, so that the address stays this code's
+    at.i64[1] = ours
+    if before is not None:
+        Py_DecRef(before)
+    return ours
+
+
+@native("ptr()")
+def user_place():
+    """(code, instruction) of the innermost frame outside the package; None without a frame."""
+    frame = PyEval_GetFrame()
+    if frame is None:
+        return kept(Py_None)
+    Py_IncRef(frame)
+    code = PyFrame_GetCode(frame)
+    while is_ours(code) != 0:
+        back = PyFrame_GetBack(frame)
+        if back is None:
+            break
+        Py_DecRef(frame)
+        Py_DecRef(code)
+        frame = back
+        code = PyFrame_GetCode(frame)
+    at = PyLong_FromLongLong(i64(PyFrame_GetLasti(frame)))
+    Py_DecRef(frame)
+    out = PyTuple_New(2)
+    if out is None or at is None:
+        PyErr_Clear()
+        return kept(Py_None)
+    PyTuple_SetItem(out, 0, code)
+    PyTuple_SetItem(out, 1, at)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_user_place(unused, args, count):
+    """user_place() -> (code, instruction), as `rushlight._base.errors.user_code` gives it"""
+    return user_place()
+
+
+# ***** tensors *****
+
+
+@native("ptr(ptr, ptr, ptr)")
+def new_tensor(storage, spec, address):
+    """A tensor over a storage outside of any graph; takes over the references to the storage and to the address (an int)."""
+    if address is None:
+        Py_DecRef(storage)
+        return None
+    out = PyType_GenericAlloc(FAST.ptr[TENSOR_TYPE], 0)
+    if out is None:
+        Py_DecRef(storage)
+        Py_DecRef(address)
+        return None
+    Py_IncRef(spec)
+    set_slot(out, O_STORAGE, storage)
+    set_slot(out, O_SPEC, spec)
+    set_slot(out, O_PTR, address)
+    set_slot(out, O_RG, kept(Py_False))
+    set_slot(out, O_NODE, kept(Py_None))
+    set_slot(out, O_META, kept(Py_None))
+    return out
+
+
+@native("ptr(ptr)")
+def alias(x):
+    """The same memory seen by another tensor."""
+    return new_tensor(kept(slot(x, O_STORAGE)), slot(x, O_SPEC), kept(slot(x, O_PTR)))
+
+
+@native("ptr()")
+def new_meta():
+    """An `AutogradMeta` with its defaults."""
+    out = PyType_GenericAlloc(FAST.ptr[META_TYPE], 0)
+    if out is not None:
+        for k in range(FAST.i64[META_SLOTS]):
+            value = FAST.ptr[META_TABLE + 2 * k + 1]
+            Py_IncRef(value)
+            out.ptr[FAST.i64[META_TABLE + 2 * k] >> 3] = value
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_new_meta(unused, args, count):
+    """new_meta() -> an `AutogradMeta` with its defaults"""
+    return new_meta()
+
+
+@native("ptr(ptr)")
+def meta_of(x):
+    """The tensor's `AutogradMeta` (borrowed), made when first needed."""
+    meta = slot(x, O_META)
+    if meta == Py_None:
+        meta = new_meta()
+        if meta is not None:
+            replace_slot(x, O_META, meta)
+    return meta
+
+
+@native("ptr(ptr)")
+def edge_of(x):
+    """Where the gradient of `x` goes: None, a node, or a node and a number."""
+    node, meta = slot(x, O_NODE), slot(x, O_META)
+    if node != Py_None:
+        if meta == Py_None or PyLong_AsLongLong(slot(meta, O_OUTPUT_NR)) == 0:
+            return kept(node)
+    elif slot(x, O_RG) == Py_False:
+        return kept(Py_None)
+    elif meta != Py_None and slot(meta, O_ACCUMULATOR) != Py_None:
+        return kept(slot(meta, O_ACCUMULATOR))
+    arguments = stack(8)
+    arguments.ptr[0] = x
+    return PyObject_Vectorcall(FAST.ptr[EDGE_OF], arguments, u64(1), None)
+
+
+@native("i64(ptr)", inline=True)
+def in_inference(x):
+    """Whether a tensor was made in inference mode."""
+    meta = slot(x, O_META)
+    return i64(meta != Py_None and slot(meta, O_INFERENCE) == Py_True)
+
+
+@native("i64(ptr, ptr)", inline=True)
+def may_overlap(a, b):
+    """Whether two storages share memory."""
+    if a == Py_None:
+        return 1
+    return i64(a.i64[S_PTR] < b.i64[S_PTR] + b.i64[S_NBYTES] and b.i64[S_PTR] < a.i64[S_PTR] + a.i64[S_NBYTES])
+
+
+# ***** elements as Python's numbers *****
+
+
+@native("ptr(ptr, i64)")
+def number_at(p, code):
+    """The element at an address as a Python number; `code` is one of `NUMBER_CODES` in `_engine.native_plans`."""
+    if code == 0:
+        return PyFloat_FromDouble(f64(p.f32[0]))
+    if code == 1:
+        return PyFloat_FromDouble(p.f64[0])
+    if code == 2:
+        return PyLong_FromLongLong(p.i64[0])
+    if code == 3:
+        return PyLong_FromLongLong(i64(p.i32[0]))
+    if code == 4:
+        return PyLong_FromLongLong(i64(p.i16[0]))
+    if code == 5:
+        return PyLong_FromLongLong(i64(p.i8[0]))
+    if code == 6:
+        return PyLong_FromLongLong(i64(p.u8[0]))
+    if p.u8[0] != 0:
+        return kept(Py_True)
+    return kept(Py_False)
+
+
+@native("ptr(ptr, ptr, i64)")
+def nested(p, layout, dim):
+    """Elements as nested lists.  `layout` holds how many dims there are, the code of the numbers, and for each dim its size and its step in bytes."""
+    n, step = layout.i64[2 + 2 * dim], layout.i64[3 + 2 * dim]
+    out = PyList_New(n)
+    for k in range(n):
+        if out is not None:
+            item: ptr = None
+            if dim + 1 == layout.i64[0]:
+                item = number_at(p + k * step, layout.i64[1])
+            else:
+                item = nested(p + k * step, layout, dim + 1)
+            if item is None:
+                Py_DecRef(out)
+                return None
+            PyList_SetItem(out, k, item)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_nested(unused, args, count):
+    """nested(address, address of the layout) -> nested lists of Python numbers"""
+    return nested(ptr(PyLong_AsLongLong(args.ptr[0])), ptr(PyLong_AsLongLong(args.ptr[1])), 0)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_over_array(unused, args, count):
+    """over_array(array, spec, nbytes) -> tensor over the memory of a NumPy array, which it keeps alive
+
+    Where the elements lie is the third word of an array, as NumPy's headers have it for all who are compiled against them.
+    """
+    array = args.ptr[0]
+    nbytes = PyLong_AsLongLong(args.ptr[2])
+    storage = storage_wrap(array.ptr[2], nbytes, kept(array), 0)
+    if storage is None:
+        Py_DecRef(array)
+        return None
+    return new_tensor(storage, args.ptr[1], PyLong_FromUnsignedLongLong(array.u64[2]))
