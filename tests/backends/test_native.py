@@ -9,6 +9,7 @@ import pytest
 
 from rushlight._backends.cpu.stubs import bind, native_address
 from rushlight._backends.native import (
+    Words,
     atomic_add,
     atomic_cas,
     atomic_load,
@@ -422,6 +423,23 @@ def test_memory():
     given, got = (ctypes.c_uint8 * 3)(1, 0, 7), (ctypes.c_uint8 * 2)(9, 9)
     bind(bools)(address(got), address(given))
     assert list(got) == [1, 1]
+
+
+AT = Words("size step", first=8)
+
+
+@native("i64(ptr)")
+def product_of_words(at):
+    return at.i64[AT.size] * at.i64[AT.step]
+
+
+def test_words_are_places_in_python_and_in_native_functions():
+    assert bind(product_of_words)(address(buffer(*range(10)))) == 72
+    assert (AT.size, AT.step, len(AT), list(AT)) == (8, 9, 2, ["size", "step"])
+    with pytest.raises(AttributeError, match="there is no word 'weight'"):
+        AT.weight
+    with pytest.raises(ValueError, match="named twice"):
+        Words("a b a")
 
 
 @native("i64(ptr)")

@@ -94,7 +94,7 @@ def conv_kernel(form: ConvForm, name: str = "rl_conv") -> Callable[..., Any]:
 
 
 class Work:
-    """The sizes of a convolution in three dims of space, and how it is cut.  `words` are those of `conv_native.W`."""
+    """The sizes of a convolution in three dims of space, and how it is cut.  `words` are those of `conv_words.W`."""
 
     def __init__(self, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         words = self.words = dict.fromkeys(W, 0)

@@ -26,60 +26,17 @@ from rushlight._backends.cpu.conv_slab import (
     make_weights,
 )
 from rushlight._backends.cpu.conv_words import (
-    AFTER,
-    BIAS_G,
-    BIAS_O,
+    BOX,
     BOX_BYTES,
-    C0,
-    C1,
-    CHUNK,
-    CHUNK_NO,
-    CHUNKS,
-    COLUMNS,
-    D0,
-    D1,
-    FORM,
-    GROUP,
-    H0,
-    H1,
-    IMAGES_INSIDE,
-    N0,
-    N1,
-    O0,
-    O1,
-    OPERAND,
-    PACKED,
-    PARTS_C,
-    PARTS_D,
-    PARTS_H,
-    PARTS_W,
-    PIECES,
-    S_C,
-    STEPS,
-    W0,
-    W1,
-    WIDE,
-    WORDS,
-    Y_BASE,
-    Y_CHUNK,
-    Y_D,
-    Y_G,
-    Y_H,
-    Y_N,
-    Y_O,
-    Y_W,
-    D,
-    G,
-    H,
-    N,
-    O,
+    W_BYTES,
+    W,
     find_box,
     find_part,
     lay_slab,
     list_moves,
     list_steps,
     panel_place,
-)  # fmt: skip
+)
 from rushlight._backends.cpu.epilogue_native import run_epilogue
 from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
@@ -208,19 +165,19 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"biased_{form.name}")
     def add_bias(at, box, bias, acc, acc_o, acc_place, run):
         """The bias to sums that are not written yet."""
-        outs = box.i64[O1] - box.i64[O0]
+        outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         for o in range(outs):
-            b = load_bias(bias, o * at.i64[BIAS_O])
+            b = load_bias(bias, o * at.i64[W.bias_o])
             for i in range(run):
                 store(real, acc, o * acc_o + i * acc_place, load(real, acc, o * acc_o + i * acc_place) + b)
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
     def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
         """What is done to `run` places of an image from `first` on in place of storing them."""
-        given, outs, channel = at + 8 * WORDS, box.i64[O1] - box.i64[O0], box.i64[GROUP] * at.i64[O] + box.i64[O0]
+        given, outs, channel = at + W_BYTES, box.i64[BOX.o1] - box.i64[BOX.o0], box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0]
         if bias is not None:
             add_bias(at, box, bias, acc, acc_o, acc_place, run)
-        if at.i64[AFTER] == 2:
+        if at.i64[W.after] == 2:
             return run_epilogue(bufs, given, piece, acc, acc_place, image, first, channel, run, outs)
         if acc_place == 1:
             return run_epilogue(bufs, given, piece, acc, acc_o, image, channel, first, outs, run)
@@ -251,19 +208,19 @@ def _make_write(form: ConvForm) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
     def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
         """Each channel of `run` places, whose results lie `step` apart."""
-        for o in range(box.i64[O1] - box.i64[O0]):
+        for o in range(box.i64[BOX.o1] - box.i64[BOX.o0]):
             b = real(-0.0)  # the number that changes nothing, not even the sign of a zero
             if bias is not None:
-                b = load_bias(bias, o * at.i64[BIAS_O])
-            put_run(y + out_size * o * at.i64[Y_O], step, b, run, acc + size * o * acc_o, acc_place)
+                b = load_bias(bias, o * at.i64[W.bias_o])
+            put_run(y + out_size * o * at.i64[W.y_o], step, b, run, acc + size * o * acc_o, acc_place)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"places_{form.name}")
     def put_places(at, box, y, bias, acc, acc_o, acc_place, run, step, lines):
         """All channels of `run` places, whose results lie `step` apart."""
-        outs = box.i64[O1] - box.i64[O0]
-        if acc_place != 1 and at.i64[Y_O] == 1:
+        outs = box.i64[BOX.o1] - box.i64[BOX.o0]
+        if acc_place != 1 and at.i64[W.y_o] == 1:
             for i in range(run):
-                put_channels(y + out_size * i * step, at.i64[Y_O], bias, at.i64[BIAS_O], outs, acc + size * i * acc_place)
+                put_channels(y + out_size * i * step, at.i64[W.y_o], bias, at.i64[W.bias_o], outs, acc + size * i * acc_place)
         elif acc_place != 1 and run >= n:  # channels of a place lie side by side: they are turned first, some places at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
@@ -275,17 +232,19 @@ def _make_write(form: ConvForm) -> NativeFunction:
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
     def write(at, box, bufs, piece, bias, acc, acc_o, acc_place, lines):
         """The block of sums `acc`, strided by output channel and by place, into the result."""
-        y = bufs.ptr[0] + out_size * (at.i64[Y_BASE] + box.i64[CHUNK_NO] * at.i64[Y_CHUNK] + box.i64[GROUP] * at.i64[Y_G] + box.i64[O0] * at.i64[Y_O])
+        y = bufs.ptr[0] + out_size * (
+            at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0] * at.i64[W.y_o]
+        )  # fmt: skip
         if bias is not None:
-            bias = bias + out_size * (box.i64[GROUP] * at.i64[BIAS_G] + box.i64[O0] * at.i64[BIAS_O])
-        inside = at.i64[IMAGES_INSIDE]
-        images, deep = box.i64[N1] - box.i64[N0], box.i64[D1] - box.i64[D0]
-        high, wide = box.i64[H1] - box.i64[H0], box.i64[W1] - box.i64[W0]
-        run, step, each, outer, inner = wide, at.i64[Y_W], i64(1), images, i64(1)
+            bias = bias + out_size * (box.i64[BOX.group] * at.i64[W.bias_g] + box.i64[BOX.o0] * at.i64[W.bias_o])
+        inside = at.i64[W.images_inside]
+        images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
+        high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+        run, step, each, outer, inner = wide, at.i64[W.y_w], i64(1), images, i64(1)
         if inside != 0:  # runs of images
             each = inside if inside > 1 else images
-            run, step, outer, inner = each, at.i64[Y_N], (images + each - 1) // each, wide
-        elif at.i64[Y_H] == wide * step:  # rows that follow each other
+            run, step, outer, inner = each, at.i64[W.y_n], (images + each - 1) // each, wide
+        elif at.i64[W.y_h] == wide * step:  # rows that follow each other
             run, high = wide * high, i64(1)
         status: i32 = 0
         for n in range(outer):
@@ -294,14 +253,16 @@ def _make_write(form: ConvForm) -> NativeFunction:
                 for h in range(high):
                     for w in range(inner):
                         place = ((n * deep + d) * high + h) * inner + w
-                        to = (box.i64[N0] + n * each) * at.i64[Y_N] + (box.i64[D0] + d) * at.i64[Y_D] + (box.i64[H0] + h) * at.i64[Y_H]
-                        to += (box.i64[W0] + w) * at.i64[Y_W]
+                        to = (box.i64[BOX.n0] + n * each) * at.i64[W.y_n] + (box.i64[BOX.d0] + d) * at.i64[W.y_d]
+                        to = to + (box.i64[BOX.h0] + h) * at.i64[W.y_h]
+                        to += (box.i64[BOX.w0] + w) * at.i64[W.y_w]
                         sums = acc + size * place * run * acc_place
-                        if at.i64[AFTER] == 0:
+                        if at.i64[W.after] == 0:
                             put_places(at, box, y + out_size * to, bias, sums, acc_o, acc_place, count, step, lines)
                         else:
-                            first = ((box.i64[D0] + d) * at.i64[H] + box.i64[H0] + h) * at.i64[WIDE] + box.i64[W0]
-                            status = status | put_epilogue(at, box, bufs, piece, bias, sums, acc_o, acc_place, box.i64[N0] + n, first, count, lines)
+                            first = ((box.i64[BOX.d0] + d) * at.i64[W.h] + box.i64[BOX.h0] + h) * at.i64[W.w] + box.i64[BOX.w0]
+                            image = box.i64[BOX.n0] + n
+                            status = status | put_epilogue(at, box, bufs, piece, bias, sums, acc_o, acc_place, image, first, count, lines)
         return status
 
     return write
@@ -323,14 +284,14 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
     def multiply_listed(at, box, slab, offsets, weights, acc, add):
         """All tiles of the box where panels of windows lie ready in the slab."""
-        rows = i64(high if at.i64[FORM] == 0 else low)
-        steps, across, outs = box.i64[STEPS], box.i64[COLUMNS], box.i64[O1] - box.i64[O0]
+        rows = i64(high if at.i64[W.form] == 0 else low)
+        steps, across, outs = box.i64[BOX.steps], box.i64[BOX.columns], box.i64[BOX.o1] - box.i64[BOX.o0]
         for j in range(0, across, wide):
             panel = slab + size * panel_place(at, box, j // wide)
             i: i64 = 0
             while i < outs:
                 to = acc + cell * (i * across + j)
-                if at.i64[FORM] == 0 and outs - i > low:
+                if at.i64[W.form] == 0 and outs - i > low:
                     at_high(weights + cell * i * steps, panel, offsets, to, across, steps, add)
                 else:
                     at_low(weights + cell * i * steps, panel, offsets, to, across, steps, add)
@@ -339,21 +300,21 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"multiply_{form.name}")
     def multiply(at, box, slab, offsets, panel, weights, acc, add):
         """All tiles of the box for one part of the steps."""
-        how = at.i64[FORM]
+        how = at.i64[W.form]
         rows = i64(high if how % 2 == 0 else low)
         width = i64(wide) if how < 2 else rows  # of panels of windows
         other = rows if how < 2 else i64(wide)
         moves = stack(16 * 128)
         cursor = stack(64)
         memset(cursor, 0, 64)
-        run = box.i64[N1] - box.i64[N0] if at.i64[IMAGES_INSIDE] != 0 else box.i64[W1] - box.i64[W0]
+        run = box.i64[BOX.n1] - box.i64[BOX.n0] if at.i64[W.images_inside] != 0 else box.i64[BOX.w1] - box.i64[BOX.w0]
         short = run <= half  # runs that half a vector holds
-        steps, outs = box.i64[STEPS], box.i64[O1] - box.i64[O0]
+        steps, outs = box.i64[BOX.steps], box.i64[BOX.o1] - box.i64[BOX.o0]
         words = (steps + group - 1) // group
-        across = (box.i64[COLUMNS] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
+        across = (box.i64[BOX.columns] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
         j: i64 = 0
-        while j < box.i64[COLUMNS]:
-            if how == 2 and box.i64[COLUMNS] - j <= low:  # a rest that the tile with fewer rows holds
+        while j < box.i64[BOX.columns]:
+            if how == 2 and box.i64[BOX.columns] - j <= low:  # a rest that the tile with fewer rows holds
                 how, width = i64(3), i64(low)
             n = list_moves(at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell))
             if how < 2 and short:
@@ -380,7 +341,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
     def multiply_part(at, box, slab, offsets, panel, weights, acc, add):
-        if listed and at.i64[IMAGES_INSIDE] > 1:
+        if listed and at.i64[W.images_inside] > 1:
             multiply_listed(at, box, slab, offsets, weights, acc, add)
         else:
             multiply(at, box, slab, offsets, panel, weights, acc, add)
@@ -397,7 +358,7 @@ def whole_lines(nbytes):
 @native("i64(ptr)", inline=True)
 def parts_of(at):
     """Parts of the steps."""
-    return at.i64[PARTS_C] * at.i64[PARTS_D] * at.i64[PARTS_H] * at.i64[PARTS_W]
+    return at.i64[W.parts_c] * at.i64[W.parts_d] * at.i64[W.parts_h] * at.i64[W.parts_w]
 
 
 def _make_pack(form: ConvForm) -> NativeFunction:
@@ -409,22 +370,22 @@ def _make_pack(form: ConvForm) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
     def pack_weights(at, box, out, w):
         """Panels of the output channels of the box for its part of the steps: as high as the tile, and one lower for a rest that it holds."""
-        if at.i64[FORM] >= 2:
+        if at.i64[W.form] >= 2:
             pack_wide(at, box, out, w)
-        elif at.i64[FORM] == 1:
+        elif at.i64[W.form] == 1:
             pack_low(at, box, out, w)
         else:
-            start, end = box.i64[O0], box.i64[O1]
+            start, end = box.i64[BOX.o0], box.i64[BOX.o1]
             rest = (end - start) % high
             if rest > low:
                 rest = 0
             if end - rest > start:
-                box.i64[O1] = end - rest
+                box.i64[BOX.o1] = end - rest
                 pack_high(at, box, out, w)
             if rest > 0:
-                box.i64[O0], box.i64[O1] = end - rest, end
-                pack_low(at, box, out + cell * (end - rest - start) * ((box.i64[STEPS] + group - 1) // group), w)
-            box.i64[O0], box.i64[O1] = start, end
+                box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
+                pack_low(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
+            box.i64[BOX.o0], box.i64[BOX.o1] = start, end
 
     return pack_weights
 
@@ -436,9 +397,10 @@ def _make_place(form: ConvForm) -> NativeFunction:
     @native("i64(ptr, ptr, i64, i64)", name=f"weights_place_{form.name}")
     def weights_place(at, box, part, words):
         """Where the panels of the box lie among those packed beforehand; `words` are those of the largest part."""
-        width = i64(wide if at.i64[FORM] >= 2 else high if at.i64[FORM] == 0 else low)
-        each = (at.i64[O] + width - 1) // width * width * words
-        return at.i64[PACKED] + cell * ((box.i64[GROUP] * parts_of(at) + part) * each + box.i64[O0] * ((box.i64[STEPS] + group - 1) // group))
+        width = i64(wide if at.i64[W.form] >= 2 else high if at.i64[W.form] == 0 else low)
+        each = (at.i64[W.o] + width - 1) // width * width * words
+        own = (box.i64[BOX.steps] + group - 1) // group
+        return at.i64[W.packed] + cell * ((box.i64[BOX.group] * parts_of(at) + part) * each + box.i64[BOX.o0] * own)
 
     return weights_place
 
@@ -450,15 +412,15 @@ def make_pack_all(form: ConvForm) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
     def pack_all(bufs, ints, piece):
         at = ints + 64
-        while piece >= at.i64[G] * parts_of(at):
-            piece -= at.i64[G] * parts_of(at)
-            at = at + 8 * WORDS
+        while piece >= at.i64[W.g] * parts_of(at):
+            piece -= at.i64[W.g] * parts_of(at)
+            at = at + W_BYTES
         box = stack(BOX_BYTES)
         find_box(at, box, i64(0))
         find_part(at, box, i64(0))
-        words = (box.i64[STEPS] + group - 1) // group
+        words = (box.i64[BOX.steps] + group - 1) // group
         part = piece % parts_of(at)
-        box.i64[GROUP], box.i64[O0], box.i64[O1] = piece // parts_of(at), 0, at.i64[O]
+        box.i64[BOX.group], box.i64[BOX.o0], box.i64[BOX.o1] = piece // parts_of(at), 0, at.i64[W.o]
         find_part(at, box, part)
         pack_weights(at, box, bufs.ptr[0] + place(at, box, part, words), bufs.ptr[1])
         return 0
@@ -479,27 +441,27 @@ def make_conv(form: ConvForm) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_{form.name}")
     def conv(bufs, ints, piece):
         at = ints + 64
-        while piece >= at.i64[PIECES]:
-            piece -= at.i64[PIECES]
-            at = at + 8 * WORDS
+        while piece >= at.i64[W.pieces]:
+            piece -= at.i64[W.pieces]
+            at = at + W_BYTES
         box = stack(BOX_BYTES)
         find_box(at, box, piece)
-        channels = at.i64[FORM] < 2
-        rows = i64(high if at.i64[FORM] % 2 == 0 else low)
+        channels = at.i64[W.form] < 2
+        rows = i64(high if at.i64[W.form] % 2 == 0 else low)
         width = i64(wide) if channels else rows
         other = rows if channels else i64(wide)
-        outs = (box.i64[O1] - box.i64[O0] + other - 1) // other * other
-        places = (box.i64[COLUMNS] + width - 1) // width * width
-        first = box.i64[CHUNK_NO] * at.i64[CHUNK]
-        last = min(first + at.i64[CHUNK], parts_of(at))
+        outs = (box.i64[BOX.o1] - box.i64[BOX.o0] + other - 1) // other * other
+        places = (box.i64[BOX.columns] + width - 1) // width * width
+        first = box.i64[BOX.chunk_no] * at.i64[W.chunk]
+        last = min(first + at.i64[W.chunk], parts_of(at))
         find_part(at, box, i64(0))  # no part is larger than the first
         lay_slab(at, box)
-        ready = at.i64[PACKED] >= 0
-        words = (box.i64[STEPS] + group - 1) // group
+        ready = at.i64[W.packed] >= 0
+        words = (box.i64[BOX.steps] + group - 1) // group
         acc_bytes, panel_bytes = whole_lines(cell * outs * places), whole_lines(cell * words * width + SLACK)
-        weight_bytes, table_bytes = i64(0) if ready else whole_lines(cell * words * outs), whole_lines(8 * box.i64[STEPS])
-        slab_bytes = size * box.i64[S_C] * (box.i64[C1] - box.i64[C0]) + SLACK
-        line_bytes = i64(0) if channels or at.i64[Y_O] == 1 else cell * (LINE * outs + wide)
+        weight_bytes, table_bytes = i64(0) if ready else whole_lines(cell * words * outs), whole_lines(8 * box.i64[BOX.steps])
+        slab_bytes = size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]) + SLACK
+        line_bytes = i64(0) if channels or at.i64[W.y_o] == 1 else cell * (LINE * outs + wide)
         slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + max(slab_bytes, line_bytes))
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -513,16 +475,16 @@ def make_conv(form: ConvForm) -> NativeFunction:
         for part in range(first, last):
             find_part(at, box, part)
             lay_slab(at, box)
-            fill_slab(at, box, slab, bufs.ptr[at.i64[OPERAND]])
+            fill_slab(at, box, slab, bufs.ptr[at.i64[W.operand]])
             list_steps(at, box, offsets, i64(size))
             if ready:
-                weights = bufs.ptr[at.i64[OPERAND] + 1] + place(at, box, part, words)
+                weights = bufs.ptr[at.i64[W.operand] + 1] + place(at, box, part, words)
             else:
-                pack_weights(at, box, weights, bufs.ptr[at.i64[OPERAND] + 1])
+                pack_weights(at, box, weights, bufs.ptr[at.i64[W.operand] + 1])
             multiply(at, box, slab, offsets, panel, weights, acc, i64(part > first))
         bias: ptr = None
-        if at.i64[BIAS_O] >= 0:
-            bias = bufs.ptr[at.i64[OPERAND] + 2]
+        if at.i64[W.bias_o] >= 0:
+            bias = bufs.ptr[at.i64[W.operand] + 2]
         across = places if channels else outs
         status = write(at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
         give_back(slot)
@@ -559,26 +521,26 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
     def sum_chunks(bufs, ints, piece):
         at = ints + 64
-        group, channel = piece // at.i64[O], piece % at.i64[O]
-        images, deep, high, wide = at.i64[N], at.i64[D], at.i64[H], at.i64[WIDE]
+        group, channel = piece // at.i64[W.o], piece % at.i64[W.o]
+        images, deep, high, wide = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
         all_ = images * deep * high * wide
-        step, chunks = at.i64[G] * at.i64[O] * all_, at.i64[CHUNKS]
+        step, chunks = at.i64[W.g] * at.i64[W.o] * all_, at.i64[W.chunks]
         x = bufs.ptr[1] + size * piece * all_
-        y = bufs.ptr[0] + out_size * (at.i64[Y_BASE] + group * at.i64[Y_G] + channel * at.i64[Y_O])
+        y = bufs.ptr[0] + out_size * (at.i64[W.y_base] + group * at.i64[W.y_g] + channel * at.i64[W.y_o])
         bias = real(-0.0)
-        if at.i64[BIAS_O] >= 0:
-            bias = load_bias(bufs.ptr[2], group * at.i64[BIAS_G] + channel * at.i64[BIAS_O])
-        inside = at.i64[IMAGES_INSIDE] != 0
-        outer, run, y_step, inner = images, wide, at.i64[Y_W], i64(1)
+        if at.i64[W.bias_o] >= 0:
+            bias = load_bias(bufs.ptr[2], group * at.i64[W.bias_g] + channel * at.i64[W.bias_o])
+        inside = at.i64[W.images_inside] != 0
+        outer, run, y_step, inner = images, wide, at.i64[W.y_w], i64(1)
         if inside:
-            outer, run, y_step, inner = i64(1), images, at.i64[Y_N], wide
-        if not inside and at.i64[Y_H] == wide * at.i64[Y_W]:  # rows that follow each other
+            outer, run, y_step, inner = i64(1), images, at.i64[W.y_n], wide
+        if not inside and at.i64[W.y_h] == wide * at.i64[W.y_w]:  # rows that follow each other
             run, high = wide * high, i64(1)
         for n in range(outer):
             for d in range(deep):
                 for h in range(high):
                     for w in range(inner):
-                        to = n * at.i64[Y_N] + d * at.i64[Y_D] + h * at.i64[Y_H] + w * at.i64[Y_W]
+                        to = n * at.i64[W.y_n] + d * at.i64[W.y_d] + h * at.i64[W.y_h] + w * at.i64[W.y_w]
                         sum_run(y + out_size * to, x, run, y_step, chunks, step, bias)
                         x = x + size * run
         return 0

@@ -5,61 +5,7 @@ Both work on elements of a `source` kind (f32, f64, f16, bf16) in memory and a `
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv_words import (
-    C0,
-    C1,
-    D0,
-    FLIP,
-    GAP_D,
-    GAP_H,
-    GAP_W,
-    GROUP,
-    H0,
-    IMAGES_INSIDE,
-    IN_D,
-    K_D,
-    K_H,
-    K_W,
-    LEN_D,
-    LEN_W,
-    LO_D,
-    LO_H,
-    LO_W,
-    N0,
-    N1,
-    O0,
-    O1,
-    PHASE,
-    S_C,
-    S_D,
-    S_H,
-    S_N,
-    S_W,
-    STEP_D,
-    STEP_H,
-    STEP_W,
-    TAPS_FIRST,
-    TD0,
-    TD1,
-    TH0,
-    TH1,
-    TW0,
-    TW1,
-    W0,
-    W_BASE,
-    W_C,
-    W_D,
-    W_G,
-    W_H,
-    W_O,
-    W_W,
-    X_C,
-    X_D,
-    X_G,
-    X_H,
-    X_N,
-    X_W,
-)  # fmt: skip
+from rushlight._backends.cpu.conv_words import BOX, W
 from rushlight._backends.cpu.pack_native import make_pack
 from rushlight._backends.native import (
     Type,
@@ -211,23 +157,23 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"inside_{source}_{kind}")
     def fill_inside(at, box, valid, slab, x):
         """Images side by side; x: the first position of the first image of the box."""
-        images, count, inside = box.i64[N1] - box.i64[N0], valid.i64[5] - valid.i64[4], at.i64[IMAGES_INSIDE]
+        images, count, inside = box.i64[BOX.n1] - box.i64[BOX.n0], valid.i64[5] - valid.i64[4], at.i64[W.images_inside]
         block = inside if inside > 1 else images
-        group = block if at.i64[X_N] == 1 else i64(n8)  # else a few, whose rows are read one after the other
-        for c in range(box.i64[C1] - box.i64[C0]):
+        group = block if at.i64[W.x_n] == 1 else i64(n8)  # else a few, whose rows are read one after the other
+        for c in range(box.i64[BOX.c1] - box.i64[BOX.c0]):
             for d in range(valid.i64[0], valid.i64[1]):
                 n: i64 = 0
                 while n < images:
-                    to_n = n // block * box.i64[S_N] + n % block
+                    to_n = n // block * box.i64[BOX.s_n] + n % block
                     rows = min(min(group, block - n % block), images - n)
-                    if at.i64[X_W] == 1 and n + rows < images:
-                        ahead = c * at.i64[X_C] + (n + rows) * at.i64[X_N] + d * at.i64[X_D] + valid.i64[2] * at.i64[X_H] + valid.i64[4]
-                        span = (valid.i64[3] - valid.i64[2] - 1) * at.i64[X_H] + count
-                        ask_for(x + given_size * ahead, min(rows, images - n - rows), given_size * at.i64[X_N], given_size * span)
+                    if at.i64[W.x_w] == 1 and n + rows < images:
+                        ahead = c * at.i64[W.x_c] + (n + rows) * at.i64[W.x_n] + d * at.i64[W.x_d] + valid.i64[2] * at.i64[W.x_h] + valid.i64[4]
+                        span = (valid.i64[3] - valid.i64[2] - 1) * at.i64[W.x_h] + count
+                        ask_for(x + given_size * ahead, min(rows, images - n - rows), given_size * at.i64[W.x_n], given_size * span)
                     for h in range(valid.i64[2], valid.i64[3]):
-                        to = c * box.i64[S_C] + d * box.i64[S_D] + h * box.i64[S_H] + valid.i64[4] * box.i64[S_W] + to_n
-                        here = c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + h * at.i64[X_H] + valid.i64[4] * at.i64[X_W]
-                        copy_block(slab + size * to, x + given_size * here, rows, count, at.i64[X_N], at.i64[X_W], i64(1), box.i64[S_W])
+                        to = c * box.i64[BOX.s_c] + d * box.i64[BOX.s_d] + h * box.i64[BOX.s_h] + valid.i64[4] * box.i64[BOX.s_w] + to_n
+                        here = c * at.i64[W.x_c] + n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + valid.i64[4] * at.i64[W.x_w]
+                        copy_block(slab + size * to, x + given_size * here, rows, count, at.i64[W.x_n], at.i64[W.x_w], i64(1), box.i64[BOX.s_w])
                     n += rows
 
     return fill_inside
@@ -240,28 +186,29 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
     def fill_wide(at, box, valid, slab, x):
         """Positions side by side, those of one rest by the stride together; x: the first position of the first image of the box."""
-        step, images, channels = at.i64[STEP_W], box.i64[N1] - box.i64[N0], box.i64[C1] - box.i64[C0]
-        apart = step * at.i64[X_W]
-        each = channels if at.i64[X_C] == 1 and apart != 1 else i64(1)  # channels lie side by side: all of them at once
-        for p in range(min(step, box.i64[LEN_W])):
+        step, images, channels = at.i64[W.step_w], box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.c1] - box.i64[BOX.c0]
+        apart = step * at.i64[W.x_w]
+        each = channels if at.i64[W.x_c] == 1 and apart != 1 else i64(1)  # channels lie side by side: all of them at once
+        for p in range(min(step, box.i64[BOX.len_w])):
             first = max((valid.i64[4] - p + step - 1) // step, i64(0))
             count = max((valid.i64[5] - p + step - 1) // step, first) - first
             high, run = valid.i64[3] - valid.i64[2], count
-            if apart == 1 and at.i64[X_H] == count and box.i64[S_H] == count:  # rows that follow each other in both
+            if apart == 1 and at.i64[W.x_h] == count and box.i64[BOX.s_h] == count:  # rows that follow each other in both
                 run, high = count * high, i64(1)
             c: i64 = 0
             while c < channels:
                 for n in range(images):
                     for d in range(valid.i64[0], valid.i64[1]):
-                        to = c * box.i64[S_C] + n * box.i64[S_N] + d * box.i64[S_D] + valid.i64[2] * box.i64[S_H] + p * box.i64[PHASE] + first
-                        here = (c * at.i64[X_C] + n * at.i64[X_N] + d * at.i64[X_D] + valid.i64[2] * at.i64[X_H]
-                                + (p + first * step) * at.i64[X_W])  # fmt: skip
+                        to = c * box.i64[BOX.s_c] + n * box.i64[BOX.s_n] + d * box.i64[BOX.s_d] + valid.i64[2] * box.i64[BOX.s_h]
+                        to = to + p * box.i64[BOX.phase] + first
+                        here = (c * at.i64[W.x_c] + n * at.i64[W.x_n] + d * at.i64[W.x_d] + valid.i64[2] * at.i64[W.x_h]
+                                + (p + first * step) * at.i64[W.x_w])  # fmt: skip
                         for h in range(high):
-                            there, given = slab + size * (to + h * box.i64[S_H]), x + given_size * (here + h * at.i64[X_H])
+                            there, given = slab + size * (to + h * box.i64[BOX.s_h]), x + given_size * (here + h * at.i64[W.x_h])
                             if each == 1:
                                 copy_run(there, given, apart, run)
                             else:
-                                copy_block(there, given, each, run, i64(1), apart, box.i64[S_C], i64(1))
+                                copy_block(there, given, each, run, i64(1), apart, box.i64[BOX.s_c], i64(1))
                 c += each
 
     return fill_wide
@@ -277,21 +224,21 @@ def make_slab(kind: str, source: str, panels: Panels) -> NativeFunction:
         """The box of the image that the part needs, zeros around it."""
         valid = stack(64)  # first and one past the last position inside the image, of each dim
         starts = stack(64)
-        starts.i64[0] = box.i64[D0] * at.i64[STEP_D] + box.i64[TD0] * at.i64[GAP_D] - at.i64[LO_D]
-        starts.i64[1] = box.i64[H0] * at.i64[STEP_H] + box.i64[TH0] * at.i64[GAP_H] - at.i64[LO_H]
-        starts.i64[2] = box.i64[W0] * at.i64[STEP_W] + box.i64[TW0] * at.i64[GAP_W] - at.i64[LO_W]
+        starts.i64[0] = box.i64[BOX.d0] * at.i64[W.step_d] + box.i64[BOX.td0] * at.i64[W.gap_d] - at.i64[W.lo_d]
+        starts.i64[1] = box.i64[BOX.h0] * at.i64[W.step_h] + box.i64[BOX.th0] * at.i64[W.gap_h] - at.i64[W.lo_h]
+        starts.i64[2] = box.i64[BOX.w0] * at.i64[W.step_w] + box.i64[BOX.tw0] * at.i64[W.gap_w] - at.i64[W.lo_w]
         whole: i64 = 1
         for i in range(3):
-            length = box.i64[LEN_D + i]
+            length = box.i64[BOX.len_d + i]
             valid.i64[2 * i] = min(max(-starts.i64[i], i64(0)), length)
-            valid.i64[2 * i + 1] = max(min(length, at.i64[IN_D + i] - starts.i64[i]), valid.i64[2 * i])
+            valid.i64[2 * i + 1] = max(min(length, at.i64[W.in_d + i] - starts.i64[i]), valid.i64[2 * i])
             if valid.i64[2 * i + 1] - valid.i64[2 * i] < length:
                 whole = 0
         if whole == 0:
-            memset(slab, 0, size * box.i64[S_C] * (box.i64[C1] - box.i64[C0]))
-        place = box.i64[N0] * at.i64[X_N] + box.i64[GROUP] * at.i64[X_G] + box.i64[C0] * at.i64[X_C]
-        place += starts.i64[0] * at.i64[X_D] + starts.i64[1] * at.i64[X_H] + starts.i64[2] * at.i64[X_W]
-        if at.i64[IMAGES_INSIDE] != 0:
+            memset(slab, 0, size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]))
+        place = box.i64[BOX.n0] * at.i64[W.x_n] + box.i64[BOX.group] * at.i64[W.x_g] + box.i64[BOX.c0] * at.i64[W.x_c]
+        place += starts.i64[0] * at.i64[W.x_d] + starts.i64[1] * at.i64[W.x_h] + starts.i64[2] * at.i64[W.x_w]
+        if at.i64[W.images_inside] != 0:
             fill_inside(at, box, valid, slab, x + given_size * place)
         else:
             fill_wide(at, box, valid, slab, x + given_size * place)
@@ -326,22 +273,22 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{source}_{kind}_{width}")
     def pack_weights(at, box, out, w):
-        channels, deep = box.i64[C1] - box.i64[C0], box.i64[TD1] - box.i64[TD0]
-        high, wide = box.i64[TH1] - box.i64[TH0], box.i64[TW1] - box.i64[TW0]
+        channels, deep = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.td1] - box.i64[BOX.td0]
+        high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
         words = (channels * deep * high * wide + group - 1) // group
-        td, th, tw = box.i64[TD0], box.i64[TH0], box.i64[TW0]
-        if at.i64[FLIP] != 0:
-            td, th, tw = at.i64[K_D] - box.i64[TD1], at.i64[K_H] - box.i64[TH1], at.i64[K_W] - box.i64[TW1]
+        td, th, tw = box.i64[BOX.td0], box.i64[BOX.th0], box.i64[BOX.tw0]
+        if at.i64[W.flip] != 0:
+            td, th, tw = at.i64[W.k_d] - box.i64[BOX.td1], at.i64[W.k_h] - box.i64[BOX.th1], at.i64[W.k_w] - box.i64[BOX.tw1]
         w = w + given_size * (
-            at.i64[W_BASE] + box.i64[GROUP] * at.i64[W_G] + box.i64[C0] * at.i64[W_C]
-            + td * at.i64[W_D] + th * at.i64[W_H] + tw * at.i64[W_W]
+            at.i64[W.w_base] + box.i64[BOX.group] * at.i64[W.w_g] + box.i64[BOX.c0] * at.i64[W.w_c]
+            + td * at.i64[W.w_d] + th * at.i64[W.w_h] + tw * at.i64[W.w_w]
         )  # fmt: skip
         # steps as four loops, the innermost a run; loops that lie evenly join it
         n0, n1, n2, run = channels, deep, high, wide
-        s0, s1, s2, step = at.i64[W_C], at.i64[W_D], at.i64[W_H], at.i64[W_W]
-        if at.i64[TAPS_FIRST] != 0:
+        s0, s1, s2, step = at.i64[W.w_c], at.i64[W.w_d], at.i64[W.w_h], at.i64[W.w_w]
+        if at.i64[W.taps_first] != 0:
             n0, n1, n2, run = deep, high, wide, channels
-            s0, s1, s2, step = at.i64[W_D], at.i64[W_H], at.i64[W_W], at.i64[W_C]
+            s0, s1, s2, step = at.i64[W.w_d], at.i64[W.w_h], at.i64[W.w_w], at.i64[W.w_c]
         if run == 1:
             step = s2 if n2 > 1 else s1 if n1 > 1 else s0
         if n2 == 1 or run == 1 or s2 == run * step:
@@ -351,23 +298,23 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
                 if n0 == 1 or run == 1 or s0 == run * step:
                     run, n0 = run * n0, i64(1)
         packs = plain and (n0 * n1 * n2 == 1 or run % group == 0)
-        i = box.i64[O0]
-        while i < box.i64[O1]:
-            rows = min(i64(width), box.i64[O1] - i)
+        i = box.i64[BOX.o0]
+        while i < box.i64[BOX.o1]:
+            rows = min(i64(width), box.i64[BOX.o1] - i)
             if not packs:
                 memset(out, 0, cell * width * words)
-            elif i + rows < box.i64[O1] and step == 1 and n0 * n1 * n2 == 1:
-                row = given_size * at.i64[W_O]
-                ask_for(w + (i + rows) * row, min(i64(width), box.i64[O1] - i - rows), row, given_size * run)
+            elif i + rows < box.i64[BOX.o1] and step == 1 and n0 * n1 * n2 == 1:
+                row = given_size * at.i64[W.w_o]
+                ask_for(w + (i + rows) * row, min(i64(width), box.i64[BOX.o1] - i - rows), row, given_size * run)
             first: i64 = 0
             for a in range(n0):
                 for b in range(n1):
                     for c in range(n2):
-                        part = w + given_size * (i * at.i64[W_O] + a * s0 + b * s1 + c * s2)
+                        part = w + given_size * (i * at.i64[W.w_o] + a * s0 + b * s1 + c * s2)
                         if packs:
-                            pack(out + cell * width * (first // group), part, rows, run, at.i64[W_O], step)
+                            pack(out + cell * width * (first // group), part, rows, run, at.i64[W.w_o], step)
                         else:
-                            scattered(out, part, i64(width), rows, first, run, at.i64[W_O], step)
+                            scattered(out, part, i64(width), rows, first, run, at.i64[W.w_o], step)
                         first += run
             out = out + cell * width * words
             i += width

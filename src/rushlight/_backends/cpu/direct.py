@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.direct_native import DIRECT, make_direct
+from rushlight._backends.cpu.direct_native import D, make_direct
 from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
 from rushlight._backends.cpu.stubs import make_kernel_callable
@@ -79,7 +79,7 @@ def direct_call(step: ExternStep) -> Call:
     words = work.words
     pieces = -(-words["batch"] * words["groups"] // words["chunk"]) * words["bands"]
     head = [pieces, int(work.multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
-    ints = head + [0] * (8 - len(head)) + [words[name] for name in DIRECT]
+    ints = head + [0] * (8 - len(head)) + [words[name] for name in D]
     return _callable(source, target, words["lanes"], kind is Weights), ints, [operand.place for operand in step.inputs]
 
 
@@ -103,14 +103,14 @@ def _callable(source: str, target: str, lanes: int, weights: bool) -> Callable[.
 
 
 class Direct:
-    """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_native.SLOTS`."""
+    """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_native.D`."""
 
     kernel = "kernel"  # the words that count the elements of the second operand
 
     def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         self.kind, self.target = kind, host_target()
         self.size = 4 if kind == "f32" else 8
-        words = self.words = dict.fromkeys(DIRECT, 0)
+        words = self.words = dict.fromkeys(D, 0)
         words["lanes"] = self.target.vector_bytes // self.size
         self.registers = 32 if self.target.arch == "aarch64" or self.target.vector_bytes == 64 else 16
         self.fma = self.target.arch == "aarch64" or (self.target.fma and self.target.vector_bytes > 16)

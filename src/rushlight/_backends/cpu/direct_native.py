@@ -14,6 +14,7 @@ from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
     NativeFunction,
     Type,
+    Words,
     call_ptr,
     extern,
     f32,
@@ -27,25 +28,17 @@ from rushlight._backends.native import (
 )
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["DIRECT", "REAL", "make_direct", "make_movers", "make_ready"]
+__all__ = ["D", "REAL", "make_direct", "make_movers", "make_ready"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
 # ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready
-SLOTS = (
-    "tile", "last", "height_tile", "vectors", "vectors_last", "lanes", "outs", "together", "blocks", "steps",
-    "batch", "groups", "depth", "chunk", "bands", "band", "singles",
-    "in_d", "in_h", "in_w", "out_d", "out_h", "out_w", "kernel_d", "kernel_h", "kernel_w",
-    "stride_d", "stride_h", "stride_w", "dilation_d", "dilation_h", "dilation_w", "pad_d", "pad_h", "pad_w", "spread_d", "spread_h", "spread_w",
-    "x_n", "x_g", "x_c", "x_d", "x_h", "x_w", "w_base", "w_g", "w_o", "w_c", "w_d", "w_h", "w_w",
-    "y_n", "y_g", "y_o", "y_d", "y_h", "y_w", "bias_g", "bias_o", "pitch", "phase", "lead", "rows", "x_turn", "y_turn",
-)  # fmt: skip
-DIRECT = {name: 8 + n for n, name in enumerate(SLOTS)}
-(
-    TILE, LAST, HEIGHT, VECTORS, VECTORS_LAST, LANES, OUTS, TOGETHER, BLOCKS, STEPS, BATCH, GROUPS, DEPTH, CHUNK, BANDS, BAND, SINGLES,
-    ID, IH, IW, OD, OH, OW, KD, KH, KW, SD, SH, SW, DD, DH, DW, PD, PH, PW, AD, AH, AW,
-    XN, XG, XC, XD, XH, XW, W_BASE, WG, WO, WC, WD, WH, WW, YN, YG, YO, YD, YH, YW, BIAS_G, BIAS_O, PITCH, PHASE, LEAD, ROWS, X_TURN, Y_TURN,
-) = range(8, 8 + len(SLOTS))  # fmt: skip
+D = Words("""tile last height_tile vectors vectors_last lanes outs together blocks steps
+batch groups depth chunk bands band singles
+in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
+stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
+x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w
+y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows x_turn y_turn""", first=8)
 
 SIGNATURE = "void(ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, i64)"
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -107,8 +100,8 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
         """The same for channels that lie together: places are as wide as a vector."""
-        width, step, pad, stride, apart = ints.i64[IW], ints.i64[SW], ints.i64[PW], ints.i64[XW], ints.i64[AW]
-        phase, lanes = ints.i64[PHASE], ints.i64[LANES]
+        width, step, pad, stride, apart = ints.i64[D.in_w], ints.i64[D.stride_w], ints.i64[D.pad_w], ints.i64[D.x_w], ints.i64[D.spread_w]
+        phase, lanes = ints.i64[D.phase], ints.i64[D.lanes]
         if stride == lanes and step == 1 and apart == 1:
             first = max(i64(0), -pad)
             if width > first:
@@ -131,12 +124,12 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_{source}")
     def ready(ints, to, x, valid):
         """A row of the input: element u comes to phase (u * spread + padding) % stride, place (u * spread + padding) // stride."""
-        if ints.i64[TOGETHER] != 0:
+        if ints.i64[D.together] != 0:
             ready_together(ints, to, x, valid)
             return
-        width, step, pad, stride, apart = ints.i64[IW], ints.i64[SW], ints.i64[PW], ints.i64[XW], ints.i64[AW]
-        phase = ints.i64[PHASE]
-        to = to + size * ints.i64[LEAD]
+        width, step, pad, stride, apart = ints.i64[D.in_w], ints.i64[D.stride_w], ints.i64[D.pad_w], ints.i64[D.x_w], ints.i64[D.spread_w]
+        phase = ints.i64[D.phase]
+        to = to + size * ints.i64[D.lead]
         if step == 1 and apart == 1:
             first = max(i64(0), -pad)
             if width > first:
@@ -174,20 +167,20 @@ def _make_fill(source: str, ready: NativeFunction) -> NativeFunction:
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"fill_{source}")
     def fill(ints, rows, x, first, count, done, depth, valid, plane):
         """Brings the input rows `done`..`count` of a band that begins at row `first` to where blocks read them, in all planes."""
-        for c in range(ints.i64[DEPTH]):
-            for d in range(ints.i64[KD]):
-                at = depth * ints.i64[SD] + d * ints.i64[DD] - ints.i64[PD]
-                to = rows + plane * (c * ints.i64[KD] + d)
-                inside = at >= 0 and at % ints.i64[AD] == 0 and at // ints.i64[AD] < ints.i64[ID]
+        for c in range(ints.i64[D.depth]):
+            for d in range(ints.i64[D.kernel_d]):
+                at = depth * ints.i64[D.stride_d] + d * ints.i64[D.dilation_d] - ints.i64[D.pad_d]
+                to = rows + plane * (c * ints.i64[D.kernel_d] + d)
+                inside = at >= 0 and at % ints.i64[D.spread_d] == 0 and at // ints.i64[D.spread_d] < ints.i64[D.in_d]
                 for i in range(done, count):
                     h = first + i
-                    if h >= 0 and h % ints.i64[AH] == 0 and h // ints.i64[AH] < ints.i64[IH]:
-                        line = to + size * i * ints.i64[PITCH]
+                    if h >= 0 and h % ints.i64[D.spread_h] == 0 and h // ints.i64[D.spread_h] < ints.i64[D.in_h]:
+                        line = to + size * i * ints.i64[D.pitch]
                         if inside:
-                            from_ = c * ints.i64[XC] + at // ints.i64[AD] * ints.i64[XD] + h // ints.i64[AH] * ints.i64[XH]
+                            from_ = c * ints.i64[D.x_c] + at // ints.i64[D.spread_d] * ints.i64[D.x_d] + h // ints.i64[D.spread_h] * ints.i64[D.x_h]
                             ready(ints, line, x + item * from_, valid)
-                        elif ints.i64[KD] > 1 or ints.i64[OD] > 1:  # another depth may have left its rows here
-                            memset(line, 0, size * ints.i64[PITCH])
+                        elif ints.i64[D.kernel_d] > 1 or ints.i64[D.out_d] > 1:  # another depth may have left its rows here
+                            memset(line, 0, size * ints.i64[D.pitch])
 
     return fill
 
@@ -203,7 +196,7 @@ def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, Native
     @native("void(ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
     def turn_in(ints, to, x, valid):
         """Planes of `valid` channels as one plane whose places hold a vector of them."""
-        plane, lanes, apart = ints.i64[IH] * ints.i64[IW], ints.i64[LANES], ints.i64[X_TURN]
+        plane, lanes, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.lanes], ints.i64[D.x_turn]
         whole = valid // n * n
         if plane < n:
             whole = 0
@@ -218,7 +211,7 @@ def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, Native
     @native("void(ptr, ptr, ptr, i64)", name=f"turn_out_{source}")
     def turn_out(ints, y, from_, valid):
         """The way back."""
-        plane, lanes, apart = ints.i64[OH] * ints.i64[OW], ints.i64[LANES], ints.i64[Y_TURN]
+        plane, lanes, apart = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes], ints.i64[D.y_turn]
         whole = valid // n * n
         if plane < n:
             whole = 0
@@ -242,18 +235,18 @@ def _make_taps(source: str, take: NativeFunction) -> NativeFunction:
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")
     def taps(ints, to, w, group, first, valid):
         """The weights of a block: of results `first`.. of a group, or of `valid` groups whose channels lie together; in the order of tiles."""
-        lanes, outs = ints.i64[LANES], ints.i64[OUTS]
-        base = ints.i64[W_BASE] + group * ints.i64[WG] + first * ints.i64[WO]
-        for c in range(ints.i64[DEPTH]):
-            for d in range(ints.i64[KD]):
-                for h in range(ints.i64[KH]):
-                    for v in range(ints.i64[KW]):
-                        at = base + c * ints.i64[WC] + d * ints.i64[WD] + h * ints.i64[WH] + v * ints.i64[WW]
-                        if ints.i64[TOGETHER] != 0:
-                            take(to, w + item * at, valid, ints.i64[WG])
+        lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
+        base = ints.i64[D.w_base] + group * ints.i64[D.w_g] + first * ints.i64[D.w_o]
+        for c in range(ints.i64[D.depth]):
+            for d in range(ints.i64[D.kernel_d]):
+                for h in range(ints.i64[D.kernel_h]):
+                    for v in range(ints.i64[D.kernel_w]):
+                        at = base + c * ints.i64[D.w_c] + d * ints.i64[D.w_d] + h * ints.i64[D.w_h] + v * ints.i64[D.w_w]
+                        if ints.i64[D.together] != 0:
+                            take(to, w + item * at, valid, ints.i64[D.w_g])
                             to = to + size * lanes
                         else:
-                            take(to, w + item * at, outs, ints.i64[WO])
+                            take(to, w + item * at, outs, ints.i64[D.w_o])
                             to = to + size * outs
 
     return taps
@@ -265,14 +258,14 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"start_{target}")
     def start(ints, to, bias, group, first, valid):
         """What is added to the results of a block."""
-        together = ints.i64[TOGETHER] != 0
-        if ints.i64[BIAS_O] < 0:
-            for k in range(ints.i64[LANES] if together else ints.i64[OUTS]):
+        together = ints.i64[D.together] != 0
+        if ints.i64[D.bias_o] < 0:
+            for k in range(ints.i64[D.lanes] if together else ints.i64[D.outs]):
                 store(real, to, k, real(-0.0))
         elif together:
-            take(to, bias + item * group * ints.i64[BIAS_G], valid, ints.i64[BIAS_G])
+            take(to, bias + item * group * ints.i64[D.bias_g], valid, ints.i64[D.bias_g])
         else:
-            take(to, bias + item * (group * ints.i64[BIAS_G] + first * ints.i64[BIAS_O]), ints.i64[OUTS], ints.i64[BIAS_O])
+            take(to, bias + item * (group * ints.i64[D.bias_g] + first * ints.i64[D.bias_o]), ints.i64[D.outs], ints.i64[D.bias_o])
 
     return start
 
@@ -286,41 +279,42 @@ def _make_block(target: str, real: Type, put: NativeFunction) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"block_{target}")
     def block(ints, x, taps, start, y, aside, rows, valid, plane):
         """`rows` rows of results over the whole width: x points to the first input row, y to the first result."""
-        lanes, outs, width, high = ints.i64[LANES], ints.i64[OUTS], ints.i64[OW], ints.i64[HEIGHT]
-        together = ints.i64[TOGETHER] != 0
+        lanes, outs, width, high = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.out_w], ints.i64[D.height_tile]
+        together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
         unit = lanes if together else i64(1)
-        pitch = size * ints.i64[PITCH]
-        planes = ints.i64[DEPTH] * ints.i64[KD]
-        near = ints.i64[YG] == 1 if together else ints.i64[YW] == 1
+        pitch = size * ints.i64[D.pitch]
+        planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
+        down, phase = pitch * ints.i64[D.dilation_h], size * ints.i64[D.phase]
+        near = ints.i64[D.y_g] == 1 if together else ints.i64[D.y_w] == 1
         direct = near and rows == high and item == size
         column: i64 = 0
         while column < width:
             left = width - column
-            vectors, tile = ints.i64[VECTORS], ints.ptr[TILE]
-            if left <= ints.i64[VECTORS_LAST] * across:
-                vectors, tile = ints.i64[VECTORS_LAST], ints.ptr[LAST]
+            vectors, tile = ints.i64[D.vectors], ints.ptr[D.tile]
+            if left <= ints.i64[D.vectors_last] * across:
+                vectors, tile = ints.i64[D.vectors_last], ints.ptr[D.last]
             columns = min(left, vectors * across)
-            to = y + item * column * ints.i64[YW]
+            to = y + item * column * ints.i64[D.y_w]
             from_ = x + size * column * unit
             if direct:
-                gap = size * ints.i64[YW] if together else size * lanes
+                gap = size * ints.i64[D.y_w] if together else size * lanes
                 kept = valid if together else columns - (vectors - 1) * lanes
-                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, pitch * ints.i64[DH], ints.i64[STEPS], size * ints.i64[PHASE], taps, start,
-                         to, size * ints.i64[YH], size * ints.i64[YO], gap, kept)
+                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, down, ints.i64[D.steps], phase, taps, start,
+                         to, size * ints.i64[D.y_h], size * ints.i64[D.y_o], gap, kept)
             else:
                 row = vectors * lanes
-                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, pitch * ints.i64[DH], ints.i64[STEPS], size * ints.i64[PHASE], taps, start,
+                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, down, ints.i64[D.steps], phase, taps, start,
                          aside, size * row, size * row * high, size * lanes, lanes)
                 for o in range(outs):
                     for r in range(rows):
                         made = aside + size * row * (o * high + r)
-                        place = to + item * (o * ints.i64[YO] + r * ints.i64[YH])
+                        place = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
                         if together:
                             for j in range(columns):
-                                put(place + item * j * ints.i64[YW], ints.i64[YG], made + size * j * lanes, valid)
+                                put(place + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
                         else:
-                            put(place, ints.i64[YW], made, columns)
+                            put(place, ints.i64[D.y_w], made, columns)
             column += vectors * across
 
     return block
@@ -340,72 +334,72 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
     def unit(ints, y, x, memory, begin, end, depth, valid):
         """A band of rows of one group (or of several that lie together) at one depth."""
-        width = ints.i64[LANES] if ints.i64[TOGETHER] != 0 else i64(1)
-        plane = size * ints.i64[ROWS] * ints.i64[PITCH]
-        outs = ints.i64[OUTS]
-        each = size * (ints.i64[DEPTH] * ints.i64[KD] * ints.i64[KH] * ints.i64[KW] + 1) * outs * width
-        aside = memory + (each * ints.i64[BLOCKS] + 63) // 64 * 64
-        rows = aside + size * outs * ints.i64[HEIGHT] * ints.i64[VECTORS] * ints.i64[LANES]
-        first = begin * ints.i64[SH] - ints.i64[PH]
-        reach = (ints.i64[KH] - 1) * ints.i64[DH] + 1
+        width = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
+        plane = size * ints.i64[D.rows] * ints.i64[D.pitch]
+        outs = ints.i64[D.outs]
+        each = size * (ints.i64[D.depth] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        aside = memory + (each * ints.i64[D.blocks] + 63) // 64 * 64
+        rows = aside + size * outs * ints.i64[D.height_tile] * ints.i64[D.vectors] * ints.i64[D.lanes]
+        first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
+        reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
         done: i64 = 0
         at = begin
         while at < end:
-            have = min(ints.i64[HEIGHT], end - at)
-            needed = (at + have - 1 - begin) * ints.i64[SH] + reach
+            have = min(ints.i64[D.height_tile], end - at)
+            needed = (at + have - 1 - begin) * ints.i64[D.stride_h] + reach
             fill(ints, rows, x, first, needed, done, depth, valid, plane)
             done = max(done, needed)
-            for b in range(ints.i64[BLOCKS]):
+            for b in range(ints.i64[D.blocks]):
                 weights = memory + each * b
-                block(ints, rows + size * (at - begin) * ints.i64[SH] * ints.i64[PITCH], weights + size * outs * width, weights,
-                      y + y_item * (at * ints.i64[YH] + b * outs * ints.i64[YO]), aside, have, valid, plane)
-            at += ints.i64[HEIGHT]
+                block(ints, rows + size * (at - begin) * ints.i64[D.stride_h] * ints.i64[D.pitch], weights + size * outs * width, weights,
+                      y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o]), aside, have, valid, plane)
+            at += ints.i64[D.height_tile]
 
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}")
     def direct(bufs, ints, piece):
-        together = ints.i64[TOGETHER] != 0
-        lanes, outs = ints.i64[LANES], ints.i64[OUTS]
+        together = ints.i64[D.together] != 0
+        lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
         width = lanes if together else i64(1)
-        each = size * (ints.i64[DEPTH] * ints.i64[KD] * ints.i64[KH] * ints.i64[KW] + 1) * outs * width
-        weights_bytes = (each * ints.i64[BLOCKS] + 63) // 64 * 64
-        aside_bytes = size * outs * ints.i64[HEIGHT] * ints.i64[VECTORS] * lanes
-        rows_bytes = size * ints.i64[ROWS] * ints.i64[PITCH] * ints.i64[DEPTH] * ints.i64[KD]
+        each = size * (ints.i64[D.depth] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
+        aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.vectors] * lanes
+        rows_bytes = size * ints.i64[D.rows] * ints.i64[D.pitch] * ints.i64[D.depth] * ints.i64[D.kernel_d]
         turned_bytes: i64 = 0
-        if ints.i64[Y_TURN] != 0:
-            turned_bytes = size * lanes * (ints.i64[IH] * ints.i64[IW] + ints.i64[OH] * ints.i64[OW])
+        if ints.i64[D.y_turn] != 0:
+            turned_bytes = size * lanes * (ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w])
         slot = borrow(weights_bytes + aside_bytes + rows_bytes + turned_bytes)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         memory = borrowed(slot)
         memset(memory, 0, weights_bytes)
         memset(memory + weights_bytes + aside_bytes, 0, rows_bytes)
-        start = piece // ints.i64[BANDS] * ints.i64[CHUNK]
-        stop = min(start + ints.i64[CHUNK], ints.i64[BATCH] * ints.i64[GROUPS])
-        begin = piece % ints.i64[BANDS] * ints.i64[BAND]
-        end = min(begin + ints.i64[BAND], ints.i64[OH])
+        start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
+        stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
+        begin = piece % ints.i64[D.bands] * ints.i64[D.band]
+        end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
         for number in range(start, stop):
-            image, group = number // ints.i64[GROUPS], number % ints.i64[GROUPS]
+            image, group = number // ints.i64[D.groups], number % ints.i64[D.groups]
             valid = lanes
             if together:
                 group = group * lanes
-                valid = min(lanes, ints.i64[SINGLES] - group)
-            x = bufs.ptr[1] + item * (image * ints.i64[XN] + group * (ints.i64[XG] + ints.i64[X_TURN]))
-            for b in range(ints.i64[BLOCKS]):
+                valid = min(lanes, ints.i64[D.singles] - group)
+            x = bufs.ptr[1] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
+            for b in range(ints.i64[D.blocks]):
                 weights = memory + each * b
-                if ints.i64[BIAS_O] < 0:
+                if ints.i64[D.bias_o] < 0:
                     bias(ints, weights, None, group, b * outs, valid)
                 else:
                     bias(ints, weights, bufs.ptr[3], group, b * outs, valid)
                 taps(ints, weights + size * outs * width, bufs.ptr[2], group, b * outs, valid)
-            if ints.i64[Y_TURN] != 0:
+            if ints.i64[D.y_turn] != 0:
                 turned = memory + weights_bytes + aside_bytes + rows_bytes
-                made = turned + size * lanes * ints.i64[IH] * ints.i64[IW]
+                made = turned + size * lanes * ints.i64[D.in_h] * ints.i64[D.in_w]
                 turn_in(ints, turned, x, valid)
                 unit(ints, made, turned, memory, begin, end, 0, lanes)
-                turn_out(ints, bufs.ptr[0] + size * (image * ints.i64[YN] + group * ints.i64[Y_TURN]), made, valid)
+                turn_out(ints, bufs.ptr[0] + size * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, valid)
                 continue
-            for depth in range(ints.i64[OD]):
-                y = bufs.ptr[0] + y_item * (image * ints.i64[YN] + group * ints.i64[YG] + depth * ints.i64[YD])
+            for depth in range(ints.i64[D.out_d]):
+                y = bufs.ptr[0] + y_item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
                 unit(ints, y, x, memory, begin, end, depth, valid)
         give_back(slot)
         return 0

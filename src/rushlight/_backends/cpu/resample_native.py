@@ -7,22 +7,16 @@ resized along the width first, side by side in memory that stays in the cache, a
 from __future__ import annotations
 
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import NativeFunction, Type, extern, f32, f64, i64, load, memset, native, store
+from rushlight._backends.native import NativeFunction, Type, Words, extern, f32, f64, i64, load, memset, native, store
 
 __all__ = ["BACK", "REAL", "RESAMPLE", "make_resample", "make_resample_back"]
 
 REAL: dict[str, Type] = {"float32": f32, "float64": f64}
 # ints[8 + ...]: sizes; taps of each dim (0: it is not resized); strides; elements of a place; how many places, and rows of a band
-RESAMPLE = {name: 8 + n for n, name in enumerate((
-    "units", "channels", "in_h", "in_w", "out_h", "out_w", "taps_h", "taps_w", "x_n", "x_c", "x_h", "x_w", "y_n", "y_c", "y_h", "y_w", "inner",
-    "bands", "band", "first_h",
-))}  # fmt: skip
-(UNITS, CHANNELS, IN_H, IN_W, OUT_H, OUT_W, TAPS_H, TAPS_W, X_N, X_C, X_H, X_W, Y_N, Y_C, Y_H, Y_W, INNER, BANDS, BAND, FIRST_H) = range(8, 28)
-BACK = {name: 8 + n for n, name in enumerate((
-    "first", "second", "third", "size", "out", "taps", "inner", "g_first", "g_second", "g_third", "g_along", "x_first", "x_second", "x_third",
-    "x_along", "chunk",
-))}  # fmt: skip
-(FIRST, SECOND, THIRD, SIZE, OUT, TAPS, WIDTH, G_FIRST, G_SECOND, G_THIRD, G_ALONG, X_FIRST, X_SECOND, X_THIRD, X_ALONG, CHUNK) = range(8, 24)
+R = RESAMPLE = Words("""units channels in_h in_w out_h out_w taps_h taps_w x_n x_c x_h x_w y_n y_c y_h y_w inner
+bands band first_h""", first=8)
+B = BACK = Words("""first second third size out taps inner g_first g_second g_third g_along x_first x_second x_third
+x_along chunk""", first=8)
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -86,41 +80,41 @@ def make_resample(dtype: str) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"across_{dtype}")
     def across(ints, y, x, index, weights):
         """A row resized along its width, to one whose places lie together; `inner` elements a place."""
-        inner, out = ints.i64[INNER], ints.i64[OUT_W]
-        if ints.i64[TAPS_W] == 0:
+        inner, out = ints.i64[R.inner], ints.i64[R.out_w]
+        if ints.i64[R.taps_w] == 0:
             for i in range(out):
                 for k in range(inner):
-                    store(real, y, i * inner + k, load(real, x, i * ints.i64[X_W] + k))
+                    store(real, y, i * inner + k, load(real, x, i * ints.i64[R.x_w] + k))
         elif inner == 1:
-            widths(y, x, index, weights, out, ints.i64[TAPS_W], ints.i64[X_W], 1)
+            widths(y, x, index, weights, out, ints.i64[R.taps_w], ints.i64[R.x_w], 1)
         else:
             for i in range(out):
-                mix(y + size * i * inner, x, ints.i64[X_W], 0, index + 8 * i, weights + size * i, out, ints.i64[TAPS_W], inner)
+                mix(y + size * i * inner, x, ints.i64[R.x_w], 0, index + 8 * i, weights + size * i, out, ints.i64[R.taps_w], inner)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"put_row_{dtype}")
     def put_row(ints, y, made, inner):
-        for i in range(ints.i64[OUT_W]):
+        for i in range(ints.i64[R.out_w]):
             for k in range(inner):
-                store(real, y, i * ints.i64[Y_W] + k, load(real, made, i * inner + k))
+                store(real, y, i * ints.i64[R.y_w] + k, load(real, made, i * inner + k))
 
     @native("i32(ptr, ptr, i64)", name=f"rl_resample_{dtype}")
     def resample(bufs, ints, piece):
-        index_h, weights_h = bufs.ptr[ints.i64[FIRST_H]], bufs.ptr[ints.i64[FIRST_H] + 1]
-        inner, taps, out = ints.i64[INNER], ints.i64[TAPS_H], ints.i64[OUT_H]
-        unit, band = piece // ints.i64[BANDS], piece % ints.i64[BANDS]
-        image, channel = unit // ints.i64[CHANNELS], unit % ints.i64[CHANNELS]
-        x = bufs.ptr[1] + size * (image * ints.i64[X_N] + channel * ints.i64[X_C])
-        y = bufs.ptr[0] + size * (image * ints.i64[Y_N] + channel * ints.i64[Y_C])
-        begin, end = band * ints.i64[BAND], min((band + 1) * ints.i64[BAND], out)
+        index_h, weights_h = bufs.ptr[ints.i64[R.first_h]], bufs.ptr[ints.i64[R.first_h] + 1]
+        inner, taps, out = ints.i64[R.inner], ints.i64[R.taps_h], ints.i64[R.out_h]
+        unit, band = piece // ints.i64[R.bands], piece % ints.i64[R.bands]
+        image, channel = unit // ints.i64[R.channels], unit % ints.i64[R.channels]
+        x = bufs.ptr[1] + size * (image * ints.i64[R.x_n] + channel * ints.i64[R.x_c])
+        y = bufs.ptr[0] + size * (image * ints.i64[R.y_n] + channel * ints.i64[R.y_c])
+        begin, end = band * ints.i64[R.band], min((band + 1) * ints.i64[R.band], out)
         low, high = begin, end - 1
         if taps > 0:
-            low, high = ints.i64[IN_H], i64(0)
+            low, high = ints.i64[R.in_h], i64(0)
             for t in range(taps):
                 for h in range(begin, end):
                     low, high = min(low, index_h.i64[t * out + h]), max(high, index_h.i64[t * out + h])
-        line = ints.i64[OUT_W] * inner
-        near = ints.i64[Y_W] == inner
-        ready = ints.i64[TAPS_W] == 0 and ints.i64[X_W] == inner and taps > 0  # rows can be mixed where they are
+        line = ints.i64[R.out_w] * inner
+        near = ints.i64[R.y_w] == inner
+        ready = ints.i64[R.taps_w] == 0 and ints.i64[R.x_w] == inner and taps > 0  # rows can be mixed where they are
         slot = borrow(size * line * (high - low + 2))
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -129,20 +123,20 @@ def make_resample(dtype: str) -> NativeFunction:
         for h in range(low, high + 1):
             to = rows + size * line * (h - low)
             if taps == 0 and near:
-                to = y + size * h * ints.i64[Y_H]
+                to = y + size * h * ints.i64[R.y_h]
             if not ready:
-                across(ints, to, x + size * h * ints.i64[X_H], bufs.ptr[2], bufs.ptr[3])
+                across(ints, to, x + size * h * ints.i64[R.x_h], bufs.ptr[2], bufs.ptr[3])
             if taps == 0 and not near:
-                put_row(ints, y + size * h * ints.i64[Y_H], to, inner)
+                put_row(ints, y + size * h * ints.i64[R.y_h], to, inner)
         if taps > 0:
             for h in range(begin, end):
-                to = y + size * h * ints.i64[Y_H] if near else aside
+                to = y + size * h * ints.i64[R.y_h] if near else aside
                 if ready:
-                    mix(to, x, ints.i64[X_H], 0, index_h + 8 * h, weights_h + size * h, out, taps, line)
+                    mix(to, x, ints.i64[R.x_h], 0, index_h + 8 * h, weights_h + size * h, out, taps, line)
                 else:
                     mix(to, rows, line, low, index_h + 8 * h, weights_h + size * h, out, taps, line)
                 if not near:
-                    put_row(ints, y + size * h * ints.i64[Y_H], aside, inner)
+                    put_row(ints, y + size * h * ints.i64[R.y_h], aside, inner)
         give_back(slot)
         return 0
 
@@ -156,11 +150,11 @@ def make_resample_back(dtype: str) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"pour_{dtype}")
     def pour(ints, x, g, index, weights):
-        inner, count, out = ints.i64[WIDTH], ints.i64[SIZE], ints.i64[OUT]
-        along, step = ints.i64[X_ALONG], ints.i64[G_ALONG]
+        inner, count, out = ints.i64[B.inner], ints.i64[B.size], ints.i64[B.out]
+        along, step = ints.i64[B.x_along], ints.i64[B.g_along]
         for j in range(count):
             memset(x + size * j * along, 0, size * inner)
-        for t in range(ints.i64[TAPS]):
+        for t in range(ints.i64[B.taps]):
             for i in range(out):
                 to = x + size * index.i64[t * out + i] * along
                 from_ = g + size * i * step
@@ -171,22 +165,22 @@ def make_resample_back(dtype: str) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"pour_row_{dtype}")
     def pour_row(ints, x, g, index, weights):
         """The same where the elements of the dim lie together."""
-        memset(x, 0, size * ints.i64[SIZE])
-        out = ints.i64[OUT]
-        for t in range(ints.i64[TAPS]):
+        memset(x, 0, size * ints.i64[B.size])
+        out = ints.i64[B.out]
+        for t in range(ints.i64[B.taps]):
             for i in range(out):
                 to = index.i64[t * out + i]
                 store(real, x, to, load(real, x, to) + load(real, g, i) * load(real, weights, t * out + i))
 
     @native("i32(ptr, ptr, i64)", name=f"rl_resample_back_{dtype}")
     def back(bufs, ints, piece):
-        total = ints.i64[FIRST] * ints.i64[SECOND] * ints.i64[THIRD]
-        for number in range(piece * ints.i64[CHUNK], min((piece + 1) * ints.i64[CHUNK], total)):
-            c, rest = number % ints.i64[THIRD], number // ints.i64[THIRD]
-            a, b = rest // ints.i64[SECOND], rest % ints.i64[SECOND]
-            x = bufs.ptr[0] + size * (a * ints.i64[X_FIRST] + b * ints.i64[X_SECOND] + c * ints.i64[X_THIRD])
-            g = bufs.ptr[1] + size * (a * ints.i64[G_FIRST] + b * ints.i64[G_SECOND] + c * ints.i64[G_THIRD])
-            if ints.i64[WIDTH] == 1 and ints.i64[X_ALONG] == 1 and ints.i64[G_ALONG] == 1:
+        total = ints.i64[B.first] * ints.i64[B.second] * ints.i64[B.third]
+        for number in range(piece * ints.i64[B.chunk], min((piece + 1) * ints.i64[B.chunk], total)):
+            c, rest = number % ints.i64[B.third], number // ints.i64[B.third]
+            a, b = rest // ints.i64[B.second], rest % ints.i64[B.second]
+            x = bufs.ptr[0] + size * (a * ints.i64[B.x_first] + b * ints.i64[B.x_second] + c * ints.i64[B.x_third])
+            g = bufs.ptr[1] + size * (a * ints.i64[B.g_first] + b * ints.i64[B.g_second] + c * ints.i64[B.g_third])
+            if ints.i64[B.inner] == 1 and ints.i64[B.x_along] == 1 and ints.i64[B.g_along] == 1:
                 pour_row(ints, x, g, bufs.ptr[2], bufs.ptr[3])
             else:
                 pour(ints, x, g, bufs.ptr[2], bufs.ptr[3])

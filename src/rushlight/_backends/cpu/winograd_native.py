@@ -12,61 +12,27 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.conv_native import SLACK, ConvForm, rl_fail
 from rushlight._backends.cpu.conv_slab import make_block, make_slab, make_weights
-from rushlight._backends.cpu.conv_words import (
-    BIAS_G,
-    BIAS_O,
-    BOX_BYTES,
-    C0,
-    C1,
-    COLUMNS,
-    D0,
-    D1,
-    FLIP,
-    GROUP,
-    H0,
-    H1,
-    K_H,
-    K_W,
-    N0,
-    N1,
-    O0,
-    O1,
-    PHASE,
-    S_C,
-    S_H,
-    TAPS_FIRST,
-    TD0,
-    TD1,
-    TH0,
-    TH1,
-    TW0,
-    TW1,
-    W0,
-    W1,
-    WIDE,
-    WORDS,
-    Y_BASE,
-    Y_D,
-    Y_G,
-    Y_H,
-    Y_N,
-    Y_O,
-    Y_W,
-    C,
-    H,
-    O,
-    find_box,
-    find_part,
-    lay_slab,
-    list_moves,
-)
+from rushlight._backends.cpu.conv_words import BOX, BOX_BYTES, W_BYTES, W, find_box, find_part, lay_slab, list_moves
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import NativeFunction, call_ptr, extern, f32, i64, memcpy, memset, native, ptr, stack
+from rushlight._backends.native import (
+    NativeFunction,
+    Words,
+    call_ptr,
+    extern,
+    f32,
+    i64,
+    memcpy,
+    memset,
+    native,
+    ptr,
+    stack,
+)
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._kernels.winograd import TAPS, Winograd
 
 __all__ = ["DEPTH", "make_winograd", "make_winograd_weights"]
 
+MORE = Words("tile rows together", first=len(W))  # what follows the words of the plain convolution
 DEPTH = 128  # channels that are transformed at a time
 SIZE = 4
 TILE = "void(ptr, ptr, ptr, i64, i64, i64)"
@@ -88,25 +54,26 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
     def weights(bufs, ints, piece):
         at = ints + 64
         box = stack(BOX_BYTES)
-        count = (at.i64[O] + rows - 1) // rows
+        count = (at.i64[W.o] + rows - 1) // rows
         panel, group = piece % count, piece // count
-        channels, each = at.i64[C], panel_bytes(at.i64[C], i64(rows))
-        box.i64[GROUP] = group
-        box.i64[O0], box.i64[O1] = panel * rows, min(panel * rows + rows, at.i64[O])
-        box.i64[TD0], box.i64[TD1], box.i64[TH0], box.i64[TH1], box.i64[TW0], box.i64[TW1] = 0, 1, 0, at.i64[K_H], 0, at.i64[K_W]
+        channels, each = at.i64[W.c], panel_bytes(at.i64[W.c], i64(rows))
+        box.i64[BOX.group] = group
+        box.i64[BOX.o0], box.i64[BOX.o1] = panel * rows, min(panel * rows + rows, at.i64[W.o])
+        box.i64[BOX.td0], box.i64[BOX.td1], box.i64[BOX.th0] = 0, 1, 0
+        box.i64[BOX.th1], box.i64[BOX.tw0], box.i64[BOX.tw1] = at.i64[W.k_h], 0, at.i64[W.k_w]
         slot = borrow(SIZE * 9 * rows * min(channels, DEPTH) + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         out = bufs.ptr[0] + each * (group * TAPS * count + panel)
         for c in range(0, channels, DEPTH):
-            box.i64[C0], box.i64[C1] = c, min(c + DEPTH, channels)
+            box.i64[BOX.c0], box.i64[BOX.c1] = c, min(c + DEPTH, channels)
             pack(at, box, borrowed(slot), bufs.ptr[1])
-            some = box.i64[C1] - c
+            some = box.i64[BOX.c1] - c
             tap, channel = i64(SIZE * rows), i64(SIZE * 9 * rows)
-            if at.i64[TAPS_FIRST] != 0:
+            if at.i64[W.taps_first] != 0:
                 tap, channel = SIZE * rows * some, i64(SIZE * rows)
             first = i64(0)
-            if at.i64[FLIP] != 0:  # they were packed as they lie
+            if at.i64[W.flip] != 0:  # they were packed as they lie
                 first, tap = 8 * tap, -tap
             transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, channel, some)
         give_back(slot)
@@ -119,17 +86,18 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
 def list_runs(at, whole, box, cursor, runs, width):
     """The runs of tiles in the next panel: where their results begin, how many a row has of them, whether there is a second row, and
     which place of the panel they begin with.  `cursor` holds the next tile (4 numbers), at first zeros."""
-    high, wide = box.i64[H1] - box.i64[H0], box.i64[W1] - box.i64[W0]
-    deep, images = box.i64[D1] - box.i64[D0], box.i64[N1] - box.i64[N0]
+    high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+    deep, images = box.i64[BOX.d1] - box.i64[BOX.d0], box.i64[BOX.n1] - box.i64[BOX.n0]
     w, h, d, n = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3]
     filled: i64 = 0
     count: i64 = 0
     while filled < width and n < images:
         some = min(wide - w, width - filled)
-        row, column = 2 * (box.i64[H0] + h), 2 * (box.i64[W0] + w)
-        runs.i64[4 * count] = (box.i64[N0] + n) * whole.i64[Y_N] + (box.i64[D0] + d) * whole.i64[Y_D] + row * whole.i64[Y_H] + column * whole.i64[Y_W]
-        runs.i64[4 * count + 1] = min(2 * some, whole.i64[WIDE] - column)
-        runs.i64[4 * count + 2] = i64(row + 1 < whole.i64[H])
+        row, column = 2 * (box.i64[BOX.h0] + h), 2 * (box.i64[BOX.w0] + w)
+        place = (box.i64[BOX.n0] + n) * whole.i64[W.y_n] + (box.i64[BOX.d0] + d) * whole.i64[W.y_d]
+        runs.i64[4 * count] = place + row * whole.i64[W.y_h] + column * whole.i64[W.y_w]
+        runs.i64[4 * count + 1] = min(2 * some, whole.i64[W.w] - column)
+        runs.i64[4 * count + 2] = i64(row + 1 < whole.i64[W.h])
         runs.i64[4 * count + 3] = 2 * filled
         count += 1
         filled += some
@@ -153,26 +121,27 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
         """The results of a panel into memory; `rows` has room for two rows of one channel, or of all where channels are neighbours there."""
         line: i64 = 4 * wide  # elements of both rows
         odd: i64 = 0
-        outs, step = box.i64[O1] - box.i64[O0], whole.i64[Y_W]
+        outs, step = box.i64[BOX.o1] - box.i64[BOX.o0], whole.i64[W.y_w]
         for o in range(outs):
             here = rows if step == 1 else rows + SIZE * line * o
             added = f32(-0.0)
             if bias is not None:
-                added = bias.f32[o * whole.i64[BIAS_O]]
+                added = bias.f32[o * whole.i64[W.bias_o]]
             odd |= result(here, here + SIZE * 2 * wide, sums + SIZE * wide * o, apart, (tiles + lanes - 1) // lanes, added)
             if step == 1:
-                to = y + SIZE * o * whole.i64[Y_O]
+                to = y + SIZE * o * whole.i64[W.y_o]
                 for r in range(count):
                     place, from_, bytes_ = to + SIZE * runs.i64[4 * r], here + SIZE * runs.i64[4 * r + 3], SIZE * runs.i64[4 * r + 1]
                     memcpy(place, from_, bytes_)
                     if runs.i64[4 * r + 2] != 0:
-                        memcpy(place + SIZE * whole.i64[Y_H], from_ + SIZE * 2 * wide, bytes_)
+                        memcpy(place + SIZE * whole.i64[W.y_h], from_ + SIZE * 2 * wide, bytes_)
         if step != 1:
             for r in range(count):
                 place, from_ = y + SIZE * runs.i64[4 * r], rows + SIZE * runs.i64[4 * r + 3]
-                copy_block(place, from_, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[Y_O], step)
+                copy_block(place, from_, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step)
                 if runs.i64[4 * r + 2] != 0:
-                    copy_block(place + SIZE * whole.i64[Y_H], from_ + SIZE * 2 * wide, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[Y_O], step)
+                    below = place + SIZE * whole.i64[W.y_h]
+                    copy_block(below, from_ + SIZE * 2 * wide, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step)
         return odd
 
     return results
@@ -193,9 +162,9 @@ def make_winograd(form: ConvForm) -> NativeFunction:
     def transform(at, box, cursor, c, channels, panels, out, apart, size):
         """The next panels of some channels, `size` bytes apart; the slab lies at cursor.ptr[5]."""
         moves = stack(16 * 128)
-        few = box.i64[W1] - box.i64[W0] <= short
-        slab = cursor.ptr[5] + SIZE * c * box.i64[S_C]
-        step, row, phase, width = SIZE * box.i64[S_C], SIZE * box.i64[S_H], SIZE * box.i64[PHASE], i64(SIZE * wide)
+        few = box.i64[BOX.w1] - box.i64[BOX.w0] <= short
+        slab = cursor.ptr[5] + SIZE * c * box.i64[BOX.s_c]
+        step, row, phase, width = SIZE * box.i64[BOX.s_c], SIZE * box.i64[BOX.s_h], SIZE * box.i64[BOX.phase], i64(SIZE * wide)
         for j in range(panels):
             n = list_moves(at, box, cursor, moves, i64(wide), i64(short) if few else i64(lanes), i64(SIZE), i64(SIZE))
             if few:
@@ -206,36 +175,36 @@ def make_winograd(form: ConvForm) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_{form.name}")
     def winograd(bufs, ints, piece):
         at = ints + 64
-        whole = at + 8 * WORDS
-        tile_of, rows, most = whole.ptr[WORDS], whole.i64[WORDS + 1], whole.i64[WORDS + 2]
+        whole = at + W_BYTES
+        tile_of, rows, most = whole.ptr[MORE.tile], whole.i64[MORE.rows], whole.i64[MORE.together]
         box, cursor, start, behind, runs = stack(BOX_BYTES), stack(64), stack(64), stack(64), stack(32 * 128)
         find_box(at, box, piece)
         find_part(at, box, i64(0))
         lay_slab(at, box)
-        channels, outs = at.i64[C], (box.i64[O1] - box.i64[O0] + rows - 1) // rows * rows
-        each, count = panel_bytes(channels, rows), (at.i64[O] + rows - 1) // rows
+        channels, outs = at.i64[W.c], (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
+        each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
         apart, sums_apart = SIZE * min(channels, i64(DEPTH)) * wide + 64, SIZE * outs * wide + 64  # not all 16 in the same places of the cache
-        size, sums_size, together = TAPS * apart, TAPS * sums_apart, min(most, (box.i64[COLUMNS] + wide - 1) // wide)
-        room = SIZE * 4 * wide * (i64(1) if whole.i64[Y_W] == 1 else outs)
-        slot = borrow(together * (size + sums_size) + room + SIZE * box.i64[S_C] * channels + SLACK)
+        size, sums_size, together = TAPS * apart, TAPS * sums_apart, min(most, (box.i64[BOX.columns] + wide - 1) // wide)
+        room = SIZE * 4 * wide * (i64(1) if whole.i64[W.y_w] == 1 else outs)
+        slot = borrow(together * (size + sums_size) + room + SIZE * box.i64[BOX.s_c] * channels + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         sums = borrowed(slot)
         panels = sums + together * sums_size
         lines = panels + together * size
         fill_slab(at, box, lines + room, bufs.ptr[1])
-        weights = bufs.ptr[2] + each * (box.i64[GROUP] * TAPS * count + box.i64[O0] // rows)
-        y = bufs.ptr[0] + SIZE * (whole.i64[Y_BASE] + box.i64[GROUP] * whole.i64[Y_G] + box.i64[O0] * whole.i64[Y_O])
+        weights = bufs.ptr[2] + each * (box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows)
+        y = bufs.ptr[0] + SIZE * (whole.i64[W.y_base] + box.i64[BOX.group] * whole.i64[W.y_g] + box.i64[BOX.o0] * whole.i64[W.y_o])
         bias: ptr = None
-        if whole.i64[BIAS_O] >= 0:
-            bias = bufs.ptr[4] + SIZE * (box.i64[GROUP] * whole.i64[BIAS_G] + box.i64[O0] * whole.i64[BIAS_O])
+        if whole.i64[W.bias_o] >= 0:
+            bias = bufs.ptr[4] + SIZE * (box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o])
         memset(start, 0, 64)
         memset(behind, 0, 64)
         start.ptr[5] = lines + room
         odd: i64 = 0
         first: i64 = 0
-        while first < box.i64[COLUMNS]:
-            now = min(together, (box.i64[COLUMNS] - first + wide - 1) // wide)
+        while first < box.i64[BOX.columns]:
+            now = min(together, (box.i64[BOX.columns] - first + wide - 1) // wide)
             for c in range(0, channels, DEPTH):
                 some = min(channels - c, i64(DEPTH))
                 memcpy(cursor, start, 64)
@@ -251,13 +220,13 @@ def make_winograd(form: ConvForm) -> NativeFunction:
             memcpy(start, cursor, 64)
             for j in range(now):
                 n = list_runs(at, whole, box, behind, runs, i64(wide))
-                odd |= results(whole, box, lines, sums + j * sums_size, sums_apart, runs, n, y, bias, min(i64(wide), box.i64[COLUMNS] - first))
+                odd |= results(whole, box, lines, sums + j * sums_size, sums_apart, runs, n, y, bias, min(i64(wide), box.i64[BOX.columns] - first))
                 first += wide
         give_back(slot)
         if odd != 0:
             others = stack(64)
             others.ptr[0], others.ptr[1], others.ptr[2], others.ptr[3] = bufs.ptr[0], bufs.ptr[1], bufs.ptr[3], bufs.ptr[4]
-            return plain(others, ints + 8 * WORDS, piece)
+            return plain(others, ints + W_BYTES, piece)
         return 0
 
     return winograd

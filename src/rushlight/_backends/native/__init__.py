@@ -102,6 +102,7 @@ from rushlight._backends.native.types import (
     Signature,
     Static,
     Type,
+    Words,
     extern,
     extern_data,
     f32,
@@ -121,7 +122,7 @@ from rushlight._backends.native.types import (
 )  # fmt: skip
 
 __all__ = [
-    "TYPES", "Extern", "ExternData", "Intrinsic", "NativeFunction", "Signature", "Static", "Type", "atomic_add",
+    "TYPES", "Extern", "ExternData", "Intrinsic", "NativeFunction", "Signature", "Static", "Type", "Words", "atomic_add",
     "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bitcast", "bits", "bswap", "call_ptr", "ceil", "clz",
     "copysign", "ctz", "extern", "extern_data", "f32", "f64", "fence", "float_control", "floor", "fma", "funnel_left",
     "i1", "i8", "i16", "i32", "i64", "isnan", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause",

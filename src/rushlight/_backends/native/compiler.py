@@ -22,6 +22,7 @@ from rushlight._backends.native.types import (
     Signature,
     Static,
     Type,
+    Words,
     f32,
     f64,
     i1,
@@ -358,9 +359,9 @@ class FunctionCompiler:
 
     def e_Attribute(self, node: ast.Attribute) -> Any:
         owner = self.expr(node.value)
-        if isinstance(owner, Type):
+        if isinstance(owner, Type | Words) and hasattr(owner, node.attr):
             return getattr(owner, node.attr)
-        self.fail("attributes exist on types (T.bits) and, indexed, on pointers (p.f32[i])")
+        self.fail("attributes exist on types (T.bits), on words (W.name) and, indexed, on pointers (p.f32[i])")
 
     def e_Subscript(self, node: ast.Subscript) -> Val:
         type_, address = self.element(node)

@@ -2,13 +2,15 @@
 
 A *native function* is Python source in a small subset (see the package's docstring).  The names in it resolve to
 ordinary Python objects: a `Type` (called, it casts), an `Intrinsic`, an `Extern` (a C function), an `ExternData` (a C
-variable), a `Static` (zeroed memory of the compiled unit), another native function, or a number.
+variable), a `Static` (zeroed memory of the compiled unit), `Words` (names for places), another native function, or a number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 __all__ = [
-    "TYPES", "Extern", "ExternData", "Signature", "Static", "Type", "extern", "extern_data", "static",
+    "TYPES", "Extern", "ExternData", "Signature", "Static", "Type", "Words", "extern", "extern_data", "static",
     "f32", "f64", "i1", "i8", "i16", "i32", "i64", "ptr", "u8", "u16", "u32", "u64", "void",
 ]  # fmt: skip
 
@@ -55,6 +57,36 @@ f64 = Type("f64", "double", "f", 64)
 ptr = Type("ptr", "ptr", "p", 64)
 
 TYPES: dict[str, Type] = {t.name: t for t in (void, i1, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, ptr)}
+
+
+class Words:
+    """Names for the words of a block of memory, in order: `AT.size` is the place of the word `size`, in Python and in native functions
+    (`at.i64[AT.size]`).  `first` is the place of the first; iterating gives the names.
+
+        >>> AT = Words("size step", first=8)
+        >>> AT.step, len(AT), list(AT)
+        (9, 2, ['size', 'step'])
+    """
+
+    __slots__ = ("_places",)
+
+    def __init__(self, names: str, first: int = 0) -> None:
+        listed = names.split()
+        self._places = {name: first + n for n, name in enumerate(listed)}
+        if len(self._places) != len(listed):
+            raise ValueError("a word is named twice")
+
+    def __getattr__(self, name: str) -> int:
+        try:
+            return self._places[name]
+        except KeyError:
+            raise AttributeError(f"there is no word {name!r}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 class Signature:
