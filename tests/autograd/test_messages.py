@@ -174,3 +174,34 @@ def test_strided_overlap_is_computed_from_the_old_values() -> None:
     y[:, 0].copy_(y[0].clone())
     y[0, :].mul_(y[:, 0])
     assert y.tolist() == [[0, 1, 4], [1, 4, 5], [2, 7, 8]]
+
+
+F = torch.nn.functional
+# A mistake, and what its message must say: what was found, what was expected, what would work.
+MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
+    (lambda: torch.nn.Linear(3, 4)(torch.ones(2, 5)), RuntimeError, ("linear()", "2x5 and 3x4", "[2, 5]", "3 features")),
+    (lambda: torch.nn.Linear(3, 4)(torch.ones(2, 3, dtype=torch.int64)), RuntimeError, ("linear()", "int64", "float32", "input.to(torch.float32)")),
+    (lambda: F.cross_entropy(torch.ones(2, 3), torch.ones(2)), RuntimeError, ("cross_entropy()", "Float", "[2]", "target.long()", "[2, 3]")),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)), RuntimeError, ("nll_loss()", "[2]", "[2, 3]")),
+    (lambda: torch.ones(2).sum().backward(), RuntimeError, ("requires_grad=True", "no_grad", "detach")),
+    (lambda: torch.ones(2, requires_grad=True).backward(), RuntimeError, ("[2]", "sum()", "gradient=")),
+    (lambda: torch.ones(2, requires_grad=True).add_(1), RuntimeError, ("no_grad", "clone()")),
+    (lambda: torch.ones(2, 3).item(), RuntimeError, ("6 elements", "[2, 3]", "tolist()")),
+    (lambda: bool(torch.ones(2)), RuntimeError, ("[2]", "any()", "all()")),
+    (lambda: torch.optim.Adam(torch.nn.Linear(2, 2)), TypeError, ("Linear", "parameters()")),
+    (lambda: torch.optim.SGD([], lr=0.1), ValueError, ("empty parameter list", "generator")),
+    (lambda: torch.topk(torch.ones(3), 5), RuntimeError, ("3", "k is 5")),
+    (lambda: torch.softmax(torch.arange(3), 0), NotImplementedError, ("Long", ".float()")),
+    (lambda: torch.arange(3).mean(), RuntimeError, ("int64", ".float()", "dtype=")),
+    (lambda: F.one_hot(torch.tensor([5]), 3), RuntimeError, ("found 5", "num_classes is 3")),
+    (lambda: torch.ones(3, 2).t().view(6), RuntimeError, ("reshape", "[2, 3]", "strides")),
+    (lambda: torch.arange(2, start=2), TypeError, ("arange()", "got (int, start=int)", "start: Scalar, end: Scalar")),
+    (lambda: torch.nn.Embedding(5, 3)(torch.tensor([7])), IndexError, ("7", "5")),
+]
+
+
+@pytest.mark.parametrize(("mistake", "kind", "words"), MISTAKES)
+def test_common_mistakes_say_what_was_found_and_what_would_work(mistake: Any, kind: type[Exception], words: tuple[str, ...]) -> None:
+    with pytest.raises(kind) as raised:
+        mistake()
+    assert all(word in str(raised.value) for word in words), str(raised.value)

@@ -218,7 +218,10 @@ def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
             value = tuple(value)
     if argument.holes:
         return tuple([v if v is None else _plain(base, v) for v in value])
-    items = tuple([integer(v, True) for v in value] if base == "int" else [_plain(base, v) for v in value])
+    if base == "int":  # PyTorch's parser looks at the first: True may stand after it
+        items = tuple([int(v) if place and isinstance(v, bool) else integer(v, True) for place, v in enumerate(value)])
+    else:
+        items = tuple([_plain(base, v) for v in value])
     return items * argument.repeat if argument.repeat and len(items) == 1 else items
 
 

@@ -28,7 +28,7 @@ from rushlight._types.layout import (
     channels_last_strides,
     contiguous_strides,
     is_channels_last,
-    restride,
+    preserved,
     suggests_channels_last,
 )
 from rushlight._types.spec import Spec
@@ -181,7 +181,7 @@ def _detached(x: Tensor) -> Tensor:
     return out
 
 
-@forms("(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor")
+@forms("(x: Tensor, source: Tensor | Scalar, non_blocking: bool = False) -> Tensor")
 def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     """Write `source`, broadcast and cast, into `x`."""
     if not isinstance(source, (Tensor, bool, int, float, complex)):
@@ -215,7 +215,7 @@ def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
     """Move between cpu and meta."""
     if x._spec.device is device:
         return x
-    spec = Spec.of(x._spec.dtype, device, x._spec.shape, restride(x._spec.shape, x._spec.strides))
+    spec = Spec.of(x._spec.dtype, device, x._spec.shape, preserved(x._spec.shape, x._spec.strides))
     if device is META:
         return make(None, spec, 0)
     raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to().")
@@ -299,7 +299,9 @@ def item(x: Tensor) -> Any:
     if isinstance(x, Kind):
         return type(x).answer(item, (x,), {})
     if spec.numel != 1:
-        raise RuntimeError(f"a Tensor with {spec.numel} elements cannot be converted to Scalar")
+        raise RuntimeError(
+            f"a Tensor with {spec.numel} elements cannot be converted to Scalar: its shape is {list(spec.shape)}; take one by an index, or all with tolist()"
+        )
     if x._storage is None:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
     if spec.conj:

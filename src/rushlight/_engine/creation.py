@@ -22,7 +22,7 @@ from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DType, from_numpy_name
-from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, restride
+from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
 from rushlight._types.spec import Spec
 from rushlight._types.trail import Trail
@@ -42,7 +42,7 @@ def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
     for item in size:
         if type(item) is not int:
             try:
-                item = integer(item, True)
+                item = int(item) if shape and isinstance(item, bool) else integer(item, True)
             except TypeError:
                 raise TypeError(
                     f"empty(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
@@ -428,7 +428,7 @@ def like_strides(x: Tensor, memory_format: Any) -> tuple[int, ...] | None:
     word = str(memory_format) if memory_format is not None else "torch.preserve_format"
     spec = x._spec
     if word.endswith("preserve_format"):
-        return restride(spec.shape, spec.strides)
+        return preserved(spec.shape, spec.strides)
     if word.endswith("contiguous_format"):
         return None
     return channels_last_strides(spec.shape)

@@ -57,7 +57,9 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
         return
     if meta is None or meta.base is None:
         if x._rg and x._node is None:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation. Change it under torch.no_grad(), or change a clone() of it."
+            )
         return
     check_view_writable(x, meta)
 

@@ -52,13 +52,16 @@ def as_flag(name: str, argument: str, value: Any) -> bool:
 
 
 def as_ints(name: str, argument: str, value: Any) -> tuple[int, ...]:
-    """A tuple or list of ints that was given as an argument of a function; TypeError that names both."""
+    """A tuple or list of ints that was given as an argument of a function; TypeError that names both.
+
+    PyTorch's parser looks at the first item: True may stand after it.
+    """
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"{name}(): argument '{argument}' must be tuple of ints, not {type(value).__name__}")
     found = []
     for place, each in enumerate(value):
         try:
-            found.append(each if type(each) is int else integer(each, True))
+            found.append(each if type(each) is int else int(each) if place and isinstance(each, bool) else integer(each, True))
         except TypeError:
             raise TypeError(
                 f"{name}(): argument '{argument}' must be tuple of ints, but found element of type {type(each).__name__} at pos {place}"

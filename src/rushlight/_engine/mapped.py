@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.creation import finish
+from rushlight._engine.creation import finish, python_dtype
+from rushlight._engine.integers import as_int
 from rushlight._engine.memory import MEMORY, from_address
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import CPU
@@ -70,6 +71,8 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
     `count` elements (-1: all that are there) from byte `offset` on.  ValueError where they do not fit, or for an empty buffer.
     """
+    dtype = dtype if isinstance(dtype, DType) else python_dtype(dtype)
+    count, offset = as_int("frombuffer", "count", count), as_int("frombuffer", "offset", offset)
     raw = memoryview(buffer)
     if not raw.c_contiguous:
         raise ValueError("the buffer must lie in memory without gaps")

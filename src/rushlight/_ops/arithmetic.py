@@ -8,7 +8,6 @@ from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._ops.bodies import (
-    CPP_NAME,
     HALF,
     as_float,
     common,
@@ -18,6 +17,7 @@ from rushlight._ops.bodies import (
     isinf,
     isnan,
     narrow,
+    not_implemented,
     number_kind,
     number_value,
     pair,
@@ -434,7 +434,7 @@ def nextafter(x: Any, y: Any) -> Any:
     """input + one step of its dtype in the direction of other: the next number there is."""
     x, y = common((x, y))
     if not x.dtype.is_floating_point:
-        raise NotImplementedError(f"\"nextafter\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+        raise not_implemented("nextafter", x.dtype)
     x, y = pair(x, y)
     return _next_half(x, y) if x.dtype in HALF else prim.nextafter(x, y)
 

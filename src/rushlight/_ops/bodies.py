@@ -23,7 +23,7 @@ from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
     "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
-    "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "onto", "pair", "reduce_dims", "refuse", "spread",
+    "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims", "refuse", "spread",
     "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
@@ -83,11 +83,17 @@ def number_value(item: Any, dtype: DType) -> Any:
     return build.full((), item, dtype) if is_number(item) else build.convert(item, dtype)
 
 
+def not_implemented(name: str, dtype: DType) -> NotImplementedError:
+    """The error for an operator that does not take a dtype."""
+    way = "; convert the input first, for example with .float()" if dtype.kind in "bui" else ""
+    return NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME.get(dtype.name, dtype.scalar)}'{way}")
+
+
 def refuse(x: Any, what: str, kinds: str, joined: bool = False) -> None:
     """NotImplementedError in PyTorch's words when the dtype of `x` is of one of `kinds`: the one that was given, or what all were `joined` to."""
     dtype = x.dtype if joined else given_dtype(x)
     if dtype.kind in kinds:
-        raise NotImplementedError(f"\"{what}\" not implemented for '{CPP_NAME[dtype.name]}'")
+        raise not_implemented(what, dtype)
 
 
 def wide(x: Any) -> Any:

@@ -3,7 +3,8 @@
 `REFUSED` has those for which there is no kernel (NotImplementedError), `CHECKED` those that are looked at before any kernel (RuntimeError),
 `ALIKE` the arguments that must have one dtype (RuntimeError too).
 
-A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16).  What no primitive takes needs no entry:
+A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16), `n` for signed integers other than int64,
+`8` for the floats of eight bits.  What no primitive takes needs no entry:
 the body's own error becomes the operator's.  The dtype that is looked at is the one to which all were joined where the operator joins
 them, else the first tensor's.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rushlight._ops.bodies import CPP_NAME
+from rushlight._ops.bodies import not_implemented
 from rushlight._types.dtype import FLOAT32, DType
 
 __all__ = ["ALIKE", "CHECKED", "CHECKED_ARGUMENTS", "JOINED", "REFUSED", "check_alike", "check_arguments", "not_implemented", "refuse_dtype"]
@@ -29,8 +30,9 @@ REFUSED: dict[str, str] = {
     # activations
     "softsign": "b", "threshold": "b", "rms_norm": "bui",
     # pooling, windows
-    "avg_pool1d": "bu", "avg_pool2d": "bu", "avg_pool3d": "buh", "local_response_norm": "buc",
-    "im2col": "ui", "conv_transpose1d": "u", "conv_transpose2d": "u", "conv_transpose3d": "u",
+    "avg_pool1d": "bun8", "avg_pool2d": "bun8", "avg_pool3d": "bunh8", "local_response_norm": "bunc8", "adaptive_avg_pool3d": "8",
+    "im2col": "ui8", "col2im": "ui8", "pixel_shuffle": "8", "flip": "8", "cumsum": "8", "cumprod": "8", "masked_fill": "8", "frexp": "8",
+    "conv_transpose1d": "u", "conv_transpose2d": "u", "conv_transpose3d": "u",
     # losses
     "mse_loss": "buic", "smooth_l1_loss": "buic", "huber_loss": "buic", "kl_div": "buic", "gaussian_nll_loss": "bui",
     "binary_cross_entropy_with_logits": "buic", "multilabel_soft_margin_loss": "buic", "multi_margin_loss": "buich",
@@ -81,17 +83,18 @@ def check_alike(name: str, given: Mapping[str, DType]) -> None:
     for other in others:
         found = given.get(other)
         if found is not None and found is not dtype and not (mixed and found is FLOAT32):
-            raise RuntimeError(f"{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found {found.name}")
+            wide = found if found.kind in "fc" and dtype.kind not in "fc" else dtype  # what a conversion should be to
+            given, target = (first, found) if wide is found else (other, dtype)
+            raise RuntimeError(
+                f"{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found {found.name}; one of them must be converted, for "
+                f"example {given}.to(torch.{target.name})"
+            )
 
 
 def refuse_dtype(name: str, kinds: str, dtype: DType, checked: bool = False) -> None:
     """NotImplementedError in PyTorch's words where `dtype` is of one of the kinds; RuntimeError where it is `checked` for."""
-    if dtype.kind in kinds or ("h" in kinds and dtype.kind == "f" and dtype.itemsize == 2):
+    narrow = {"f": "h8"[dtype.itemsize == 1] if dtype.itemsize < 4 else "", "i": "n" if dtype.itemsize < 8 else ""}.get(dtype.kind, "")
+    if dtype.kind in kinds or (narrow and narrow in kinds):
         if checked:
             raise RuntimeError(f"{name}() does not support inputs of dtype {dtype.name}")
         raise not_implemented(name, dtype)
-
-
-def not_implemented(name: str, dtype: DType) -> NotImplementedError:
-    """The error for an operator that does not take a dtype."""
-    return NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME.get(dtype.name, dtype.scalar)}'")

@@ -731,7 +731,7 @@ def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     refuse(x, "topk", "c")
     lines, dim = _lines(x, dim)
     if not 0 <= k <= lines.shape[dim]:
-        raise RuntimeError("selected index k out of range")
+        raise RuntimeError(f"selected index k out of range: topk() of {lines.shape[dim]} elements along dim {dim}, but k is {k}")
     values, indices = prim.topk(wide(lines), k=k, dim=dim, largest=largest, sorted=sorted)
     shape = values.shape if x.shape else (() if k else (0,))
     return narrow(build.reshape(values, shape), x.dtype), build.reshape(indices, shape)

@@ -27,7 +27,7 @@ from rushlight._ops.bodies import (
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import INT32, INT64, DType
+from rushlight._types.dtype import INT32, INT64, UINT8, DType
 from rushlight._types.layout import broadcast_shapes, numel
 from rushlight._types.symbols import as_double
 
@@ -158,14 +158,24 @@ def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
             raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
         if dim and (not target.shape or x.shape[0] != target.shape[0]):
             raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({[*target.shape[:1]]}).")
-        raise RuntimeError(f"Expected target size {list(batch)}, got {list(target.shape)}")
+        _class_dtype(target, x, name)
+        raise RuntimeError(f"{name}(): expected target of size {list(batch)} (one class for each of input{list(x.shape)}), but found {list(target.shape)}")
     if weight is not None and weight.shape != (x.shape[dim],):
         raise RuntimeError(
             f"weight tensor should be defined either for all {x.shape[dim]} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
         )
-    if target.dtype.kind not in "ui":
-        raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
+    _class_dtype(target, x, name)
     return dim
+
+
+def _class_dtype(target: Any, x: Any, name: str) -> None:
+    """RuntimeError where a target cannot hold classes."""
+    if target.dtype is not INT64 and target.dtype is not UINT8:
+        way = f", or probabilities in the shape of input, {list(x.shape)}" if name == "cross_entropy" else ""
+        raise RuntimeError(
+            f"{name}(): expected target dtype to be Long or Byte, but got {CPP_NAME[target.dtype.name]} of shape {list(target.shape)}; a target holds "
+            f"classes (target.long()){way}"
+        )
 
 
 def _single(x: Any, target: Any) -> Any:

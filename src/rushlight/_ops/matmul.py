@@ -299,7 +299,8 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     if x.shape[-1] != weight.shape[1]:
         rows = (numel(x.shape[:-1]), x.shape[-1])
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows[0]}x{rows[1]} and {weight.shape[1]}x{weight.shape[0]})"
+            f"mat1 and mat2 shapes cannot be multiplied ({rows[0]}x{rows[1]} and {weight.shape[1]}x{weight.shape[0]}): linear() expected "
+            f"{weight.shape[1]} features in the last dim of input, as weight{list(weight.shape)} takes, but found input{list(x.shape)}"
         )
     if x.dtype is not weight.dtype:
         raise RuntimeError(

@@ -7,7 +7,8 @@ from typing import Any
 from rushlight._ops.table import operator, view
 from rushlight._prims import build, prim
 from rushlight._types.dtype import DType
-from rushlight._types.layout import channels_last_strides, contiguous_strides, restride
+from rushlight._types.layout import channels_last_strides, contiguous_strides
+from rushlight._types.layout import preserved as preserved_strides
 
 __all__ = ["basic_index", "clone_to", "copy", "fill", "to_dtype", "zero"]
 
@@ -16,7 +17,7 @@ FORMATS = {"contiguous_format": contiguous_strides, "channels_last": channels_la
 
 def preserved(shape: Any, specs: Any) -> Any:
     """Strides of a copy that keeps its source's order of dims."""
-    return restride(shape, specs[0].strides)
+    return preserved_strides(shape, specs[0].strides)
 
 
 @operator("clone_core(Tensor input) -> Tensor", spaces=(), method=False, like=preserved, node="CloneBackward0")

@@ -75,7 +75,8 @@ def _mean_dtype(name: str, x: Any, dtype: DType | None) -> DType:
     result = dtype or x.dtype
     if not (result.is_floating_point or result.is_complex):
         what = "Optional dtype must" if dtype else "could not infer output dtype. Input dtype must"
-        raise RuntimeError(f"{name}(): {what} be either a floating point or complex dtype. Got: {result.name}")
+        raise RuntimeError(f"{name}(): {what} be either a floating point or complex dtype. Got: {result.name}; "
+                           f"convert first, for example with .float(), or give dtype=")
     return result
 
 

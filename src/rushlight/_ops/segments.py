@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, dims_of, finish, narrow, onto, reduce_dims, refuse, wide
+from rushlight._ops.bodies import CPP_NAME, dims_of, finish, narrow, not_implemented, onto, reduce_dims, refuse, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT64, INT64, UINT64
@@ -70,7 +70,7 @@ def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
     A bit of the result is the parity of a count; half of the 64 counts share a word with one of the other half.
     """
     if x.dtype.is_complex or (x.dtype.kind == "u" and x.dtype.itemsize > 1):
-        raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+        raise not_implemented("xor_sum_cpu", x.dtype)
     if mode != 0:
         raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
     dims = dims_of(x, dim)

@@ -10,7 +10,7 @@ from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT64
-from rushlight._types.layout import channels_last_strides, image_strides, numel, restride, wrap_dim
+from rushlight._types.layout import channels_last_strides, image_strides, numel, preserved, wrap_dim
 
 __all__: list[str] = []
 
@@ -181,7 +181,7 @@ def flipud(x: Any) -> Any:
 def _turned(shape: Any, specs: Any, given: Any) -> Any:
     """The layout of a flip, with the two dims changed for odd quarters; a copy in rows of none."""
     x, (_, k, (first, second)) = specs[0], given
-    strides = list(restride(x.shape, x.strides))
+    strides = list(preserved(x.shape, x.strides))
     if k % 2:
         strides[first], strides[second] = strides[second], strides[first]
     return tuple(strides) if k % 4 else None

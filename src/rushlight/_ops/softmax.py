@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, dims_of, narrow, reduce_dims, spread, wide
+from rushlight._ops.bodies import dims_of, narrow, not_implemented, reduce_dims, spread, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import DType
@@ -17,7 +17,7 @@ def _prepare(name: str, x: Any, dim: int, dtype: DType | None) -> tuple[Any, tup
     """Operand in the dtype of the computation, dims, dtype of the result."""
     x = build.convert(x, dtype) if dtype is not None else x
     if not x.dtype.is_floating_point:
-        raise NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME[x.dtype.name]}'")
+        raise not_implemented(name, x.dtype)
     return wide(x), dims_of(x, (dim,)), x.dtype
 
 

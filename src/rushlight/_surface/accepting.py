@@ -17,7 +17,8 @@ from typing import Any
 
 from rushlight._engine.bind import NUMPY_WORDS, is_native
 from rushlight._engine.call import check_outs
-from rushlight._engine.integers import is_numpy_scalar
+from rushlight._engine.creation import python_dtype
+from rushlight._engine.integers import integer, is_numpy_scalar
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.forms import forms_of
 from rushlight._types.dtype import DType
@@ -47,7 +48,8 @@ class _Form:
             if default is None:
                 self.required.add(each.arg)
         for each, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True):
-            self.named[each.arg] = _kinds(each.annotation, default)
+            open_dtype = each.arg == "dtype" and isinstance(each.annotation, ast.Name) and each.annotation.id == "Any"
+            self.named[each.arg] = _OPTIONS["dtype"] if open_dtype else _kinds(each.annotation, default)
             if default is None:
                 self.required.add(each.arg)
         self.more: tuple[_Kinds] | None = (_kinds(parameters.vararg.annotation, None),) if parameters.vararg is not None else None
@@ -64,7 +66,7 @@ class _Form:
             return f"takes {len(order)} positional arguments but {len(args)} were given"
         for i, value in enumerate(args):
             name, kinds = order[i] if i < len(order) else ("", self.more[0] if self.more is not None else None)
-            if kinds is not None and not _accepted(kinds, value):
+            if kinds is not None and not _accepted(kinds, value) and not (i > len(order) and isinstance(value, bool)):
                 return name or "size", kinds, value, i + 1
         given = {name for name, _ in order[: len(args)]}
         for name, value in kwargs.items():
@@ -81,6 +83,15 @@ class _Form:
         if left:
             return "missing 1 required argument: " + ", ".join(repr(name) for name in sorted(left))
         return None
+
+
+    def plain(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Arguments that fit, with plain numbers and dtypes for what stands for them."""
+        order, more = self.order, self.more[0] if self.more is not None else None
+        return (
+            [_plain(order[i][1] if i < len(order) else more, value) for i, value in enumerate(args)],
+            {name: _plain(self.named.get(name), value) for name, value in kwargs.items()},
+        )
 
 
 class Accepting:
@@ -129,11 +140,11 @@ class Accepting:
             found[meant if meant in known and meant not in kwargs else name] = value
         return found
 
-    def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """TypeError for arguments that no form takes."""
+    def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments, with plain numbers and dtypes for what stands for them; TypeError for arguments that no form takes."""
         key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else tuple(map(type, args))
         if key in self._known:
-            return
+            return args, kwargs
         forms = self.forms
         misfit: Any = None
         for form in forms:
@@ -141,7 +152,8 @@ class Accepting:
             if misfit is None:
                 if _settled_by_types(form, args, kwargs):
                     self._known.add(key)
-                return
+                    return args, kwargs
+                return form.plain(args, kwargs)
         if len(forms) == 1:
             if isinstance(misfit, str):
                 raise TypeError(f"{self.name}() {misfit}")
@@ -242,6 +254,21 @@ def _settled_by_types(form: _Form, args: Sequence[Any], kwargs: dict[str, Any]) 
     return True
 
 
+def _plain(words: _Kinds, value: Any) -> Any:
+    """A value that fits these words as what it stands for."""
+    if words is None or type(value) in _PLAIN or "Tensor" in words and isinstance(value, Tensor):
+        return value
+    if isinstance(value, (tuple, list)):
+        return value if "Sequence[int]" not in words else tuple([v if type(v) is int else int(v) if type(v) is bool else integer(v, True) for v in value])
+    if "dtype" in words and isinstance(value, type):
+        return python_dtype(value)
+    if "int" in words:
+        return integer(value)
+    if words & {"float", "Scalar", "Number"} and (isinstance(value, Tensor) or is_numpy_scalar(value)):
+        return value.item()  # type: ignore[union-attr]
+    return value
+
+
 def _is_int(value: Any) -> bool:
     if isinstance(value, Tensor):
         return not value._spec.ndim and value._spec.dtype.is_integer and not value._rg
@@ -264,6 +291,11 @@ def _is_item(value: Any) -> bool:
     return _is_int(value)
 
 
+def _ints(value: Any) -> bool:
+    """PyTorch's parser looks at the first item: True may stand after it."""
+    return isinstance(value, (tuple, list)) and all(_is_item(v) or place and isinstance(v, bool) for place, v in enumerate(value))
+
+
 def _listed(item: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, (tuple, list)) and all(map(item, value))
 
@@ -273,7 +305,7 @@ _DTYPES = (float, int, bool, complex)
 _ACCEPTED: dict[str, Callable[[Any], bool]] = {
     "Tensor": lambda value: isinstance(value, Tensor), "int": _is_int, "float": _is_float, "Scalar": _is_scalar, "Number": _is_scalar,
     "bool": lambda value: isinstance(value, bool), "str": lambda value: isinstance(value, str), "None": lambda value: value is None,
-    "Sequence[int]": _listed(_is_item), "Sequence[float]": _listed(_is_float), "Sequence[Tensor]": _listed(lambda value: isinstance(value, Tensor)),
+    "Sequence[int]": _ints, "Sequence[float]": _listed(_is_float), "Sequence[Tensor]": _listed(lambda value: isinstance(value, Tensor)),
     "dtype": lambda value: isinstance(value, DType) or any(value is d for d in _DTYPES), "DType": lambda value: isinstance(value, DType),
 }  # fmt: skip
 _SAID = {"Scalar": "Number", "Sequence[int]": "tuple of ints", "Sequence[float]": "tuple of floats", "Sequence[Tensor]": "tuple of Tensors"}

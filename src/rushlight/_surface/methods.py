@@ -11,7 +11,7 @@ from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
 from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.inplace import retain
-from rushlight._engine.integers import as_int
+from rushlight._engine.integers import as_int, as_ints, is_numpy_scalar
 from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
@@ -247,7 +247,7 @@ def _scalar(self: Tensor, kind: type) -> Any:
 def __bool__(self: Tensor) -> bool:
     if self._spec.numel != 1:
         word = "no values" if not self._spec.numel else "more than one value"
-        raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous")
+        raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it")
     return bool(convert.item(self))
 
 
@@ -698,13 +698,15 @@ def set_default_dtype(d: DType) -> None:
 
 
 @composite("result_type", overridable=False)
-def result_type(tensor1: Any, tensor2: Any) -> DType:
+@forms("(tensor: Tensor | Scalar, other: Tensor | Scalar) -> dtype")
+def result_type(tensor: Any, other: Any) -> DType:
     """The dtype of an operation over two tensors or numbers."""
     from rushlight._types.promotion import number_dtype
     from rushlight._types.promotion import result_type as promote
 
-    tensors = [(t._spec.dtype, t._spec.ndim) for t in (tensor1, tensor2) if isinstance(t, Tensor)]
-    return promote(tensors, [number_dtype(v) for v in (tensor1, tensor2) if not isinstance(v, Tensor)])
+    tensors = [(t._spec.dtype, t._spec.ndim) for t in (tensor, other) if isinstance(t, Tensor)]
+    numbers = [v.item() if is_numpy_scalar(v) else v for v in (tensor, other) if not isinstance(v, Tensor)]
+    return promote(tensors, [number_dtype(v) for v in numbers])
 
 
 @composite("broadcast_shapes", overridable=False)
@@ -713,8 +715,17 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
     """The common shape."""
     from rushlight._types.layout import broadcast_shapes as common
 
+    sizes = []
+    for shape in shapes:
+        if shape is None:
+            continue
+        if not isinstance(shape, (int, tuple, list)):
+            raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {type(shape).__name__}")
+        sizes.append((shape,) if isinstance(shape, int) else as_ints("broadcast_shapes", "shapes", shape))
+        if any(n < 0 for n in sizes[-1]):
+            raise ValueError(f"Attempting to broadcast a dimension with negative length! (shape {list(sizes[-1])})")
     try:
-        return Size(common(*[(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
+        return Size(common(*sizes))
     except RuntimeError:
         raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
 

@@ -209,7 +209,7 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
         if kwargs:
             kwargs = declared.named(kwargs)
         if checked:
-            declared.check(args, kwargs)
+            args, kwargs = declared.check(args, kwargs)  # type: ignore[assignment]
         if kwargs.get("out") is not None:
             declared.check_out(args, kwargs, apart)
         return function(*args, **kwargs)

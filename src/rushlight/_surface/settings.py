@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight._base.lazy import require
 from rushlight._engine import determinism, dlpack, printing, storage
-from rushlight._engine.creation import as_tensor, tensor
+from rushlight._engine.creation import as_tensor, python_dtype, tensor
 from rushlight._engine.state import clear_plans
 from rushlight._engine.tensor import Tensor, legacy_constructor
 from rushlight._surface.methods import TYPE_NAMES
@@ -153,7 +153,10 @@ def _limit(dtype: DType | None, wanted: str) -> DType:
     if dtype is None:
         return default_dtype()
     if not isinstance(dtype, DType):
-        raise TypeError(f"torch.{wanted}() argument must be a dtype, not {type(dtype).__name__}")
+        try:
+            return python_dtype(dtype)
+        except TypeError:
+            raise TypeError(f"torch.{wanted}() argument must be a dtype, not {type(dtype).__name__}") from None
     return dtype
 
 

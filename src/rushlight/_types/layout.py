@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = [
     "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "collapse", "contiguous_strides", "dense_strides",
-    "extent", "infer_size", "is_contiguous", "is_dense", "numel", "restride", "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
+    "extent", "infer_size", "is_contiguous", "is_dense", "numel", "preserved", "restride", "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -176,6 +176,11 @@ def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
     if is_dense(shape, strides):
         return tuple(strides)
     return dense_strides(shape, memory_order(shape, strides))
+
+
+def preserved(shape: Sequence[int], strides: Sequence[int]) -> Shape:
+    """`restride`, for what asks only whether its operand is dense: without elements it is, in any order."""
+    return tuple(strides) if 0 in shape else restride(shape, strides)
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:

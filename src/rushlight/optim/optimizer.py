@@ -96,9 +96,14 @@ class Optimizer:
             )
         self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        if not isinstance(params, Iterable):
+            way = "; give its parameters()" if hasattr(params, "parameters") else ""
+            raise TypeError(
+                f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {type(params).__name__}{way}"
+            )
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError("optimizer got an empty parameter list (a generator that was read before is empty, too)")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:

@@ -25,7 +25,10 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
         out = _behind(out) if isinstance(out, GradientEdge) else out
         if gradient is None:
             if out._spec.numel != 1:
-                raise RuntimeError("grad can be implicitly created only for scalar outputs")
+                raise RuntimeError(
+                    f"grad can be implicitly created only for scalar outputs, but this one has shape {list(out.shape)}: reduce it first, for example "
+                    "with .sum() or .mean(), or give gradient="
+                )
             if not out._spec.dtype.is_floating_point:
                 raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype!r}")
             gradient = OPS["one"](out)
@@ -66,7 +69,10 @@ def _check_roots(outputs: Sequence[Any]) -> None:
         if not isinstance(out, Tensor):
             raise TypeError(f"expected a tensor to differentiate, got {type(out).__name__}")
         if edge_of(out) is None:
-            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                f"element {i} of tensors does not require grad and does not have a grad_fn: no tensor that it was computed from has requires_grad=True, "
+                "or it was computed under no_grad() or behind detach()"
+            )
 
 
 def backward(

@@ -290,8 +290,13 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     dtype = settings.pop("dtype", default_dtype())
     half = (n + 1) // 2
     places = T["cat"]([T["arange"](0, half, dtype=dtype), T["arange"](-(n // 2), 0, dtype=dtype)])
-    found = places * (1.0 / (n * d))
+    found = places * _per_sample(n, d)
     return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
+
+
+def _per_sample(n: int, d: float) -> float:
+    """1 / (n d), which is infinite where there are no samples or no distance."""
+    return 1.0 / (n * d) if n * d else float("inf")
 
 
 @composite("rfftfreq", spaces=FFT, learns=True)
@@ -299,7 +304,7 @@ def fftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
 def rfftfreq(n: int, d: float = 1.0, *, out: Any = None, **options: Any) -> Any:
     """The frequencies of `rfft` of n samples at distance d."""
     settings = _frequency_options(options)
-    found = T["arange"](n // 2 + 1, dtype=settings.pop("dtype", default_dtype())) * (1.0 / (n * d))
+    found = T["arange"](n // 2 + 1, dtype=settings.pop("dtype", default_dtype())) * _per_sample(n, d)
     return into(out, found.requires_grad_() if settings.get("requires_grad") else found)
 
 
