@@ -183,3 +183,61 @@ def test_a_node_calls_the_rules_of_its_function() -> None:
 
     node = Double.apply(torch.ones(1, requires_grad=True)).grad_fn
     assert node.apply_boxed(torch.tensor(3.0)).item() == 6.0 and node.apply_jvp(torch.tensor(4.0)).item() == 8.0
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, k: Any = 2) -> Any:
+        ctx.needed = ctx.needs_input_grad
+        return x * k
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return (grad, grad * 7)[: len(ctx.needed)]
+
+
+def test_arguments_by_name_come_last() -> None:
+    x, k = torch.ones(2, requires_grad=True), torch.full((2,), 3.0, requires_grad=True)
+    y = Scaled.apply(x, k=k)
+    assert y.tolist() == [3, 3] and y.grad_fn.needed == (True, True)
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 1] and k.grad.tolist() == [7, 7]
+    assert Scaled.apply(x=x).grad_fn.needed == (True,)
+    with pytest.raises(RuntimeError, match="different than None at position 2"):
+        Scaled.apply(x, k=3.0).sum().backward()  # a number has no gradient
+
+
+def test_arguments_by_name_alone_need_a_context_in_forward() -> None:
+    class Separate(torch.autograd.Function):
+        @staticmethod
+        def forward(x: Any, *, k: Any = 2) -> Any:
+            return x * k
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="keyword argument 'k'"):
+        Separate.apply(torch.ones(2), k=5)
+
+
+def test_contexts_warn_of_old_names_and_strange_marks() -> None:
+    class Marks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x + 1
+            ctx.mark_dirty(y)
+            ctx.save_for_backward(x)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            with pytest.warns(DeprecationWarning, match="use 'saved_tensors'"):
+                assert len(ctx.saved_variables) == 1
+            return grad
+
+    x = torch.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="not an input"):
+        y = Marks.apply(x.clone())
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 1]

@@ -216,3 +216,16 @@ def test_what_in_place_operators_save_is_packed(change: Any) -> None:
     found, x.grad = x.grad, None
     change(x * 1).sum().backward()
     assert found.tolist() == x.grad.tolist()
+
+
+def test_the_old_name_of_tensors() -> None:
+    data = torch.tensor([1.0, 2.0])
+    old = torch.autograd.Variable(data, requires_grad=True)
+    assert type(old) is torch.Tensor and old is not data and old.data_ptr() == data.data_ptr()
+    assert old.requires_grad and old.is_leaf and not data.requires_grad
+    assert isinstance(data, torch.autograd.Variable) and not isinstance(3, torch.autograd.Variable)
+    assert not torch.autograd.Variable(old * 2).requires_grad and torch.autograd.Variable().tolist() == []
+    with pytest.raises(TypeError, match="has to be a tensor, but got int"):
+        torch.autograd.Variable(3)
+    with pytest.warns(UserWarning, match="volatile"):
+        torch.autograd.Variable(data, volatile=True)

@@ -205,3 +205,59 @@ def test_common_mistakes_say_what_was_found_and_what_would_work(mistake: Any, ki
     with pytest.raises(kind) as raised:
         mistake()
     assert all(word in str(raised.value) for word in words), str(raised.value)
+
+
+def test_views_are_named_by_what_made_them() -> None:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x[1:]
+
+    x = torch.ones(4, requires_grad=True).clone()
+    with pytest.raises(RuntimeError, match="Output 1 of Unbind is a view and is being modified inplace"):
+        x.unbind()[1].mul_(2)
+    with pytest.raises(RuntimeError, match="Output 0 of Same is a view and is being modified inplace"):
+        Same.apply(x).mul_(2)
+    with torch.no_grad():
+        first, _ = x.chunk(2)
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        first.mul_(2)
+
+
+def test_results_of_inference_mode_are_not_written_to_outside() -> None:
+    with torch.inference_mode():
+        made = torch.ones(2)
+        torch.add(torch.ones(2), 1, out=made)
+    torch.add(torch.ones(2), 1, out=torch.zeros(2))  # a call that is known differs in its `out=` alone
+    for change in (lambda: made.add_(1), lambda: torch.add(torch.ones(2), 1, out=made)):
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+            change()
+
+
+def test_switches_take_bools() -> None:
+    with pytest.raises(TypeError, match="must be bool, not str"):
+        torch.set_grad_enabled("no")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be bool, not int"):
+        torch.autograd.set_detect_anomaly(1)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="requires_grad must be a bool"):
+        torch.ones(1).requires_grad = 1  # type: ignore[assignment]
+    assert torch.is_grad_enabled() and not torch.is_anomaly_enabled()
+
+
+def test_a_mode_on_a_class_reaches_its_construction() -> None:
+    with pytest.warns(FutureWarning, match="decorate the methods of Plain"):
+
+        @torch.no_grad()
+        class Plain:
+            def __init__(self) -> None:
+                self.graded = torch.is_grad_enabled()
+
+    assert not Plain().graded and torch.is_grad_enabled()
+
+
+def test_hooks_of_nodes_return_as_many_as_they_are_given() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0],) * 3)
+    with pytest.raises(RuntimeError, match="got 3, but expected 2"):
+        y.sum().backward()

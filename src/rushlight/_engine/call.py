@@ -14,7 +14,16 @@ from rushlight._engine.bind import bind, flatten
 from rushlight._engine.determinism import alerting
 from rushlight._engine.families import Families, Outline
 from rushlight._engine.fast import RUNS, make_dispatch, ran
-from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
+from rushlight._engine.inplace import (
+    apart,
+    bump,
+    check_inference,
+    check_writable,
+    overlaps_partly,
+    rebase,
+    refresh_quiet,
+    share_memory,
+)
 from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
 from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher, out_plan
 from rushlight._engine.native_plans import inplace_plan as native_inplace
@@ -437,6 +446,7 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                            "requires grad.")
     for tensor in outs:
+        check_inference(tensor)
         if tensors and all(t._spec.device is not tensor._spec.device for t in tensors):
             raise RuntimeError(
                 f"{name}(): expected all tensors to be on the same device, but the arguments are on {tensors[0]._spec.device} and "

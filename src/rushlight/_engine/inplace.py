@@ -22,6 +22,7 @@ ctypes: Any = LazyModule("ctypes")
 __all__ = [
     "apart",
     "bump",
+    "check_inference",
     "check_writable",
     "last_change",
     "overlaps_partly",
@@ -48,11 +49,7 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
     """RuntimeError where autograd forbids to change `x` in place; `wants_grad` says that the new values will have a history."""
     meta = x._meta
     word = STATE.word
-    if meta is not None and meta.inference and not word & INFERENCE:
-        raise RuntimeError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
-            "inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
-        )
+    check_inference(x)
     if not word & GRAD or not (wants_grad or x._rg):
         return
     if meta is None or meta.base is None:
@@ -62,6 +59,16 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
             )
         return
     check_view_writable(x, meta)
+
+
+def check_inference(x: Tensor) -> None:
+    """RuntimeError where `x` was made in inference mode, which has ended."""
+    meta = x._meta
+    if meta is not None and meta.inference and not STATE.word & INFERENCE:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
+            "inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
+        )
 
 
 def check_view_writable(x: Tensor, meta: Any) -> None:
@@ -75,13 +82,12 @@ def check_view_writable(x: Tensor, meta: Any) -> None:
         )
     if meta.creation == "multi":
         raise RuntimeError(
-            "Output 0 of a function that returns multiple views is a view and is being modified inplace. This view is the output of a function "
-            "that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace "
-            "operation by an out-of-place one."
+            f"{_output_of(x)} is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such "
+            "functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
         )
     if meta.creation == "custom":
         raise RuntimeError(
-            "Output 0 of a custom Function is a view and is being modified inplace. This view was created inside a custom Function (or because an "
+            f"{_output_of(x)} is a view and is being modified inplace. This view was created inside a custom Function (or because an "
             "input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the "
             "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
             "Function."
@@ -89,6 +95,12 @@ def check_view_writable(x: Tensor, meta: Any) -> None:
     if x._rg and base._node is None:
         kind = "a leaf Variable" if x._node is None else "a view of a leaf Variable"
         raise RuntimeError(f"{kind} that requires grad is being used in an in-place operation.")
+
+
+def _output_of(x: Tensor) -> str:
+    """What made a view, as errors name it."""
+    made = x._node.name().partition("Backward")[0] if x._node is not None else "a function"
+    return f"Output {meta_of(x).output_nr} of {made}"
 
 
 class CopySlices(Node):

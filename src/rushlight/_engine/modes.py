@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
@@ -53,9 +54,10 @@ class _Mode:
 
     def __call__(self, function: Any) -> Any:
         if isinstance(function, type):
-            raise TypeError(
-                f"{type(self).__name__} decorates functions, not classes: decorate the methods of {function.__name__}"
-            )
+            warnings.warn(
+                f"{type(self).__name__} on a class is deprecated and reaches its construction alone: decorate the methods of {function.__name__}",
+                FutureWarning, stacklevel=2,
+            )  # fmt: skip
         if function.__code__.co_flags & 0x20 if hasattr(function, "__code__") else False:
             return self._decorate_generator(function)
 
@@ -129,7 +131,9 @@ class set_grad_enabled(_Mode):
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
-        self.mode = bool(mode)
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
+        self.mode = mode
         self._at_start = STATE.word
         STATE.word = self._word(STATE.word)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
+from rushlight._base.absent import refuse
 from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.kinds import Kind, ask_kinds
@@ -45,7 +46,9 @@ def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
 
 
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
-    """The same tensor (memory, history) as an object of `cls`."""
+    """The same tensor (memory, history) as an object of `cls`.  NotImplementedError where `cls` wants a say that nobody would ask it for."""
+    if hasattr(cls, "__torch_dispatch__"):
+        refuse("__torch_dispatch__", f"{cls.__name__} defines it, and nothing would call it; __torch_function__ is asked for every function of tensors")
     made = Tensor.__new__(cls)
     made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
     made._rg, made._node, made._meta = tensor._rg, tensor._node, tensor._meta

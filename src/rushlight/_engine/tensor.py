@@ -123,6 +123,8 @@ class Tensor(metaclass=TensorMeta):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise RuntimeError("requires_grad must be a bool")
         if self._node is not None:
             if value:
                 return
@@ -131,10 +133,10 @@ class Tensor(metaclass=TensorMeta):
                 "require differentiation use var_no_grad = var.detach()."
             )
         if value and not (self._spec.dtype.is_floating_point or self._spec.dtype.is_complex):
-            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
         if value and self._meta is not None and self._meta.inference and not STATE.word & INFERENCE:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
-        self._rg = bool(value)
+        self._rg = value
         if value and self._meta is not None and self._meta.creation == "no_grad":
             accumulator_of(self)  # from now on a leaf of its own
 

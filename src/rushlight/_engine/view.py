@@ -114,7 +114,7 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
     made = [Recipe(pieces.name, b, [0], [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
     recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
     creation = "" if word & GRAD else "no_grad"
-    if several and op.name in MULTIPLE_OPERATORS:
+    if several and op.name in MULTIPLE_OPERATORS and not creation:
         creation = "multi"
 
     def run_one(x: Tensor, *_: Any) -> Tensor:

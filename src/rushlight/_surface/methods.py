@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rushlight._base.absent import absent_function
 from rushlight._engine import convert, creation, indexing
 from rushlight._engine.autograd import api
 from rushlight._engine.fast import RUNS, make_learner
@@ -532,6 +533,9 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 
 
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+Tensor._make_wrapper_subclass = staticmethod(  # type: ignore[attr-defined]
+    absent_function("torch.Tensor._make_wrapper_subclass", "tensors without memory of their own need __torch_dispatch__, which nothing here calls")
+)
 
 
 @composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"))

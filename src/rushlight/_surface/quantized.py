@@ -336,7 +336,7 @@ def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 @QuantTensor.implements("cpu", "requires_grad_")
 def _(function: Any, self: Any, requires_grad: bool = True) -> Any:
     if function.__name__ == "requires_grad_" and requires_grad:
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
     return self
 
 

@@ -9,9 +9,9 @@ from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomal
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
 from rushlight._engine.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rushlight._engine.tensor import Tensor as Variable
 from rushlight.autograd.grad_mode import enforce_grad_layout_policy, set_multithreading_enabled
 from rushlight.autograd.gradcheck import gradcheck, gradgradcheck
+from rushlight.autograd.variable import Variable
 
 __all__ = [
     "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "enforce_grad_layout_policy", "grad", "gradcheck", "gradgradcheck",

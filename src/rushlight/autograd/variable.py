@@ -1,5 +1,41 @@
-"""The old name of Tensor."""
+"""The name that tensors with gradients had before every tensor could have one."""
 
-from rushlight._engine.tensor import Tensor as Variable
+from __future__ import annotations
 
-__all__ = ["Variable"]
+import warnings
+from typing import Any
+
+import rushlight
+from rushlight._engine.tensor import Tensor
+
+__all__ = ["Variable", "VariableMeta"]
+
+
+class VariableMeta(type):
+    """Every tensor is an instance of the old name."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor)
+
+
+class Variable(metaclass=VariableMeta):
+    """`Variable(data, requires_grad=False)`: a tensor over the memory of `data`, with no history.
+
+    TypeError where `data` is no tensor, RuntimeError where its dtype can have no gradient.
+
+    >>> import rushlight as torch
+    >>> x = torch.autograd.Variable(torch.ones(2), requires_grad=True)
+    >>> x, isinstance(x, torch.autograd.Variable)
+    (tensor([1., 1.], requires_grad=True), True)
+    """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
+        if volatile:
+            warnings.warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.", UserWarning, stacklevel=2)
+        if data is None:
+            data = rushlight.empty(0)
+        if not isinstance(data, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        made = data.detach()
+        made.requires_grad = requires_grad
+        return made

@@ -23,7 +23,7 @@ def _own(x: Any) -> Any:
     if not isinstance(x, Tensor):
         raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
     for level in LEVELS.stack:
         if level.kind == "vmap":
             x = lifted(x, level.number, level.size)

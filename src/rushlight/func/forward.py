@@ -51,6 +51,9 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     if not values:
         raise RuntimeError("jvp(f, primals, tangents): Expected primals to contain at least one Tensor.")
     for value, move in zip(values, moves, strict=True):
+        for which, x in (("primal", value), ("tangent", move)):
+            if not (x.dtype.is_floating_point or x.dtype.is_complex):
+                raise ValueError(f"Expected {which} to be floating point or complex, but got: {x.dtype}")
         if tuple(value.shape) != tuple(move.shape):
             raise RuntimeError(OTHER_SIZE.format(list(value.shape), list(move.shape)))
     with Level("jvp") as level:

@@ -73,9 +73,16 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
     hooks = node._extra.post_hooks if node._extra is not None else None
     if hooks is not None:
         for hook in list(hooks.values()):
-            replaced = hook(tuple(node._shown(found)), given)
-            if replaced is not None:
-                found = node._hidden(replaced if isinstance(replaced, (tuple, list)) else (replaced,))
+            shown = tuple(node._shown(found))
+            replaced = hook(shown, given)
+            if replaced is None:
+                continue
+            replaced = replaced if isinstance(replaced, (tuple, list)) else (replaced,)
+            if len(replaced) != len(shown):
+                raise RuntimeError(
+                    f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect number of values (got {len(replaced)}, but expected {len(shown)})"
+                )
+            found = node._hidden(replaced)
     return found
 
 
@@ -99,6 +106,8 @@ class set_detect_anomaly:
     """Switch anomaly mode: at once, and back when used with `with`."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_detect_anomaly(): argument 'mode' (position 1) must be bool, not {type(mode).__name__}")
         self._before = (STATE.word & ANOMALY, STATE.anomaly_check_nan)
         STATE.word = STATE.word | ANOMALY if mode else STATE.word & ~ANOMALY
         STATE.anomaly_check_nan = check_nan

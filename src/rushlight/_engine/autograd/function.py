@@ -141,6 +141,7 @@ class FunctionBase(FunctionCtx, Node):
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """The old name of `saved_tensors`."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
         return self.saved_tensors
 
     def maybe_clear_saved_tensors(self) -> None:
@@ -220,6 +221,12 @@ class FunctionNode(FunctionBase):
             raise RuntimeError(
                 f"function {self.name()} returned an incorrect number of gradients (expected {count}, got {len(found)})"
             )
+        for i, is_tensor in enumerate(self._tensors):
+            if not is_tensor and found[i] is not None:
+                raise RuntimeError(
+                    f"function {self.name()} returned a gradient different than None at position {i + 1}, but the corresponding forward input was not a "
+                    "Variable"
+                )
         return [self._check(found[i], place) for place, i in enumerate(self._wanted)]
 
     def apply_boxed(self, *grads: Any) -> Any:
@@ -248,6 +255,7 @@ class FunctionNode(FunctionBase):
         return grad if grad._spec.dtype is spec.dtype else OPS["to_dtype"](grad, spec.dtype)
 
     _input_specs: list[Spec]
+    _tensors: list[bool]  # which inputs are tensors
 
 
 def _reducible(shape: Sequence[int], target: Sequence[int]) -> bool:
@@ -346,14 +354,19 @@ class Function(FunctionBase, metaclass=FunctionMeta):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run `forward`, and record this application where an input requires a gradient.
 
-        With `setup_context`, arguments may be given by name, and defaults of `forward` count as given.
+        Arguments may be given by name. With `setup_context`, defaults of `forward` count as given; without it the arguments that backward returns
+        gradients for are those given, the ones by name last.
         """
-        if cls.setup_context is not Function.setup_context:
+        separate = cls.setup_context is not Function.setup_context
+        named: dict[str, Any] = {}
+        if separate:
             bound = _signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args = bound.args
+            if bound.kwargs:  # `setup_context` is given values by position
+                raise TypeError(f"forward() got an unexpected keyword argument '{next(iter(bound.kwargs))}': with setup_context none may be keyword-only")
         elif kwargs:
-            raise TypeError(f"forward() got an unexpected keyword argument '{next(iter(kwargs))}'")
+            named, args = kwargs, (*args, *kwargs.values())
         if "function" in TRANSFORMS:
             handled, made = TRANSFORMS["function"](cls, args)
             if handled:
@@ -361,14 +374,13 @@ class Function(FunctionBase, metaclass=FunctionMeta):
         needs = tuple(isinstance(a, Tensor) and a._rg for a in args)
         node = _node_class(cls)(cls, needs)
         word = STATE.word
-        separate = cls.setup_context is not Function.setup_context
         STATE.word = word & ~GRAD
         try:
             if separate:
                 output = cls.forward(*args)
                 cls.setup_context(node, args, output)
             else:
-                output = cls.forward(node, *args)
+                output = cls.forward(node, *args[: len(args) - len(named)], **named)
         finally:
             STATE.word = word
         outputs = output if isinstance(output, tuple) else (output,)
@@ -395,13 +407,18 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
                 "Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be "
                 "outputs of the Function."
             )
+        if not any(item is a for a in args):
+            warnings.warn(
+                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated should be passed to it.", UserWarning,
+                stacklevel=3,
+            )  # fmt: skip
         check_writable(item, record)
     if record:
         node._wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg]
         node._input_specs = [args[i]._spec for i in node._wanted]
         node._edges = [edge_of(args[i]) for i in node._wanted]
-        tensors = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        node._place_list = [node._wanted.index(i) if i in node._wanted else None for i in tensors]
+        node._tensors = [isinstance(a, Tensor) for a in args]
+        node._place_list = [node._wanted.index(i) if i in node._wanted else None for i, is_tensor in enumerate(node._tensors) if is_tensor]
         if STATE.word & ANOMALY:
             from rushlight._engine.autograd.anomaly import remember
 
