@@ -51,7 +51,7 @@ def forked_processes() -> Iterator[None]:
 def run_python():
     """Runs `python ARGS...` in a child process with the package on its path; returns the finished process."""
 
-    def run(*args: str, timeout: float = 120, check: bool = False, **kwargs) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, timeout: float = 600, check: bool = False, **kwargs) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *args], capture_output=True, text=True, timeout=timeout, check=check, **kwargs
         )

@@ -55,7 +55,7 @@ def program(path: Path) -> str:
 def test_snippets_run(path: Path, tmp_path: Path) -> None:
     script = tmp_path / (path.name + ".py")
     script.write_text(program(path), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, f"{path} (line numbers are the page's):\n{done.stderr[-3000:]}"
 
 

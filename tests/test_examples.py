@@ -42,7 +42,7 @@ def topics_digest() -> str:
     return hashlib.sha256("\n\n".join(topics[name] for name in sorted(topics)).encode()).hexdigest()
 
 
-def run(python_args: list[str], words: list[str], cwd: Path, timeout: float = 300) -> str:
+def run(python_args: list[str], words: list[str], cwd: Path, timeout: float = 900) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "2"}
     argv = [sys.executable, *python_args, str(EXAMPLES / words[0]), *words[1:]]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=cwd, timeout=timeout, env=env)
@@ -124,7 +124,7 @@ def test_digits_are_read(tmp_path: Path) -> None:
 
 def test_demo_summary(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "rushlight", "demo", "--steps", "3", "--out", str(tmp_path / "out")]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     summary = done.stdout[done.stdout.rindex("--- done") :]
     assert "gpt_chars" in summary and "digits_cnn" in summary and summary.count("->") == 2
@@ -135,7 +135,7 @@ def test_demo_summary(tmp_path: Path) -> None:
 def test_demo_says_why_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     argv = [sys.executable, "-m", "rushlight", "demo", "--out", str(tmp_path / "file" / "out")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
     assert done.returncode == 1 and "could not write" in done.stderr and "Traceback" not in done.stderr
 
 

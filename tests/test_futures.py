@@ -14,11 +14,13 @@ from rushlight.futures import Future, collect_all, wait_all
 
 def test_a_result_reaches_a_waiting_thread() -> None:
     future: Future[Any] = Future()
-    timer = threading.Timer(0.02, lambda: future.set_result(rushlight.ones(2) * 3))
-    timer.start()
+    go = threading.Event()
+    other = threading.Thread(target=lambda: go.wait(60) and future.set_result(rushlight.ones(2) * 3))
+    other.start()
     assert not future.done()
+    go.set()
     assert future.wait().tolist() == [3.0, 3.0] and future.done()
-    timer.join()
+    other.join()
 
 
 def test_many_threads_wait_for_one() -> None:
@@ -29,7 +31,7 @@ def test_many_threads_wait_for_one() -> None:
         thread.start()
     future.set_result(7)
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert found == [7] * 8
 
 

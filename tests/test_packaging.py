@@ -53,5 +53,5 @@ def test_demo_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     )
     assert done.stdout.count(str(tmp_path / "site")) == 2
     argv = [sys.executable, "-m", "rushlight", "demo", "--steps", "2", "--out", "out"]
-    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]

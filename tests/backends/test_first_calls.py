@@ -20,7 +20,7 @@ def test_code_that_is_in_use_is_not_unloaded(monkeypatch: pytest.MonkeyPatch) ->
     both, load = threading.Barrier(2), stubs.jit.load
 
     def load_together(*args: Any) -> Any:
-        both.wait(10)
+        both.wait(60)
         return load(*args)
 
     monkeypatch.setattr(stubs.jit, "load", load_together)

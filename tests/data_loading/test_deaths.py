@@ -41,6 +41,7 @@ def die(way: str) -> None:
         1 / 0
     if way == "memory":
         bytearray(1 << 60)
+PATIENCE = 60  # seconds that a busy machine may take; nobody waits for as long as a worker sleeps
 
 
 class Dying(Dataset[Any]):
@@ -53,7 +54,7 @@ class Dying(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         if index == self.at:
             if self.way == "outside":
-                time.sleep(60)
+                time.sleep(10 * PATIENCE)
             die(self.way)
         return torch.full((500,), float(index)), index
 
@@ -104,5 +105,5 @@ def test_deaths_are_named_and_leave_nothing() -> None:
     before = left_behind()
     for k in range(DEATHS):
         took = one_death(WAYS[k % len(WAYS)], chance)
-        assert took < 2 + 8 * (os.getloadavg()[0] > 2 * (os.cpu_count() or 1)), (k, took)
+        assert took < PATIENCE, (k, took)
     assert left_behind() == before

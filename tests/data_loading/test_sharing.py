@@ -46,11 +46,11 @@ def ask(request: Any) -> Any:
 
     def ask(*task: Any) -> Any:
         there.put(task)
-        return back.get(timeout=20)
+        return back.get(timeout=120)
 
     yield ask
     there.put(None)
-    process.join(10)
+    process.join(120)
     mp.set_sharing_strategy(before)
     assert process.exitcode == 0
     del process
@@ -161,7 +161,7 @@ def failing(index: int, how: str) -> None:
         os._exit(4) if how == "exit" else os.kill(os.getpid(), 9)
     import time
 
-    time.sleep(30)
+    time.sleep(600)
 
 
 def adding(index: int, shared: Any) -> None:

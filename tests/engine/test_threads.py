@@ -98,11 +98,11 @@ def test_grad_mode_belongs_to_a_thread() -> None:
     def off() -> bool:
         with torch.no_grad():
             inside.set()
-            checked.wait(10)
+            assert checked.wait(60)
             return torch.is_grad_enabled()
 
     def other() -> bool:
-        inside.wait(10)
+        assert inside.wait(60)
         found = torch.is_grad_enabled() and (torch.ones(1, requires_grad=True) * 2).requires_grad
         checked.set()
         return found
@@ -161,7 +161,7 @@ def test_threads_that_make_one_kernel_get_one(monkeypatch: pytest.MonkeyPatch) -
     both, plain, found = threading.Barrier(2), kernels.load_kernel, []
 
     def load(data: bytes, symbol: str) -> object:
-        both.wait(30)  # neither has seen the other's
+        both.wait(60)  # neither has seen the other's
         return plain(data, symbol)
 
     monkeypatch.setattr(kernels, "load_kernel", load)

@@ -24,7 +24,7 @@ INPUTS = int(os.environ.get("RUSHLIGHT_FUZZ_INPUTS", "1200"))
 def test_mutated_files() -> None:
     # In a process of its own: it watches for whatever files must not reach, and may use little memory.
     done = subprocess.run(
-        [sys.executable, "-m", "tests.serialization.fuzz", str(INPUTS)], capture_output=True, text=True, timeout=60 + INPUTS / 100,
+        [sys.executable, "-m", "tests.serialization.fuzz", str(INPUTS)], capture_output=True, text=True, timeout=300 + INPUTS / 10,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -53,10 +53,10 @@ def test_programs_of_opcodes(pieces: list[bytes]) -> None:
 
 
 def refused(data: bytes | io.BytesIO, seconds: float = 5.0) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()  # of this process: how busy the machine is does not count
     with pytest.raises(fuzz.ERRORS):
         torch.load(data if isinstance(data, io.BytesIO) else archive(data))
-    assert time.perf_counter() - begin < seconds
+    assert time.process_time() - begin < seconds
 
 
 def test_keys_that_are_nested_deeply_or_manifold() -> None:

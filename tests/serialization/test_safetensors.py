@@ -123,5 +123,5 @@ def test_the_library_itself_works_under_the_other_name(tmp_path: Path) -> None:
         "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))\nnet[1].weight = net[0].weight\n"
         "save_model(net, 'm.safetensors')\nassert load_model(net, 'm.safetensors') == (set(), [])\nprint('done')\n"
     )
-    done = subprocess.run([sys.executable, "-m", "rushlight", str(program)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run([sys.executable, "-m", "rushlight", str(program)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert done.stdout == "done\n", done.stderr
