@@ -82,9 +82,15 @@ def test_zeta_against_scipy_and_at_negative_arguments() -> None:
             exact = sum((mp.mpf(x) + k) ** -order for k in range(101)) + mp.zeta(order, mp.mpf(x) + 101)
             value = rl.special.zeta(rl.tensor(order, dtype=rl.float64), rl.tensor(x, dtype=rl.float64)).item()
             assert value == pytest.approx(float(exact), rel=1e-14)
-    edges = [(1.0, 2.0, np.inf), (0.5, 2.0, np.nan), (2.0, -3.0, np.inf), (2.5, -1.5, np.nan), (2.0, np.inf, np.nan), (np.nan, 1.0, np.nan)]
-    found = rl.special.zeta(rl.tensor([e[0] for e in edges]), rl.tensor([e[1] for e in edges])).numpy()
-    np.testing.assert_array_equal(found, [e[2] for e in edges])
+    inf, nan = np.inf, np.nan
+    edges = [
+        (1.0, 2.0, inf), (0.5, 2.0, nan), (2.0, -3.0, inf), (2.5, -1.5, nan), (2.0, inf, nan), (nan, 1.0, nan), (nan, -inf, inf), (nan, 0.0, inf),
+        (nan, -2.0, inf), (nan, -1.5, nan), (0.5, -2.0, nan), (1e30, 1.0, 1.0), (400.0, 10.0, 0.0), (1e12, 2.0, 0.0), (1e20, 501.0, nan),
+        (1e30, 2.0, nan), (1e20, 0.5, inf), (1e20, -1.5, inf),
+    ]  # fmt: skip
+    s, q, wanted = (np.array(column) for column in zip(*edges, strict=True))
+    np.testing.assert_array_equal(rl.special.zeta(rl.tensor(s), rl.tensor(q)).numpy(), wanted)
+    np.testing.assert_array_equal(special.zeta(s, q)[q < inf], wanted[q < inf])  # SciPy's is Cephes' too
 
 
 def test_polygamma_at_infinity() -> None:

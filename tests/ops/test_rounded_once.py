@@ -1,4 +1,6 @@
-"""Sums with a factor are rounded once, as in PyTorch's vector code: steps written by hand give its numbers to the last bit."""
+"""Sums with a factor are rounded once, as in PyTorch's vector code: steps written by hand give its numbers to the last bit.
+
+Where PyTorch takes several steps in a half type, each of them is rounded here too."""
 
 from __future__ import annotations
 
@@ -97,3 +99,54 @@ def test_newton_schulz_has_the_bits_of_pytorch(shape: tuple[int, int]) -> None:
     for seed in range(30):
         given = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
         np.testing.assert_array_equal(iterate(torch, given), iterate(pytorch, given))
+
+
+# ***** and half types hold what takes several steps in PyTorch after each of them *****
+
+ORDERS = (-1.0, 1.0, 1.5, 2.0, 3.0, np.inf, -np.inf)
+STEPS = {
+    "div": lambda t, a, b: a / b,
+    "div_rows": lambda t, a, b: a / b[:, :1],
+    "pow": lambda t, a, b: a.abs() ** b,
+    "pow_of_number": lambda t, a, b: 2.7**a + t.pow(0.3, b),
+    "pow_to_number": lambda t, a, b: a**3 + a**-2 + b.abs() ** 2.3,
+    **{f"norm_{p}": lambda t, a, b, p=p: t.linalg.vector_norm(a / 64, p, 1) for p in ORDERS},
+    **{f"normalize_{p}": lambda t, a, b, p=p: t.nn.functional.normalize(a, p) * t.nn.functional.normalize(b, p, 0) for p in ORDERS},
+}
+
+
+def halves(seed: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).uniform(-9, 9, (6, 16)).astype(np.float16)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_hold_every_step_as_pytorch(name: str, dtype: str) -> None:
+    real = pytest.importorskip("torch")
+    found = []
+    for t in (real, torch):
+        a, b = (t.from_numpy(halves(seed).astype(np.float32)).to(getattr(t, dtype)).requires_grad_() for seed in (1, 2))
+        out = STEPS[name](t, a, b)
+        out.backward((out.detach() * 0 + 1) * 0.75)
+        found.append([out.detach().float().numpy(), *(x.grad.float().numpy() for x in (a, b) if x.grad is not None)])
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_gradients_of_float16_are_those_of_its_steps() -> None:
+    a, b = halves(3), halves(4)
+    x, y = (torch.from_numpy(v).requires_grad_() for v in (a, b))
+    (x / y).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.float16(1) / b)  # NumPy rounds every step to float16
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(y.grad.numpy(), -(a / b / b))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_gradient_of_a_soft_margin_is_nan_where_its_exponential_overflows(dtype: str) -> None:
+    largest = np.log(np.finfo(dtype).max)
+    x = torch.tensor([-largest * 1.05, -largest * 0.95, 3.0], dtype=getattr(torch, dtype), requires_grad=True)
+    torch.nn.functional.soft_margin_loss(x, torch.ones(3, dtype=x.dtype), reduction="sum").backward()
+    want = [np.nan, -1.0, -1.0 / (1.0 + np.exp(3.0))]
+    np.testing.assert_allclose(x.grad.float().numpy(), want, rtol=2e-3 if dtype == "float16" else 1e-6)

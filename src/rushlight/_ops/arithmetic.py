@@ -22,11 +22,12 @@ from rushlight._ops.bodies import (
     number_value,
     pair,
     refuse,
+    rounded,
     wide,
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT16, INT32, INT64
+from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT16, INT32, INT64, DType
 from rushlight._types.promotion import default_dtype
 
 __all__: list[str] = []
@@ -151,11 +152,6 @@ def _floor_quotient(x: Any, y: Any) -> Any:
     return build.select(build.eq(y, 0.0), x / y, whole)
 
 
-def _as_given(x: Any, dtype: Any) -> Any:
-    """Rounded as a half type would hold it: PyTorch cuts the rounded quotient."""
-    return build.convert(build.convert(x, dtype), x.dtype) if dtype in HALF else x
-
-
 def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
     if rounding_mode is None:
         x, y = _floats(x, y)
@@ -169,7 +165,7 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
     x, y = pair(x, y)
     refuse(x, f"div_{rounding_mode}_cpu", "bc", joined=True)
     if x.dtype.is_floating_point:
-        return prim.trunc(_as_given(x / y, given)) if rounding_mode == "trunc" else _floor_quotient(x, y)
+        return prim.trunc(rounded(x / y, given)) if rounding_mode == "trunc" else _floor_quotient(x, y)
     return prim.div_trunc(x, y) if rounding_mode == "trunc" else prim.div_floor(x, y)
 
 
@@ -186,8 +182,10 @@ def _(ct: Any, out: Any, x: Any, y: Any, *, rounding_mode: str | None) -> Any:
     if rounding_mode is not None:
         zero = build.zeros_like(ct)
         return zero, zero
+    low = given_dtype(ct)
     x, y = _floats(x, y)
-    return ct / build.conj(y), -(ct * build.conj(x / y / y))
+    twice = rounded(rounded(x / y, low) / y, low)
+    return rounded(ct / build.conj(y), low), -rounded(ct * build.conj(twice), low)
 
 
 @operator("true_divide(Tensor input, Tensor other) -> Tensor", promote="float", numbers=BOTH, inplace=True, inplace_spaces=(), out=True, tags=("numbers",),
@@ -268,8 +266,8 @@ def _power_operands(base: Any, exponent: Any) -> tuple[Any, Any]:
         if kind in "ib" and dtype is BOOL:
             return build.convert(base, INT64), exponent
         return base, exponent
-    if is_number(base):
-        base = build.full((), base, exponent.dtype)
+    if is_weak(base):  # a number in PyTorch's kernel has the tensor's dtype
+        base = rounded(number_value(base, exponent.dtype), given_dtype(exponent))
     return pair(base, exponent)
 
 
@@ -284,14 +282,18 @@ _FIXED_POWERS: dict[Any, Any] = {
 }
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def power(base: Any, exponent: Any, low: DType | None = None) -> Any:
+    """base ^ exponent; a half type `low` holds the exponent that is given as a number, and bfloat16 the steps of fixed powers."""
     if not is_number(exponent):
         return prim.pow(base, exponent)
     whole = base.dtype.is_integer
     if whole and exponent < 0:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     fixed = _FIXED_POWERS.get(exponent) if not (whole and exponent not in (1, 2, 3)) else None
-    return fixed(base) if fixed is not None else prim.pow(base, build.full_like(base, exponent))
+    if low is BFLOAT16 and exponent in (3, -2):
+        square = rounded(base * base, low)
+        return square * base if exponent == 3 else 1.0 / square
+    return fixed(base) if fixed is not None else prim.pow(base, rounded(build.full_like(base, exponent), low))
 
 
 @operator("pow(Tensor input, Tensor exponent) -> Tensor", promote="same", numbers=("input", "exponent"), static=("exponent",), inplace=True,
@@ -299,24 +301,29 @@ def _power(base: Any, exponent: Any) -> Any:
           node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1" if hasattr(input, "shape") else "PowBackward2")  # fmt: skip
 def pow_(base: Any, exponent: Any) -> Any:
     """input ^ exponent."""
-    return _power(*_power_operands(base, exponent))
+    low = given_dtype(exponent if is_weak(base) else base)
+    return power(*_power_operands(base, exponent), low)
 
 
 @pow_.gradient
 def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
+    """Half types hold every step, as in PyTorch: a power that overflows there is an infinity, which times 0 is NaN."""
+    low = given_dtype(ct)
+    held = lambda v: rounded(v, low)
+    # the logarithm of a number is taken before it is rounded
+    log = prim.log(number_value(base, exponent.dtype)) if is_weak(base) else None
     base, exponent = _power_operands(base, exponent)
     if is_number(exponent):
         if exponent == 0:
             return build.zeros_like(ct), None
-        slope = _power(base, exponent - 1) * exponent if exponent != 1 else build.full_like(base, 1)
+        slope = held(held(power(base, exponent - 1, low)) * exponent) if exponent != 1 else build.full_like(base, 1)
         return ct * build.conj(slope), None
-    less = prim.pow(base, exponent - 1) * exponent
-    to_base = build.select(build.eq(exponent, 0), 0, ct * build.conj(less))
+    less = held(held(prim.pow(base, held(exponent - 1))) * exponent)
+    to_base = build.select(build.eq(exponent, 0), 0, held(ct * build.conj(less)))
     positive = (prim.real(exponent) if exponent.dtype.is_complex else exponent) >= 0
-    to_exponent = build.select(
-        build.eq(base, 0) & positive, 0, ct * build.conj(prim.pow(base, exponent) * prim.log(base))
-    )
-    return to_base, to_exponent
+    log = held(prim.log(base)) if log is None else build.broadcast_to(log, base.shape)
+    bend = held(held(prim.pow(base, exponent)) * log)
+    return to_base, build.select(build.eq(base, 0) & positive, 0, held(ct * build.conj(bend)))
 
 
 @operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
@@ -329,7 +336,7 @@ def float_power(base: Any, exponent: Any) -> Any:
     if not is_number(exponent):
         exponent = build.convert(exponent, dtype)
         base, exponent = pair(base, exponent)
-    return _power(base, exponent)
+    return power(base, exponent)
 
 
 # ***** two numbers, one function *****

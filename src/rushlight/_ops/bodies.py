@@ -23,8 +23,8 @@ from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
     "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
-    "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims", "refuse", "spread",
-    "take_slice", "wide", "wrap",
+    "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims", "refuse", "rounded",
+    "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
@@ -104,6 +104,11 @@ def wide(x: Any) -> Any:
 def narrow(x: Any, dtype: DType) -> Any:
     """Back to the dtype that users see."""
     return build.convert(x, dtype)
+
+
+def rounded(x: Any, dtype: DType | None) -> Any:
+    """What is computed for a half type as that would hold it, for functions that take several steps in PyTorch; else as it is."""
+    return build.convert(build.convert(x, dtype), x.dtype) if dtype is not None and dtype in HALF and x.dtype is dtype.wide else x
 
 
 def as_float(x: Any) -> Any:

@@ -21,6 +21,7 @@ from rushlight._ops.bodies import (
     pair,
     reduce_dims,
     refuse,
+    rounded,
     spread,
     wrap,
 )
@@ -459,6 +460,17 @@ def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: 
     return build.convert(loss, given) if given.is_floating_point else loss
 
 
+@soft_margin_loss.gradient
+def _(ct: Any, out: Any, x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
+    """-target z / (1 + z) with z = exp(-target * input).  Half types hold every step, as in PyTorch: NaN where z overflows there."""
+    held = lambda v, low=given_dtype(ct): rounded(v, low)
+    x, y = pair(x, y)
+    z = held(prim.exp(-held(y * x)))
+    share = -1.0 / as_double(numel(x.shape)) if reduction_of(size_average, reduce, reduction) == "mean" else -1.0
+    slope = lambda v: held(build.conj(held(held(held(v * z) * share) / held(z + 1.0))) * build.broadcast_to(ct, x.shape))
+    return slope(y), slope(x)
+
+
 @operator(
     f"multilabel_soft_margin_loss(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor",
     node="MeanBackward0",
@@ -504,10 +516,8 @@ def poisson_nll_loss(
     x, y = pair(x, y)
     loss = prim.exp(x) - y * x if log_input else x - y * prim.log(x + eps)
     if full:
-        large = y > 1.0
-        safe = build.select(large, y, 1.0)
-        stirling = safe * prim.log(safe) - safe + 0.5 * prim.log(safe * (2.0 * math.pi))
-        loss = loss + build.select(large, stirling, 0.0)
+        stirling = y * prim.log(y) - y + 0.5 * prim.log(y * (2.0 * math.pi))
+        loss = loss + build.select(y > 1.0, stirling, 0.0)
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 

@@ -9,8 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import HALF, as_float, epsilon, given_dtype, narrow, onto, reduce_dims, refuse, spread, wide
-from rushlight._ops.reduce import count_of, vector_norm_body
+from rushlight._ops.arithmetic import div
+from rushlight._ops.bodies import (
+    HALF,
+    as_float,
+    dims_of,
+    epsilon,
+    given_dtype,
+    narrow,
+    onto,
+    reduce_dims,
+    refuse,
+    rounded,
+    spread,
+    wide,
+)
+from rushlight._ops.reduce import count_of, norm_slope, vector_norm_body
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.symbols import as_double
@@ -301,9 +315,22 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
 def normalize(x: Any, p: float, dim: int, eps: float) -> Any:
     """Each vector along dim divided by its p-norm, or by eps where that is less."""
     given = x.dtype
-    norm = wide(vector_norm_body(x, 2.0 if p is None else p, None if dim is None else (dim,), True)[0])
+    norm, exact = vector_norm_body(x, 2.0 if p is None else p, None if dim is None else (dim,), True)
+    norm = wide(norm)
     bound = build.broadcast_to(prim.maximum(norm, build.full_like(norm, eps)), x.shape)
-    return narrow(wide(x) / (build.complex_(bound) if given.is_complex else bound), given)
+    return narrow(wide(x) / (build.complex_(bound) if given.is_complex else bound), given), exact
+
+
+@normalize.gradient
+def _(ct: Any, outs: Any, x: Any, p: float | None, dim: int | None, eps: float) -> Any:
+    """Those of a quotient and a norm; half types hold what passes from one to the other, as in PyTorch."""
+    ct, given, dims, x = wide(ct), x.dtype, dims_of(x, dim), wide(x)
+    norm = rounded(outs[1], given)
+    bound = spread(prim.maximum(norm, build.full_like(norm, eps)), x.shape, dims)
+    direct, each = div.gradient_rule(ct, None, x, build.complex_(bound) if given.is_complex else bound, rounding_mode=None)  # type: ignore[misc]
+    through = rounded(reduce_dims("sum", prim.real(each) if given.is_complex else each, dims), given)
+    through = build.select(norm >= eps, through, 0.0)
+    return narrow(direct + rounded(norm_slope(x, norm, 2.0 if p is None else p, dims, through, given), given), given)
 
 
 @operator("local_response_norm(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._ops.arithmetic import power
 from rushlight._ops.bodies import (
+    HALF,
     accumulator,
     along,
     as_bool,
@@ -15,11 +17,13 @@ from rushlight._ops.bodies import (
     dims_of,
     finish,
     flat,
+    given_dtype,
     isnan,
     narrow,
     pad_dim,
     reduce_dims,
     refuse,
+    rounded,
     spread,
     take_slice,
     wide,
@@ -388,9 +392,13 @@ def powers(x: Any, ord: float, dims: Any) -> Any:
     return prim.pow(total, build.full_like(total, 1.0 / ord))
 
 
-def _norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any) -> Any:
-    """ct times the derivative of the norm; 0 where the norm is 0 (norms of order >= 1 have a corner there)."""
-    norm, ct = spread(norm, x.shape, dims), spread(ct, x.shape, dims)
+def norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any, low: DType) -> Any:
+    """ct times the derivative of the norm; 0 where the norm is 0 (norms of order >= 1 have a corner there).
+
+    The steps are PyTorch's, and a half type `low` holds every one of them."""
+    held = lambda v: rounded(v, low)
+    raised = lambda v, exponent: held(power(v, exponent, low))
+    norm, ct = spread(held(norm), x.shape, dims), spread(ct, x.shape, dims)
     wrap_ = build.complex_ if x.dtype.is_complex else (lambda v: v)
     if ord == 0:
         return build.zeros_like(x)
@@ -398,23 +406,26 @@ def _norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any) -> Any:
         return prim.sign(x) * wrap_(ct)
     if ord == 2:
         nothing = build.eq(norm, 0.0)
-        return x * wrap_(build.select(nothing, 0.0, ct / build.select(nothing, 1.0, norm)))
+        if low not in HALF:  # one quotient for a row
+            return x * wrap_(build.select(nothing, 0.0, ct / build.select(nothing, 1.0, norm)))
+        return ct * held(build.select(nothing, 0.0, x / build.select(nothing, 1.0, norm)))
     size = prim.abs(x)
     if ord in (INF, -INF):
         hit = prim.eq(size, norm) | (isnan(size) & isnan(norm))
-        hits = spread(reduce_dims("sum", build.convert(hit, size.dtype), dims), x.shape, dims)
-        return prim.sign(x) * wrap_(build.select(hit, ct / hits, 0.0))
+        hit = build.convert(hit, size.dtype)
+        hits = spread(reduce_dims("sum", hit, dims), x.shape, dims)
+        return prim.sign(x) * wrap_(held(ct / hits) * hit)
     if ord < 1:
-        ratio = prim.pow(size, build.full_like(size, ord - 1.0))
+        ratio = raised(size, ord - 1.0)
         ratio = build.select(build.eq(size, 0.0), 0.0, ratio)
-        return prim.sign(x) * wrap_(ratio * (ct * prim.pow(norm, build.full_like(norm, 1.0 - ord))))
+        return prim.sign(x) * wrap_(held(ratio * ct) * raised(norm, 1.0 - ord))
     if ord < 2:
-        ratio = prim.sign(x) * wrap_(prim.pow(size, build.full_like(size, ord - 1.0)))
+        ratio = prim.sign(x) * wrap_(raised(size, ord - 1.0))
     else:
-        ratio = x * wrap_(prim.pow(size, build.full_like(size, ord - 2.0)))
+        ratio = held(x * wrap_(raised(size, ord - 2.0)))
     nothing = build.eq(norm, 0.0)
-    scale = build.select(nothing, 0.0, ct / prim.pow(build.select(nothing, 1.0, norm), build.full_like(norm, ord - 1.0)))
-    return ratio * wrap_(scale)
+    scale = held(ct / raised(build.select(nothing, 1.0, norm), ord - 1.0))
+    return ratio * wrap_(build.select(nothing, 0.0, scale))
 
 
 def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None = None) -> Any:
@@ -443,7 +454,7 @@ vector_norm = operator(
 def _(ct: Any, outs: Any, x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     dims, given = dims_of(x, dim), x.dtype
     x = wide(build.convert(x, dtype) if dtype is not None else x)
-    return narrow(_norm_slope(x, outs[1], float(ord), dims, wide(ct)), given)
+    return narrow(norm_slope(x, outs[1], float(ord), dims, wide(ct), ct.dtype), given)
 
 
 @operator("dist(Tensor input, Tensor other, Scalar p=2) -> Tensor", promote="same", promote_over=("input", "other"), static=("p",),
@@ -458,7 +469,7 @@ def dist(x: Any, y: Any, p: Any) -> Any:
 @dist.gradient
 def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
     gap = x - y
-    slope = _norm_slope(gap, out, float(p), dims_of(gap, None), ct)
+    slope = norm_slope(gap, out, float(p), dims_of(gap, None), ct, given_dtype(ct))
     return slope, -slope
 
 
@@ -483,7 +494,7 @@ def cdist_core(x: Any, y: Any, p: Any) -> Any:
 def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
     gap = _gaps(x, y)
     n = len(gap.shape)
-    slope = _norm_slope(gap, out, float(p), (n - 1,), ct)
+    slope = norm_slope(gap, out, float(p), (n - 1,), ct, gap.dtype)
     return reduce_dims("sum", slope, (n - 2,)), -reduce_dims("sum", slope, (n - 3,))
 
 

@@ -11,7 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._ops import special_tables as tables
-from rushlight._ops.bodies import CPP_NAME, as_float, given_dtype, is_number, isnan, narrow, number_value, pair, refuse
+from rushlight._ops.bodies import (
+    CPP_NAME,
+    as_float,
+    given_dtype,
+    is_number,
+    isnan,
+    narrow,
+    number_value,
+    pair,
+    refuse,
+    rounded,
+)
 from rushlight._ops.table import Operator, operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT64, INT32, INT64
@@ -306,7 +317,7 @@ def polygamma(n: int, x: Any) -> Any:
     return _polygamma(n, x)
 
 
-polygamma.gradient(lambda ct, out, n, x: ct * _polygamma(n + 1, x))
+polygamma.gradient(lambda ct, out, n, x: ct * rounded(_polygamma(n + 1, x), given_dtype(ct)))
 
 
 @operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True,

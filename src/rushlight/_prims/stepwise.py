@@ -81,10 +81,12 @@ pointwise(
 
 def _zeta(s: float, q: float) -> float:
     """sum of (q + k)^-s by Euler's and Maclaurin's formula (Abramowitz and Stegun 25.4.7) after fifty terms."""
-    if math.isnan(s + q) or s < 1 or q == math.inf or (q < 0 and q != math.floor(q) and s != math.floor(s)):
-        return math.nan
-    if s == 1 or (q <= 0 and q == math.floor(q)):
+    if s == 1 or (q <= 0 and not s < 1 and (q == -math.inf or q == math.floor(q))):
         return math.inf
+    if math.isnan(s + q) or s < 1 or q == math.inf or (q < 0 and s != math.floor(s)):
+        return math.nan
+    if s >= 2.0 ** (1024 / 23) and q > 1:
+        return math.nan  # Cephes multiplies a sum that vanished by factors that overflow
     terms = 50 + max(0, math.ceil(-q))
     w = q + terms
     total = sum((q + k) ** -s for k in range(terms)) + w ** (1 - s) / (s - 1) + 0.5 * w**-s

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["BINARY"]
 
 TERMS = 20
+EPSILON = 2.0**-53
+# Cephes ends with factors s (s + 1) ... (s + 22): from here on they overflow, and times a sum that vanished they are NaN
+VAST = 2.0 ** (1024.0 / 23.0)
 # B_2k / (2k)!
 _BERNOULLI = (
     1.0 / 12.0, -1.0 / 720.0, 1.0 / 30240.0, -1.0 / 1209600.0, 1.0 / 47900160.0, -691.0 / 1307674368000.0, 1.0 / 74724249600.0,
@@ -40,13 +43,14 @@ def _positive(s: Val, q: Val) -> Val:
     total = repeat("zeta.terms", _TERMS, s, q)
     w = q + float(TERMS)
     power = pow(w, -s)
+    settled, terms = (power * w).le(total * EPSILON), total
     total = total + power * w / (s - 1.0) + power * 0.5
     factor, power = s, power / w
     for k, bernoulli in enumerate(_BERNOULLI):
         total = total + factor * power * bernoulli
         factor = factor * (s + float(2 * k + 1)) * (s + float(2 * k + 2))
         power = power / (w * w)
-    return em.select(finite, total, em.const(s.type, math.nan))  # PyTorch's answer at infinity
+    return em.select(finite, em.select(settled, terms, total), em.const(s.type, math.nan))  # PyTorch's answer at infinity
 
 
 def _zeta(s: Val, q: Val) -> Val:
@@ -54,8 +58,8 @@ def _zeta(s: Val, q: Val) -> Val:
     inf, nan, two, one = (em.const(s.type, v) for v in (math.inf, math.nan, 2.0, 1.0))
     whole, pole = em.call("llvm.floor", q).eq(q), em.call("llvm.floor", s).ne(s)
     below = q.lt(0.0) & ~whole
-    bad = s.lt(1.0) | s.is_nan() | q.is_nan() | (below & pole)
     edge = q.le(0.0) & whole
+    bad = s.lt(1.0) | (s.is_nan() & ~edge) | q.is_nan() | (below & pole)
     usual = em.select(bad | edge | s.eq(1.0), two, s)
     fraction = em.select(below, q - em.call("llvm.floor", q), em.const(s.type, 0.5))
     value = em.outline("zeta.positive", _positive, usual, em.select(below, fraction, em.select(edge | bad, one, q)))
@@ -64,7 +68,7 @@ def _zeta(s: Val, q: Val) -> Val:
     half = usual * 0.5
     odd = em.call("llvm.trunc", half).ne(half)
     value = em.select(below, value + em.select(odd, -mirrored, mirrored), value)
-    value = em.select(edge, inf, value)
+    value = em.select(edge, inf, em.select(value.eq(0.0) & s.ge(VAST), nan, value))
     return em.select(bad, nan, em.select(s.eq(1.0), inf, value))
 
 
