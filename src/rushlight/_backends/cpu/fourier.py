@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._base.lazy import numpy as np
+from rushlight._base.lazy import require
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import contiguous_strides, extent
 
 __all__ = ["fourier_call"]
 
 
-def _array(memory: Any, operand: Operand) -> Any:
-    """The operand's memory (an address, or a storage that another step made) as a NumPy array."""
-    address = memory if isinstance(memory, int) else memory.ptr
-    size = operand.dtype.itemsize
-    data = (ctypes.c_char * (max(extent(operand.shape, operand.strides), 1) * size)).from_address(address)
-    flat = np.frombuffer(data, dtype=operand.dtype.name)
-    return np.lib.stride_tricks.as_strided(flat, operand.shape, [s * size for s in operand.strides])
+def _view_of(operand: Operand) -> Callable[[Any], Any]:
+    """A function from the operand's memory (an address, or a storage that another step made) to a NumPy array over it."""
+    size, over, array = operand.dtype.itemsize, runtime().from_owner, np.ndarray
+    shape, dtype, strides = tuple(operand.shape), np.dtype(operand.dtype.name), tuple([s * size for s in operand.strides])
+    span = max(extent(operand.shape, operand.strides), 1) * size
+
+    def view(memory: Any) -> Any:
+        return array(shape, dtype, over(memory, span, None) if type(memory) is int else memory, 0, strides)
+
+    return view
+
+
+def _loops(step: ExternStep) -> list[tuple[Any, int]] | None:
+    """The (loop, dim) pairs of a transform, as NumPy's own functions choose them; None where they are not to be had."""
+    try:
+        found, params = require("numpy.fft._pocketfft_umath"), step.params
+        if step.name == "fft":
+            loop = found.ifft if params["inverse"] else found.fft
+            return [(loop, d) for d in reversed(params["dims"])]
+        if step.name == "rfft":
+            odd = step.inputs[0].shape[params["dim"]] % 2
+            return [(found.rfft_n_odd if odd else found.rfft_n_even, params["dim"])]
+        return [(found.irfft, params["dim"])]
+    except (ImportError, AttributeError):  # before NumPy 2
+        return None
 
 
 def fourier_call(step: ExternStep) -> tuple[Callable[..., Any], None, Sequence[int]]:
@@ -36,9 +54,19 @@ def fourier_call(step: ExternStep) -> tuple[Callable[..., Any], None, Sequence[i
             return np.fft.rfft(a, axis=params["dim"])
         return np.fft.irfft(a, params["size"], axis=params["dim"], norm="forward")
 
+    source, target, loops = _view_of(x), _view_of(made), _loops(step)
+    passes = [(loop, [(d,), (), (d,)]) for loop, d in loops or ()]
+
     def run(ints: int, memory: Any) -> Any:
         storage = alloc(nbytes)
-        _array(storage, made)[...] = transform(_array(memory, x))
+        target(storage)[...] = transform(source(memory))
         return storage
 
-    return run, None, [x.place]
+    def run_loops(ints: int, memory: Any) -> Any:
+        storage = alloc(nbytes)
+        a, out = source(memory), target(storage)
+        for loop, axes in passes:
+            a = loop(a, 1, out, axes=axes)
+        return storage
+
+    return run_loops if passes and nbytes else run, None, [x.place]
