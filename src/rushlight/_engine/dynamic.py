@@ -48,24 +48,25 @@ def _as_mask(x: Tensor) -> Tensor:
         STATE.word = before
 
 
-def _count(mask: Tensor) -> tuple[int, Tensor]:
-    """How many of a dense mask are set, and how many before each piece of it."""
+def _count(mask: Tensor) -> tuple[int, int, array[int]]:
+    """How many of a dense mask are set, the address of how many are before each piece of it, and what is there."""
     n = mask._spec.numel
     if not _PIECE:
         _PIECE.append(require("rushlight._backends.cpu.selecting").PIECE)
     pieces = _PIECE[0]
-    before = empty_spec(Spec.of(INT64, mask._spec.device, (-(-n // pieces) + 1,)))
-    return (_native("count_true")(mask._ptr, n, before._ptr) if n else 0), before
+    before = array("q", bytes(8 * (-(-n // pieces) + 1)))
+    where = before.buffer_info()[0]
+    return (_native("count_true")(mask._ptr, n, where) if n else 0), where, before
 
 
 def nonzero_places(x: Tensor) -> Tensor:
     """Flat places (row-major) of what is not zero, int64."""
     mask = _as_mask(x)
     n = mask._spec.numel
-    count, before = _count(mask)
+    count, where, _before = _count(mask)
     made = empty_spec(Spec.of(INT64, x._spec.device, (count,)))
     if count:
-        _native("list_true")(mask._ptr, n, before._ptr, made._ptr)
+        _native("list_true")(mask._ptr, n, where, made._ptr)
     return made
 
 
@@ -106,11 +107,11 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
         return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))  # type: ignore[attr-defined, no-any-return]
     dense, source = _as_mask(mask), convert.contiguous(convert.resolved(x))
     n = dense._spec.numel
-    count, before = _count(dense)
+    count, where, _before = _count(dense)
     made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count,)))
     if count:
-        _native("compact", size)(source._ptr, dense._ptr, n, before._ptr, made._ptr)
-    return make(made._storage, Spec.of(x._spec.dtype, x._spec.device, (count,)), made._ptr)
+        _native("compact", size)(source._ptr, dense._ptr, n, where, made._ptr)
+    return made
 
 
 indexing.NONZERO[0] = nonzero_tuple

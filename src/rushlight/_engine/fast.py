@@ -25,6 +25,7 @@ from rushlight._engine.native_plans import (
 from rushlight._engine.state import FUNCTION_MODE, LEARNING, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, make
 from rushlight._ops.table import Operator
+from rushlight._types.dtype import DType
 
 __all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
 
@@ -198,7 +199,7 @@ def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[
     return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
 
-def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: int = 1) -> Any:
+def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: int = 1, tapes: bool = True) -> Any:
     """`function`, which is plain Python, with the plans of its calls kept.
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
@@ -206,13 +207,17 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     `*` one, tensors in a list, or a number, which goes into plans as it is), and what it returns is made by the plans that it runs (see `ran`; those
     of the operator table are noted by themselves) or is an argument.  Where it runs several they become a *tape*: a native plan that runs them one
     after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the
-    plan.
+    plan.  So it is of functions of any other kind, which want no `tapes`: what their arguments are is looked at once for a signature.
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
         word = STATE.word
         if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(call, args, kwargs):  # observers are told of the function too
             return function(*args, **kwargs)
+        if not tapes:
+            made = function(*args, **kwargs)
+            _learn_itself(call, call.__wrapped__, args, kwargs)
+            return made
         stands: dict[int, Tensor] = {}
         given, named = _told_apart((args, kwargs), set(), stands)
         runs = Tape((*given, *named.values()))
@@ -324,13 +329,14 @@ def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
         _, inputs, given, _ = run
         tensors = [t for t in inputs if isinstance(t, Tensor)]
         changes = given is None or not tensors or any(given is t for t in tensors)
-        if changes or any(id(t) in read for t in _tensors_in(given)):
+        made_here = _tensors_in(given)
+        if changes or not made_here or any(id(t) in read for t in made_here):
             steps.append(run)
             read |= {id(t) for t in tensors}
     return steps[::-1]
 
 
-_FIXED = (int, float, bool, complex, str, type(None))  # constants of a tape
+_FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a tape
 
 
 def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any) -> tuple[Any, list[Any], Any] | None:
@@ -366,7 +372,10 @@ def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any],
             places[id(item)] = total + k
         total += len(results)
     several = isinstance(made, tuple)
-    outputs = [place(item) for item in (made if several else (made,))]
+    if steps and made is steps[-1][2] and not isinstance(made, (Tensor, tuple, list)):
+        outputs: list[int | None] = [places[id(made)]]  # an element that was read
+    else:
+        outputs = [place(item) for item in (made if several else (made,))]
     if None in outputs:
         return None
     last = {s: k for k, (_, sources, _, _) in enumerate(written) for s in sources}

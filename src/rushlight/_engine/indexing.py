@@ -11,6 +11,7 @@ from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
 from rushlight._engine.fast import RUNS, ran, unlearnt
 from rushlight._engine.native_plans import part_plan, shifted_plan
+from rushlight._engine.packing import is_array
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL, INT64, UINT8
@@ -226,6 +227,8 @@ def get_item(x: Tensor, index: Any) -> Tensor:
         return get_item(x, convert.item(index))
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return MASKED[0](x, index)  # type: ignore[no-any-return]
+    if is_array(index) and index.ndim:
+        return x[make_tensor(index)]  # type: ignore[no-any-return]  # by a plan that is kept
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)

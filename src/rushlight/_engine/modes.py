@@ -31,6 +31,9 @@ def is_inference_mode_enabled() -> bool:
     return bool(STATE.word & INFERENCE)
 
 
+_KEPT = GRAD | INFERENCE  # what a mode puts back
+
+
 class _Mode:
     """A context manager that changes the state word, and a decorator for functions and generators."""
 
@@ -41,12 +44,12 @@ class _Mode:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        self._before.append(STATE.word)
-        STATE.word = self._word(STATE.word)
+        word = STATE.word
+        self._before.append(word)
+        STATE.word = self._word(word)
 
     def __exit__(self, *exc: object) -> None:
-        keep = GRAD | INFERENCE
-        STATE.word = (STATE.word & ~keep) | (self._before.pop() & keep)
+        STATE.word = (STATE.word & ~_KEPT) | (self._before.pop() & _KEPT)
 
     def clone(self) -> _Mode:
         """A fresh mode with the same arguments."""
@@ -113,7 +116,7 @@ class no_grad(_Mode):
         return made(function)
 
     def __init__(self, function: Any = None) -> None:
-        super().__init__()
+        self._before = []
 
     def _word(self, word: int) -> int:
         return word & ~GRAD
@@ -130,12 +133,12 @@ class set_grad_enabled(_Mode):
     """Switches recording on or off: at once, and back at the end when used with `with`."""
 
     def __init__(self, mode: bool) -> None:
-        super().__init__()
         if not isinstance(mode, bool):
             raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
+        self._before = []
         self.mode = mode
-        self._at_start = STATE.word
-        STATE.word = self._word(STATE.word)
+        self._at_start = word = STATE.word
+        STATE.word = self._word(word)
 
     def _word(self, word: int) -> int:
         return word | GRAD if self.mode and not word & INFERENCE else word & ~GRAD

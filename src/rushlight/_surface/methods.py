@@ -14,7 +14,7 @@ from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.inplace import retain
 from rushlight._engine.integers import as_int, as_ints, is_numpy_scalar
 from rushlight._engine.override import as_subclass as retyped
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
+from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, LEARNING, OBSERVED, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.view import as_strided, view_dtype
 from rushlight._ops.forms import forms
@@ -526,6 +526,11 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 
     if require_grad and not (data.dtype.is_floating_point or data.dtype.is_complex):
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+    if type(data) in plain_classes and data._meta is None and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
+        made = Tensor.__new__(cls)
+        made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
+        made._rg, made._node, made._meta = require_grad, None, None
+        return made  # type: ignore[no-any-return]
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:
         made.requires_grad = True
@@ -701,7 +706,7 @@ def set_default_dtype(d: DType) -> None:
     clear_plans()
 
 
-@composite("result_type", overridable=False)
+@composite("result_type", overridable=False, learns=True)
 @forms("(tensor: Tensor | Scalar, other: Tensor | Scalar) -> dtype")
 def result_type(tensor: Any, other: Any) -> DType:
     """The dtype of an operation over two tensors or numbers."""

@@ -8,6 +8,7 @@ Python numbers; a lower-ranked group changes the result only where its category 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from rushlight._types.dtype import (
     BFLOAT16,
@@ -58,6 +59,7 @@ def category(dtype: DType) -> int:
     return _CATEGORY[dtype.kind]
 
 
+@cache
 def promote(type1: DType, type2: DType) -> DType:
     """The smallest dtype that both convert to, by PyTorch's table (`torch.promote_types`).
 

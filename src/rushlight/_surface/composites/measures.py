@@ -364,7 +364,7 @@ def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
 # ***** counting *****
 
 
-@composite("bincount", method=True)
+@composite("bincount", method=True, once=True)
 def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each whole number occurs, or the sum of its weights."""
     refuse_dtype("bincount", "bfc", input._spec.dtype)
@@ -388,7 +388,7 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     return T["zeros"](size, dtype=dtype).scatter_add(0, input.to(INT64), values)  # type: ignore[attr-defined, no-any-return]
 
 
-@composite("histc", method=True, refuses="bui")
+@composite("histc", method=True, refuses="bui", once=True)
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
     """How many elements fall into each of `bins` equal ranges of [min, max] (of the elements' range if both are 0)."""
     if bins <= 0:
@@ -487,7 +487,7 @@ def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> A
     return found[0] if len(found) == 1 else tuple(found)
 
 
-@composite("unique", method=True)
+@composite("unique", method=True, once=True)
 @forms(
     "(input: Tensor, sorted: bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
     "(input: Tensor, sorted: bool = True, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",
@@ -510,7 +510,7 @@ def unique(
     )
 
 
-@composite("unique_consecutive", method=True, refuses="c")
+@composite("unique_consecutive", method=True, refuses="c", once=True)
 @forms(
     "(input: Tensor, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
     "(input: Tensor, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",

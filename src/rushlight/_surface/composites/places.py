@@ -24,7 +24,7 @@ T = SPACES["torch"]
 # ***** writing *****
 
 
-@composite("masked_scatter", method=True)
+@composite("masked_scatter", method=True, once=True)
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the first elements of source where the mask holds, in order."""
     if mask._spec.dtype is not BOOL:

@@ -60,7 +60,7 @@ _extreme("max")
 _extreme("min")
 
 
-@composite("nonzero", method=True)
+@composite("nonzero", method=True, once=True)
 @forms(
     "(input: Tensor, *, out: Tensor | None = None, as_tuple: Literal[False] = False) -> Tensor",
     "(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]",
@@ -72,13 +72,13 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
     return into(out, dynamic.nonzero(input), "nonzero", exact=True)
 
 
-@composite("argwhere", method=True)
+@composite("argwhere", method=True, once=True)
 def argwhere(input: Tensor) -> Tensor:
     """`nonzero` as one tensor."""
     return dynamic.nonzero(input)
 
 
-@composite("masked_select", method=True, apart=True)
+@composite("masked_select", method=True, apart=True, once=True)
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is set, as one dim."""
     return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)  # type: ignore[no-any-return]
@@ -109,11 +109,11 @@ def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal."""
     if input._spec.shape != other._spec.shape:
         return False
-    return bool(convert.item(convert.call("all", convert.call("eq", input, other)))) if input._spec.numel else True
+    return convert.answer(convert.call("all", convert.call("eq", input, other))) if input._spec.numel else True  # type: ignore[no-any-return]
 
 
 @composite("allclose", method=True, learns=True)
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
     close = torch_call("isclose", input, other, rtol, atol, equal_nan)
-    return bool(convert.item(convert.call("all", close))) if close.numel() else True
+    return convert.answer(convert.call("all", close)) if close.numel() else True  # type: ignore[no-any-return]
