@@ -10,11 +10,11 @@ A type in other words than `_ACCEPTED` knows says nothing.  A call whose types a
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.bind import NUMPY_WORDS, is_native
 from rushlight._engine.call import check_outs
 from rushlight._engine.creation import python_dtype
@@ -22,6 +22,11 @@ from rushlight._engine.integers import integer, is_numpy_scalar
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.forms import forms_of
 from rushlight._types.dtype import DType
+
+if TYPE_CHECKING:
+    import ast
+else:
+    ast = LazyModule("ast")
 
 __all__ = ["Accepting", "tensors_among"]
 
