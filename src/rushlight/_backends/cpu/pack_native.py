@@ -15,6 +15,8 @@ __all__ = ["make_pack", "make_pack_a_amx", "make_pack_b_amx", "make_wide_pack"]
 
 _RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64, 16: u64}
 _MOVER = "void(ptr, ptr, i64, i64, i64)"
+LINE = 64  # bytes of a line of the cache
+TURN = 64  # words of a panel that are packed before the next one, which shares lines with it, has its turn
 
 
 def make_pack(panels: Panels, width: int) -> NativeFunction:
@@ -74,12 +76,38 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
                             zipped(out + size * at, x + bytes_ * at, k_step, width, done)
         gather(out, x, rows, done, depth, step, k_step)
 
+    together = max(1, 2 * LINE // (size * width))
+
+    @native("void(ptr, ptr, i64, i64)", name=f"lines_{tag}")
+    def lines(out, x, depth, k_step):
+        """Panels whose rows lie in the same lines of the cache: each line is read once."""
+        apart = size * width * depth
+        for _k in range(depth):
+            to = out
+            for i in range(together):
+                memcpy(to, x + size * width * i, size * width)
+                to += apart
+            out += size * width
+            x += size * k_step
+
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"pack_{tag}")
     def pack(out, x, count, depth, step, k_step):
         words = (depth + group - 1) // group
-        for i in range(0, count, width):
-            panel(out, x + bytes_ * i * step, min(i64(width), count - i), words, depth, step, k_step)
-            out = out + size * width * words
+        i: i64 = 0
+        if group == 1 and together > 1 and step == 1:
+            while count - i >= together * width:
+                lines(out + size * i * words, x + bytes_ * i, depth, k_step)
+                i += together * width
+        span = words
+        if group > 1 and step == 1:
+            span = i64(TURN)
+        first: i64 = 0
+        while first < words:
+            some, part = min(span, words - first), x + bytes_ * first * group * k_step
+            for j in range(i, count, width):
+                to = out + size * (j * words + first * width)
+                panel(to, part + bytes_ * j * step, min(i64(width), count - j), some, min(some * group, depth - first * group), step, k_step)
+            first += some
 
     return pack
 

@@ -27,6 +27,7 @@ from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.program import EpilogueStep
+from rushlight._kernels.register_tile import RegisterTile
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
@@ -42,8 +43,8 @@ CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that the library and our own ker
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
 SHARED_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
-SHARED_SIDE = 320  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
-PIECE_ROWS, PIECE_COLUMNS = 112, 256  # of C in one piece of a large product, about
+SHARED_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
+PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
 _CALLS: dict[str, Callable[..., Any]] = {}
@@ -160,10 +161,14 @@ def integer_call(
 
 
 def _fitting(forms: Sequence[Form], rows: int) -> Form:
-    """The form whose tile is filled best: the first one unless another saves more than one row in 30."""
+    """The form of a large product: that of the lower tile, whose pieces come out even, unless it computes more than one row in 30 in vain.
+
+    Where operands stay in the caches both tiles are as fast; matrix tiles are faster than either, unless they are filled badly.
+    """
     best = forms[0]
     for form in forms[1:]:
-        if -(-rows // form.tile.rows) * form.tile.rows * 31 < -(-rows // best.tile.rows) * best.tile.rows * 30:
+        computed, usual = (-(-rows // f.tile.rows) * f.tile.rows for f in (form, best))
+        if computed * 31 < usual * 30 or (computed * 30 <= usual * 31 and isinstance(best.tile, RegisterTile)):
             best = form
     return best
 
