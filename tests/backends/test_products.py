@@ -17,6 +17,7 @@ from rushlight._backends.native import bitcast, f32, i32, load, native, store, u
 from rushlight._backends.native.compiler import compile_unit
 from rushlight._backends.null import compile_graph as null_compile
 from rushlight._graph.core import trace
+from rushlight._kernels import products as kernel_products
 from rushlight._kernels import schedule
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.panels import Pairs, Panels
@@ -491,6 +492,111 @@ def test_epilogues_compile_for_other_machines(machine):
     compiled = null_compile(graph, machine=machine)
     assert compiled.calls == ["dot"] and len(compiled.kernels) == 1
     assert ("fmla" if machine == "aarch64" else "vfmadd") in compiled.kernels[0].assembly()
+
+
+# ***** prologues *****
+
+
+def turned(x):
+    return build_values.transpose(x, (1, 0))
+
+
+def along(row, x):
+    return build_values.broadcast_to(row, x.shape)
+
+
+def converted(x, dtype=BFLOAT16):
+    return build_values.convert(x, dtype)
+
+
+# body over two matrices and a vector of k, dtypes of the matrices, which operands have a prologue
+PROLOGUES = {
+    "casts": (lambda a, b, c: PRIMITIVES["dot"](converted(a), converted(b)), (FLOAT32, FLOAT32), [True, True]),
+    "a cast": (lambda a, b, c: PRIMITIVES["dot"](a, converted(b)), (BFLOAT16, FLOAT32), [False, True]),
+    "quantised weights": (
+        lambda a, b, c: PRIMITIVES["dot"](a, converted(converted(b, FLOAT32) * along(build_values.reshape(c, (1100, 1)), b))),
+        (BFLOAT16, INT8), [False, True],
+    ),
+    "a mask": (lambda a, b, c: PRIMITIVES["dot"](build_values.select(a > 0.0, a, 0.0), b), (FLOAT32, FLOAT32), [True, False]),
+    "a scale, widened sums": (
+        lambda a, b, c: PRIMITIVES["tanh"](0.01 * PRIMITIVES["dot_wide"](converted(a * along(c, a)), b)), (FLOAT32, BFLOAT16), [True, False],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROLOGUES)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, monkeypatch):
+    body, dtypes, made_here = PROLOGUES[name]
+    monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
+    rng = np.random.default_rng(16)
+    m, k, n = 261, 1100, 270
+    operands = []
+    for dtype, way, shape in zip(dtypes, layout, ((m, k), (k, n)), strict=True):
+        x = rng.integers(-128, 127, shape).astype(np.int8) if dtype is INT8 else encoded(rng.standard_normal(shape), dtype)
+        operands.append((np.ascontiguousarray(x.T) if way == "t" else x, dtype))
+    operands.append((rng.standard_normal(k).astype(np.float32), FLOAT32))
+
+    def laid_out(a, b, c):
+        return body(turned(a) if layout[0] == "t" else a, turned(b) if layout[1] == "t" else b, c)
+
+    results, before = [], threads.get_num_threads()
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            program, made = run_graph(graph_of(laid_out, *operands), operands)
+            assert [type(step) for step in program.steps] == [ExternStep]
+            assert [p is not None for p in program.steps[0].prologues] == made_here
+            results.append(bytes(memoryview(made)))
+    finally:
+        threads.set_num_threads(before)
+    assert len(set(results)) == 1
+    monkeypatch.setattr(schedule.Schedule, "_fuse_prologues", lambda self: None)
+    program, made = run_graph(graph_of(laid_out, *operands), operands)
+    assert len(program.steps) > 1 and bytes(memoryview(made)) == results[0]
+
+
+def test_a_prologue_gives_the_product_of_what_it_makes(monkeypatch):
+    monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
+    rng = np.random.default_rng(17)
+    x, w, scale = rng.standard_normal((300, 400)), rng.integers(-128, 127, (280, 400)).astype(np.int8), rng.random(280) / 100
+    operands = [(x.astype(np.float32), FLOAT32), (w, INT8), (scale.astype(np.float32), FLOAT32)]
+
+    def body(a, b, c):
+        return PRIMITIVES["dot"](a, turned(converted(b, FLOAT32) * along(build_values.reshape(c, (280, 1)), b)))
+
+    program, made = run_graph(graph_of(body, *operands), operands)
+    assert [p is not None for p in program.steps[0].prologues] == [False, True]
+    np.testing.assert_allclose(np.frombuffer(made, np.float32).reshape(300, 280), x @ (w * scale[:, None]).T, rtol=1e-4, atol=1e-3)
+
+
+def test_what_others_read_or_a_product_overwrites_is_made_before_it(monkeypatch):
+    monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
+    rng = np.random.default_rng(18)
+    a, b = (rng.standard_normal((300, 300)).astype(np.float32) for _ in range(2))
+    want = np.exp(a.astype(np.float64)) @ b
+    operands = [(a, FLOAT32), (b, FLOAT32)]
+
+    def both(x, y):
+        e = PRIMITIVES["exp"](x)
+        return PRIMITIVES["dot"](e, y), e
+
+    program, (made, e) = run_graph(graph_of(both, *operands), operands)
+    assert not any(p for step in program.steps if isinstance(step, ExternStep) for p in step.prologues)
+    np.testing.assert_allclose(np.frombuffer(made, np.float32).reshape(300, 300), want, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(np.frombuffer(e, np.float32).reshape(300, 300), np.exp(a), rtol=1e-6)
+    want = want + a
+    program, _ = run_graph(graph_of(lambda x, y: PRIMITIVES["dot"](PRIMITIVES["exp"](x), y) + x, *operands), operands, aliases={0: 0})
+    assert not any(p for step in program.steps if isinstance(step, ExternStep) for p in step.prologues)
+    np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
+def test_prologues_compile_for_other_machines(machine):
+    graph = trace(lambda x, w: PRIMITIVES["dot"](converted(x), converted(turned(w))), [((1024, 1024), FLOAT32), ((1024, 1024), INT8)])
+    compiled = null_compile(graph, machine=machine)
+    assert compiled.calls == ["dot"] and len(compiled.kernels) == 2
+    assert all(kernel.assembly() for kernel in compiled.kernels)
 
 
 # ***** complex numbers, small results of long sums *****

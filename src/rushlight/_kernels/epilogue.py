@@ -1,4 +1,4 @@
-"""What is done to a product of matrices where it is made: the pointwise work that follows becomes a kernel over one rectangle of it.
+"""Pointwise work before and after a product of matrices: it becomes a kernel over one rectangle, of an operand or of the result.
 
 A matrix that a product leaves in memory and that one group of pointwise work reads need not be written there.  The group's expressions, put in
 terms of a row and a column of the product, become an *epilogue*: an ordinary kernel with two loops, whose sizes and strides are all arguments.
@@ -10,6 +10,11 @@ combined to are one mechanism, and none of them is known here by name.
 
 It fits where the group reads the product element by element, and where all that it touches lies at places that grow evenly with the row, with the
 column and with each dim of the batch.  Nothing is rounded otherwise than if the product had been stored.
+
+A group that makes nothing but an operand of a large product becomes a *prologue* in the same way: packing calls it for one rectangle after another
+of the operand, and packs what it made while that is in a cache.  Casts, scales of quantised weights, masks, centring are this one mechanism.
+
+    x.to(bfloat16) @ (w8 * scale).T           ->  A[i, p] = convert(x[i, p]);  B[p, j] = w8[j, p] * scale[j]
 """
 
 from __future__ import annotations
@@ -21,21 +26,22 @@ from rushlight._kernels.groups import Group, Stage, mixed_radix
 from rushlight._kernels.indexing import Ix, Var
 from rushlight._kernels.loops import Buffer, Builder, Kernel, Loop, Section, Store, X
 from rushlight._kernels.nest import Nest, Target, facts_of
-from rushlight._types.layout import numel
+from rushlight._types.layout import contiguous_strides, numel
 
 if TYPE_CHECKING:
+    from rushlight._kernels.pull import Source
     from rushlight._types.dtype import DType
 
-__all__ = ["Array", "Epilogue", "epilogue_of", "reads_of", "stores_of"]
+__all__ = ["Array", "Epilogue", "Prologue", "epilogue_of", "prologue_of", "reads_of", "stores_of"]
 
 # Stand for sizes and strides in a kernel that serves all of them: numbers that no array has, so that each gets a slot of its own.
 _ROWS, _COLUMNS, _PITCH, _STEPS = (1 << 40) + 1, (1 << 40) + 2, (1 << 40) + 3, (1 << 40) + 16
-MAX_ARRAYS = 16  # arrays that an epilogue touches
+MAX_ARRAYS = 16  # arrays that a kernel over a rectangle touches
 MAX_NUMBERS = 16  # numbers that a kernel is given
 
 
 class Array:
-    """How an epilogue goes through an array: elements from one row, one column, one matrix of each dim of the batch to the next."""
+    """How a kernel goes through an array: elements from one row, one column, one matrix of each dim of the batch to the next."""
 
     __slots__ = ("batch", "buffer", "column", "row", "start")
 
@@ -43,19 +49,16 @@ class Array:
         self.buffer, self.row, self.column, self.batch, self.start = buffer, row, column, batch, start
 
 
-class Epilogue:
-    """The kernel over a rectangle (`rows` x `columns`, rows of sums `pitch` apart, all by slots) and the arrays it touches after the sums.
+class _OnRectangle:
+    """The kernel over a rectangle (`rows` x `columns`, rows of the rectangle `pitch` apart, all by slots) and the arrays it touches after that.
 
-    `batch`: sizes of the dims before the last two, as the arrays count them.  `stored` are the buffers it writes.  `turned`: the product is to be
-    computed as its transpose, B transposed @ A transposed; rows and columns are those of that.
+    `batch`: sizes of the dims before the last two, as the arrays count them.
     """
 
-    __slots__ = ("arrays", "batch", "kernel", "stored", "sums", "turned")
+    __slots__ = ("arrays", "batch", "kernel", "turned")
 
-    def __init__(
-        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], stored: list[Buffer], sums: DType, turned: bool
-    ) -> None:
-        self.kernel, self.arrays, self.batch, self.stored, self.sums, self.turned = kernel, arrays, batch, stored, sums, turned
+    def __init__(self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], turned: bool) -> None:
+        self.kernel, self.arrays, self.batch, self.turned = kernel, arrays, batch, turned
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -69,6 +72,28 @@ class Epilogue:
         for k, array in enumerate(self.arrays):
             strides |= {_STEPS + 2 * k: array.row, _STEPS + 2 * k + 1: array.column}
         return [strides.get(word, word) for word in self.kernel.slot_values()]
+
+
+class Epilogue(_OnRectangle):
+    """What is done to rectangles of sums, of dtype `sums`.
+
+    `stored` are the buffers it writes.  `turned`: the product is to be computed as its transpose, B transposed @ A transposed; rows and columns are
+    those of that.
+    """
+
+    __slots__ = ("stored", "sums")
+
+    def __init__(
+        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], stored: list[Buffer], sums: DType, turned: bool
+    ) -> None:
+        super().__init__(kernel, arrays, batch, turned)
+        self.stored, self.sums = stored, sums
+
+
+class Prologue(_OnRectangle):
+    """What makes rectangles of an operand.  `turned`: rows of the rectangle are columns of the operand."""
+
+    __slots__ = ()
 
 
 class _Unfit(Exception):
@@ -100,6 +125,32 @@ def epilogue_of(shape: Sequence[int], made: Buffer, group: Group, sums: DType, a
         return _Maker(made, sums, arrays, turned).epilogue(stage, args, places.pop() if kept else None, frame, target)
     except _Unfit:
         return None
+
+
+def prologue_of(source: Source, shape: Sequence[int], group: Group, args: list[DType], target: Target) -> Prologue | None:
+    """A pointwise `group` that makes nothing but an operand of `shape`, which would lie in `source`, as its prologue; None where it does not fit."""
+    if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS or len(shape) != 2:
+        return None
+    stage = group.stages[0]
+    if len(stage.stores) != 1 or stage.stores[0].combine or stage.stores[0].guard is not None:
+        return None
+    upright = list(source.strides) == list(contiguous_strides(shape))
+    if not upright and list(source.strides[::-1]) != list(contiguous_strides(shape[::-1])):
+        return None
+    lies = shape if upright else shape[::-1]
+    weights = mixed_radix(stage.stores[0].ix, numel(lies))
+    if weights is None:
+        return None
+    try:
+        frame = _Frame(lies, weights)
+        arrays = _arrays(stage, source.buffer, frame)
+        # neighbours of the rectangle are neighbours in memory, where most arrays have them
+        along, across = (sum(getattr(a, step) == 1 for a in arrays) for step in ("column", "row"))
+        made = _Maker(source.buffer, source.buffer.dtype, arrays, across > along).prologue(stage, args, frame, target)
+    except _Unfit:
+        return None
+    made.turned = made.turned == upright
+    return made if made.arrays else None
 
 
 class _Frame:
@@ -170,18 +221,27 @@ class _Maker:
         stores = [Store(*self.place(s.buffer, s.ix), self.value(s.value)) for s in stage.stores]
         if kept is not None:
             stores.append(Store(*self.keep(kept), self.product()))
+        kernel = self.kernel(stores, args, target)
+        stored = list(dict.fromkeys(s.buffer for s in stage.stores))
+        if kept is not None:
+            stored.append(self.made)
+        batch = tuple(v.size for v, _ in frame.batch)
+        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.turned)
+
+    def prologue(self, stage: Stage, args: list[DType], frame: _Frame, target: Target) -> Prologue:
+        self.frame = frame
+        store = Store(self.sums, self.row.ix * _PITCH + self.column.ix, self.value(stage.stores[0].value))
+        return Prologue(self.kernel([store], args, target), self.arrays, (), self.turned)
+
+    def kernel(self, stores: list[Store], args: list[DType], target: Target) -> Kernel:
+        """The two loops."""
         group = Group(lambda value: None)
         only = Stage([self.row, self.column])
         only.stores = stores
         group.stages = [only]
         width, unroll = Nest(group, target).shape_of_lanes(facts_of([only]))
         body: list[Any] = [Loop(self.row, [Loop(self.column, list(stores), lanes=True)])]
-        kernel = Kernel([], [self.sums, *self.names], args, [Section(body, None, width, unroll)])
-        stored = list(dict.fromkeys(s.buffer for s in stage.stores))
-        if kept is not None:
-            stored.append(self.made)
-        batch = tuple(v.size for v, _ in frame.batch)
-        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.turned)
+        return Kernel([], [self.sums, *self.names], args, [Section(body, None, width, unroll)])
 
     def keep(self, place: Ix) -> tuple[Buffer, Ix]:
         """Where the product itself is stored."""
@@ -234,8 +294,9 @@ class _Maker:
 def reads_of(group: Any) -> set[Buffer]:
     """The buffers that a group of a schedule reads (of a library call: its operands; of a group: also what it writes)."""
     if hasattr(group, "inputs"):
-        more = [a.buffer for a in group.epilogue.arrays] if group.epilogue is not None else []
-        return {s.buffer for s in group.inputs}.union(more)
+        parts = [part for part in (group.epilogue, *group.prologues) if part is not None]
+        operands = {s.buffer for s, before in zip(group.inputs, group.prologues, strict=True) if before is None}
+        return operands.union(a.buffer for part in parts for a in part.arrays)
     if hasattr(group, "source"):
         return {group.source.buffer}
     stages = group.stages if isinstance(group, Group) else group.group.stages

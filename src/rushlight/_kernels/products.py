@@ -15,9 +15,11 @@ from rushlight._prims.record import PRIMITIVES
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
 
-__all__ = ["PACKED", "narrow_rule", "narrowed"]
+__all__ = ["LARGE_SIDE", "LARGE_WORK", "PACKED", "narrow_rule", "narrowed", "takes_prologues"]
 
 PACKED = ("float16", "bfloat16")  # what routines convert while they pack it
+LARGE_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
+LARGE_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
 _MOVES = ("reshape", "transpose", "broadcast", "slice")
 
 
@@ -46,6 +48,20 @@ def narrowed(graph: Graph) -> Graph:
     with builder:
         outputs = evaluate(graph, values, apply)
     return builder.finish(outputs)
+
+
+def takes_prologues(node: Node, vector_bytes: int) -> bool:
+    """Whether the operands of a product can be made while they are packed: it is large, and by our own kernels.
+
+    Packing then makes each element once.  A library reads operands from memory; it may be the faster one where vectors are short.
+    """
+    if node.prim.name not in ("dot", "dot_wide"):
+        return False
+    (a, b), dtype = node.inputs, node.inputs[0].dtype
+    if len(a.shape) != 2 or dtype.kind != "f" or not (dtype.name in PACKED or vector_bytes == 64):
+        return False
+    (m, k), n = a.shape, b.shape[1]
+    return min(m, n) >= LARGE_SIDE and m * n * k > LARGE_WORK
 
 
 def _sources(node: Node) -> list[tuple[Value, list[Node]]] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._base.digest import digest
 from rushlight._base.lazy import LazyModule
+from rushlight._kernels.epilogue import Epilogue, Prologue
 from rushlight._kernels.groups import Group, Stage
 from rushlight._kernels.indexing import ZERO, Var
 from rushlight._kernels.interleaved import apart
@@ -41,11 +42,10 @@ from rushlight._types.symbols import truncated
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
     from rushlight._kernels import llvm_function
-    from rushlight._kernels.epilogue import Epilogue
 else:
     llvm_function = LazyModule("rushlight._kernels.llvm_function")  # kernels that are found on disk need no text
 
-__all__ = ["EpilogueStep", "ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "compile_graph", "graph_lines"]
+__all__ = ["ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "RectangleStep", "compile_graph", "graph_lines"]
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
@@ -95,29 +95,38 @@ class KernelStep:
         return head + [0] * (8 - len(head)) + self.kernel.slot_values()
 
 
-class EpilogueStep:
-    """What a product does with its sums: `step` is the kernel over a rectangle, without places of its own.
+class RectangleStep:
+    """What a product does with its sums, or how it makes an operand: `step` is the kernel over a rectangle, without places of its own; `part` is
+    the epilogue or prologue that it was made for.
 
-    `arrays` says for each array the kernel touches after the sums which word of the product's call it is: the outputs that the call makes, then
-    the routine's operands, then `words`.
+    `arrays` says for each array the kernel touches after the rectangle which word of the product's call it is: the outputs that the call makes,
+    then the routine's operands, then `words`.
     """
 
-    __slots__ = ("arrays", "epilogue", "step", "words")
+    __slots__ = ("arrays", "part", "step", "words")
 
-    def __init__(self, epilogue: Epilogue, step: KernelStep, arrays: list[int], words: list[int]) -> None:
-        self.epilogue, self.step, self.arrays, self.words = epilogue, step, arrays, words
+    def __init__(self, part: Epilogue | Prologue, step: KernelStep, arrays: list[int], words: list[int]) -> None:
+        self.part, self.step, self.arrays, self.words = part, step, arrays, words
 
 
 class ExternStep:
-    """Calls a library routine: `name` with array operands; the outputs are allocated by the step."""
+    """Calls a library routine: `name` with array operands; the outputs are allocated by the step.  `words`: the places of what the kernels of its
+    epilogue and its prologues (one for each operand, None: it lies in memory) touch beside.
+    """
 
-    __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "sizes")
+    __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "prologues", "sizes", "words")
 
     def __init__(
         self, name: str, inputs: list[Operand], outputs: list[Operand], sizes: list[int], params: dict[str, Any],
-        epilogue: EpilogueStep | None = None,
+        epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (), words: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        self.name, self.inputs, self.outputs, self.sizes, self.params, self.epilogue = name, inputs, outputs, sizes, params, epilogue
+        self.name, self.inputs, self.outputs, self.sizes, self.params = name, inputs, outputs, sizes, params
+        self.epilogue, self.prologues, self.words = epilogue, tuple(prologues), words
+
+    @property
+    def parts(self) -> list[RectangleStep]:
+        """The epilogue and the prologues, as far as there are any."""
+        return [part for part in (self.epilogue, *self.prologues) if part is not None]
 
 
 class ReadyStep:
@@ -155,6 +164,9 @@ class Program:
                 parts += [f"  in  {o}" for o in step.inputs] + [f"  out {o}" for o in step.outputs]
                 if step.epilogue is not None:
                     parts += ["  each rectangle of sums goes through", *(f"  {line}" for line in step.epilogue.step.kernel.text().splitlines())]
+                for n, before in enumerate(step.prologues):
+                    if before is not None:
+                        parts += [f"  operand {n} is made while it is packed, by", *(f"  {line}" for line in before.step.kernel.text().splitlines())]
                 continue
             if isinstance(step, ReadyStep):
                 parts += [f"step {k}: a kernel made for other sizes", *(f"  {line}" for line in step.text.splitlines()), f"  constants {list(step.numbers)}"]
@@ -466,7 +478,7 @@ class Assembler:
         self.points(group, stage)
 
     def extern(self, extern: Extern) -> None:
-        if extern.epilogue is not None:
+        if extern.epilogue is not None or any(extern.prologues):
             self.product(extern, extern.epilogue)
             return
         node = extern.node
@@ -478,28 +490,39 @@ class Assembler:
         sizes = [self.schedule.sizes[s.buffer] * s.buffer.dtype.itemsize for s in extern.outputs]
         self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, {**node.params, **extern.params}))
 
-    def product(self, extern: Extern, epilogue: Epilogue) -> None:
-        """A product with an epilogue: one call, which makes what the epilogue stores."""
+    def product(self, extern: Extern, epilogue: Epilogue | None) -> None:
+        """A product with an epilogue or prologues: one call, which makes what the epilogue stores."""
         node, out = extern.node, extern.node.outputs[0]
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
-        shape = out.shape
-        params = {**node.params, **extern.params}
-        if epilogue.turned and node.prim.name != "conv_windows":
+        params, before = {**node.params, **extern.params}, extern.prologues
+        if epilogue is not None and epilogue.turned and node.prim.name != "conv_windows":
             params |= {name: value[::-1] for name, value in extern.params.items()}
             inputs = [Operand(o.place, o.dtype, _turned(o.shape), _turned(o.strides)) for o in reversed(inputs)]
-            shape = _turned(shape)
-        fresh = [b for b in epilogue.stored if b not in self.places]
-        known = list(dict.fromkeys(a.buffer for a in epilogue.arrays if a.buffer in self.places))
+            before = [p and Prologue(p.kernel, p.arrays, p.batch, not p.turned) for p in reversed(before)]
+        parts = [part for part in (epilogue, *before) if part is not None]
+        fresh = [b for b in (epilogue.stored if epilogue is not None else [extern.outputs[0].buffer]) if b not in self.places]
+        known = list(dict.fromkeys(a.buffer for part in parts for a in part.arrays if a.buffer in self.places))
         words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
         order = {b: k for k, b in enumerate([*fresh, *[None] * len(inputs), *known])}
         for b in fresh:
             self.places[b] = self.next_place
             self.next_place += 1
         sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in fresh]
-        step = KernelStep(epilogue.kernel, [], [], False, self.target)
-        after = EpilogueStep(epilogue, step, [order[a.buffer] for a in epilogue.arrays], words)
-        made = Operand(-1, epilogue.sums, shape, contiguous_strides(shape))
-        self.steps.append(ExternStep(node.prim.name, inputs, [made], sizes, params, after))
+
+        def step_of(part: Epilogue | Prologue | None) -> RectangleStep | None:
+            if part is None:
+                return None
+            return RectangleStep(part, KernelStep(part.kernel, [], [], False, self.target), [order[a.buffer] for a in part.arrays], words)
+
+        for operand, part in zip(inputs, before, strict=True):
+            if part is not None:
+                operand.place = self.places[part.arrays[0].buffer]  # nobody reads the operand itself
+        if epilogue is None:
+            made = self.operand(out, extern.outputs[0])
+        else:
+            shape = _turned(out.shape) if epilogue.turned and node.prim.name != "conv_windows" else out.shape
+            made = Operand(-1, epilogue.sums, shape, contiguous_strides(shape))
+        self.steps.append(ExternStep(node.prim.name, inputs, [made], sizes, params, step_of(epilogue), [step_of(p) for p in before], words))
 
     def operand(self, value: Value, source: Source) -> Operand:
         place = self.places.get(source.buffer, -1)

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.convolution import takes_epilogue
-from rushlight._kernels.epilogue import Epilogue, epilogue_of, reads_of, stores_of
+from rushlight._kernels.epilogue import Epilogue, Prologue, epilogue_of, prologue_of, reads_of, stores_of
 from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
 from rushlight._kernels.interleaved import images_last
 from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import COSTS, PIECE, Facts, Target, facts_of
+from rushlight._kernels.products import takes_prologues
 from rushlight._kernels.pull import Puller, Source, is_trivial, reduced_sizes
 from rushlight._kernels.special import prepare
 from rushlight._types.layout import (
@@ -57,7 +58,8 @@ class Special:
 
 
 class Extern:
-    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it.
+    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it; `prologues`: for each operand,
+    what makes it while it is packed in place of reading it.
 
     `params` are to be told to the routine beside those of the node.
     """
@@ -65,6 +67,7 @@ class Extern:
     def __init__(self, node: Node, inputs: list[Source], outputs: list[Source], params: dict[str, Any]) -> None:
         self.node, self.inputs, self.outputs, self.params = node, inputs, outputs, params
         self.epilogue: Epilogue | None = None
+        self.prologues: list[Prologue | None] = [None] * len(inputs)
 
 
 class Copy:
@@ -163,6 +166,7 @@ class Schedule:
                 self._store_outputs(value, wanted)
         self._mend_hazards()
         self._fuse_epilogues()
+        self._fuse_prologues()
         return self
 
     def _store_outputs(self, value: Value, wanted: dict[int, list[int]]) -> None:
@@ -640,6 +644,33 @@ class Schedule:
         del self.groups[before]
         self.notes.append(f"group {at} is done in rectangles of group {before}")
         return True
+
+    # ***** what comes before a product *****
+
+    def _fuse_prologues(self) -> None:
+        """Groups that make nothing but an operand of a large product become its prologue (see `epilogue.py`)."""
+        for product in [g for g in self.groups if isinstance(g, Extern) and takes_prologues(g.node, self.target.vector_bytes)]:
+            for which in range(len(product.inputs)):
+                self._precedes(product, which)
+
+    def _precedes(self, product: Extern, which: int) -> None:
+        """Put the group that makes an operand into the product, where it may run so late and fits."""
+        source, at = product.inputs[which], self.groups.index(product)
+        writers = [n for n, g in enumerate(self.groups) if source.buffer in stores_of(g)]
+        if source.buffer.role != "temporary" or len(writers) != 1:
+            return
+        group = self.groups[writers[0]]
+        if not isinstance(group, Group) or sum(source.buffer in reads_of(g) for g in self.groups if g is not group) != 1:
+            return
+        if [s.buffer for s in product.inputs].count(source.buffer) != 1:
+            return
+        if any(b.role == "input" for g in self.groups[writers[0] + 1 : at + 1] for b in stores_of(g)):  # it may be what the group reads
+            return
+        found = prologue_of(source, product.node.inputs[which].shape, group, self.args, self.target)
+        if found is not None:
+            product.prologues[which] = found
+            del self.groups[writers[0]]
+            self.notes.append(f"group {writers[0]} is done while group {at} packs its operand {which}")
 
     # ***** memory written in place *****
 

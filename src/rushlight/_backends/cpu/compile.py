@@ -151,15 +151,15 @@ class Mould:
                 self._steps.append((step, _compiled(step, trail), start, len(self.numbers)))
                 continue
             assert isinstance(step, ExternStep)
-            if step.epilogue is not None:
-                _compiled(step.epilogue.step, trail)
+            for part in step.parts:
+                _compiled(part.step, trail)
             found = trail.tried(lambda: _followed(step)) if step.name in _FORMULAS else None  # noqa: B023
             if found is not None:
                 start = len(self.numbers)
                 self.numbers += found[1]
                 self._steps.append((ReadyStep(found[0], (), found[2], step.sizes, ""), found[0], start, len(self.numbers)))
-            elif step.epilogue is not None:
-                raise Unfollowed("a product of several calls, with an epilogue")
+            elif step.parts:
+                raise Unfollowed("a product of several calls, with an epilogue or prologues")
             else:
                 operands = []
                 for o in (*step.inputs, *step.outputs):

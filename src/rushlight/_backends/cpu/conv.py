@@ -352,7 +352,7 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     if step.epilogue is not None:
-        whole.words |= {"after": 1 + step.epilogue.epilogue.turned, "operand": len(step.sizes)}
+        whole.words |= {"after": 1 + step.epilogue.part.turned, "operand": len(step.sizes)}
     parts = whole.phases()
     for words in parts:
         _cut(words, form.tiles)
@@ -360,7 +360,7 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
     if step.epilogue is not None:
         chunks, after = 1, epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-        places += step.epilogue.words
+        places += step.words
     if chunks > 1:
         return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
     packed = _pack_once(parts, form.tiles)

@@ -1,4 +1,4 @@
-"""The words by which a product finds its epilogue (see `epilogue_native.py` for their order)."""
+"""The words by which a product finds its epilogue and its prologues (see `epilogue_native.py` for their order)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from rushlight._backends.cpu.blas_native import A_WORD, AFTER
 from rushlight._backends.cpu.epilogue_native import E_HEAD, MOST_WORDS
 from rushlight._backends.cpu.kernels import kernel_address
-from rushlight._kernels.program import EpilogueStep
+from rushlight._kernels.program import RectangleStep
 
-__all__ = ["epilogue_words", "with_epilogue"]
+__all__ = ["epilogue_words", "with_epilogue", "with_prologues"]
 
 FIRST_SLOT = 8  # of a kernel's constants
 
 
-def with_epilogue(ints: list[int], sizes: Sequence[int], after: EpilogueStep | None) -> list[int]:
+def with_epilogue(ints: list[int], sizes: Sequence[int], after: RectangleStep | None) -> list[int]:
     """The constants of a product whose call makes outputs of `sizes` bytes, with those of its epilogue behind them."""
     if after is None:
         return ints
@@ -24,9 +24,22 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: EpilogueStep | N
     return [*made, *epilogue_words(len(sizes), 2, after)]
 
 
-def epilogue_words(outputs: int, operands: int, after: EpilogueStep) -> list[int]:
-    """The words of an epilogue of a call that makes some outputs and takes some operands of its own."""
-    kernel, epilogue = after.step.kernel, after.epilogue
+def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequence[RectangleStep | None]) -> list[int]:
+    """The constants of a call that packs operands, with those of prologues behind them; `ints[first + k]` says where those of operand k begin.
+
+    The call makes nothing: one word, what it packs into, stands where the product has its `outputs`.
+    """
+    made = list(ints)
+    for k, before in enumerate(prologues):
+        if before is not None:
+            made[first + k] = len(made)
+            made += epilogue_words(1, len(prologues), before, 1 - outputs)
+    return made
+
+
+def epilogue_words(outputs: int, operands: int, after: RectangleStep, shift: int = 0) -> list[int]:
+    """The words of an epilogue of a call that makes some outputs and takes some operands of its own; its arrays are found `shift` words further."""
+    kernel, epilogue = after.step.kernel, after.part
     slots = epilogue.slot_values()
     assert FIRST_SLOT + len(slots) <= MOST_WORDS
     numbers = sum(2 if d.kind == "c" else 1 for d in kernel.args)
@@ -38,5 +51,5 @@ def epilogue_words(outputs: int, operands: int, after: EpilogueStep) -> list[int
     assert len(head) == E_HEAD
     arrays = []
     for word, array in zip(after.arrays, epilogue.arrays, strict=True):
-        arrays += [word, *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch))]
+        arrays += [word + shift, *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch))]
     return [*head, *arrays, *epilogue.batch, *[0] * FIRST_SLOT, *slots]

@@ -1,4 +1,5 @@
-"""What is done to a rectangle of sums of a product once it is complete, in the native language: a kernel made for it is called.
+"""What is done to a rectangle of sums of a product once it is complete, or makes one of an operand before it is packed, in the native language: a
+kernel made for it is called.
 
 The kernel is that of `_kernels/epilogue.py`.  Its words stand behind those of the product, from `ints[AFTER]` on, in the order of `E_...`; after
 them for each array it touches: which word of the product's call it is, where in it the first element lies, the bytes from one row and from one
@@ -26,7 +27,10 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64)")
 def run_epilogue(bufs, given, piece, sums, pitch, batch, row, column, rows, columns):
-    """The epilogue, whose words are `given`, of `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on."""
+    """The kernel whose words are `given` on `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on.
+
+    A prologue is the same: `sums` is what it writes.
+    """
     own = stack(8 * CALL_WORDS) + 8 * HEADER
     for k in range(HEADER):
         own.i64[-1 - k] = 0

@@ -44,14 +44,9 @@ def _dot(step: ExternStep) -> Call:
         a.dtype, out.dtype, m, b.shape[-1], k,
         a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
-        sizes=step.sizes, epilogue=step.epilogue, conjugated=step.params.get("conjugated", (False, False)),
+        sizes=step.sizes, epilogue=step.epilogue, prologues=step.prologues, conjugated=step.params.get("conjugated", (False, False)),
     )  # fmt: skip
-    return call, ints, [a.place, b.place, *_more(step)]
-
-
-def _more(step: ExternStep) -> list[int]:
-    """The places of what an epilogue reads or writes beside its own outputs."""
-    return step.epilogue.words if step.epilogue is not None else []
+    return call, ints, [a.place, b.place, *step.words]
 
 
 def extern_note(step: ExternStep) -> str:
@@ -67,7 +62,7 @@ def _dot_int(step: ExternStep) -> Call:
     a, b = step.inputs
     (m, k), n = a.shape, b.shape[1]
     call, ints = integer_call(a.dtype, b.dtype, m, n, k, a.strides, b.strides, step.sizes, step.epilogue)  # type: ignore[arg-type]
-    return call, ints, [a.place, b.place, *_more(step)]
+    return call, ints, [a.place, b.place, *step.words]
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while

@@ -441,8 +441,14 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
 
 # ***** large products: both operands packed once *****
 
-# words after those of every product (no batches): length of a block of k, rows of A and columns of B in one piece of packing, pieces of A
-P_DEPTH, P_ROWS, P_COLUMNS, P_PIECES = range(BATCHES, BATCHES + 4)
+# words after those of every product (no batches): length of a block of k, pieces that pack A; and for A, then for B: rows of A or columns of B in one
+# piece of packing, elements of k in it, where the words of the prologue begin (0: the operand lies in memory), whether rows of its rectangles run along k
+P_DEPTH, P_PIECES, P_CHUNK = BATCHES, BATCHES + 1, BATCHES + 2
+P_REACH, P_BEFORE, P_ALONG = P_CHUNK + 2, P_CHUNK + 4, P_CHUNK + 6
+P_WORDS = 10
+# rows of A or columns of B that a prologue makes at once, about, where they run along k, and over how many blocks of k; elsewhere it is as many times
+# as many rows of one block
+MADE, SPAN = 16, 4
 
 
 def _make_offset(form: Form) -> tuple[NativeFunction, NativeFunction]:
@@ -489,55 +495,117 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     return _make_shared_pack(form, a_packed), _make_shared_multiply(form, a_packed)
 
 
+def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
+    """`i32(bufs, ints, piece, out, padded, x, first, count, start, stop, aside)`: packs `count` rows of A (columns of B: `side` 1) from `first` on into
+    blocks of `padded` rows, elements `start` to `stop` of k.  What a prologue makes lies behind `aside` before.
+    """
+    size, group, width, itemsize = form.sizes[0], form.tile.group, form.widths[side], (form.source, form.other)[side].itemsize
+    step_word, k_word = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
+    pair, twice = form.pair, form.pair if side else 1  # a complex number of B takes twice the room of one of A, and none has a prologue
+    some, raw_bytes, tag = _up(MADE, width), scratch_bytes(form)[3], f"{'ab'[side]}_{form.name}"
+
+    @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, ptr)", name=f"made_{tag}")
+    def pack_made(bufs, ints, piece, out, padded, first, count, start, stop, aside):
+        depth, given = ints.i64[P_DEPTH], ints + 8 * ints.i64[P_BEFORE + side]
+        along, made = ints.i64[P_ALONG + side] != 0, aside + raw_bytes
+        chunk, reach, i = i64(SPAN * some), depth, i64(0)
+        if along:
+            chunk, reach = i64(some), SPAN * depth
+        while i < count:
+            rows, p = min(chunk, count - i), start
+            while p < stop:
+                steps, within, status = min(depth, stop - p), (p - start) % reach, i32(0)
+                length = min(reach, stop - p + within)
+                if along and within == 0:
+                    status = run_epilogue(bufs, given, piece, made, length, 0, first + i, p, rows, length)
+                elif within == 0:
+                    status = run_epilogue(bufs, given, piece, made, rows, 0, p, first + i, length, rows)
+                if status != 0:
+                    return status
+                words = (steps + group - 1) // group
+                to = out + size * (p // group * padded + (first + i) * words)
+                if along:
+                    pack(to, made + itemsize * within, rows, steps, length, 1, aside)
+                else:
+                    pack(to, made, rows, steps, 1, rows, aside)
+                p += depth
+            i += chunk
+        return 0
+
+    @native("i32(ptr, ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, ptr)", name=f"side_{tag}")
+    def pack_side(bufs, ints, piece, out, padded, x, first, count, start, stop, aside):
+        if ints.i64[P_BEFORE + side] != 0:
+            return pack_made(bufs, ints, piece, out, padded, first, count, start, stop, aside)
+        depth, step, k_step = ints.i64[P_DEPTH], ints.i64[step_word], ints.i64[k_word]
+        p = start
+        while p < stop:
+            words = (pair * min(depth, stop - p) + group - 1) // group
+            to = out + size * (pair * p // group * padded + twice * first * words)
+            pack(to, x + itemsize * (first * step + p * k_step), count, min(depth, stop - p), step, k_step, aside)
+            p += depth
+        return 0
+
+    return pack_side
+
+
+def _make_shifted(form: Form) -> NativeFunction:
+    """`void(out, ints, padded, first, count, is_b)`: what an `offset` asks for once rows or columns are packed: of A it is added to the elements, of B
+    columns are summed."""
+    size, group, mr = form.sizes[0], form.tile.group, form.tile.rows
+    lift, take_off = _make_offset(form)
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"shifted_{form.name}")
+    def shifted(out, ints, padded, first, count, is_b):
+        k, depth = ints.i64[K], ints.i64[P_DEPTH]
+        p: i64 = 0
+        while p < k:
+            words = (min(depth, k - p) + group - 1) // group
+            to = out + size * (p // group * padded + first * words)
+            if is_b != 0:
+                take_off(out + size * (padded * ((k + group - 1) // group) + first), to, count, words, i64(p > 0))
+            else:
+                lift(to, (count + mr - 1) // mr * mr * words)
+            p += depth
+
+    return shifted
+
+
 def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
     """The kernel that packs: first pieces of A, then pieces of B."""
-    tile = form.tile
-    (size, _), e, e_b, group, mr, nr = form.sizes, form.source.itemsize, form.other.itemsize, tile.group, tile.rows, tile.columns
-    pack_a, pack_b = _make_packs(form)
-    sum_bytes, raw_bytes = scratch_bytes(form)[2:]
-    offset, pair = form.offset, form.pair
-    lift, take_off = _make_offset(form)
+    mr, nr, pair, offset = form.tile.rows, form.tile.columns, form.pair, form.offset
+    a_side, b_side = (_make_side(form, side, pack) for side, pack in enumerate(_make_packs(form)))
+    raw_bytes = scratch_bytes(form)[3]
+    made_bytes = _up(MADE, max(form.widths)) * SPAN * form.depth * form.tile.group * max(form.source.itemsize, form.other.itemsize)
+    shifted = _make_shifted(form)
 
     @native("i32(ptr, ptr, i64)", name="rl_pack")
     def pack(bufs, ints, piece):
-        k, depth, m, n = ints.i64[K], ints.i64[P_DEPTH], ints.i64[M], ints.i64[N]
-        out, x = bufs.ptr[0], bufs.ptr[1]
-        chunk, count, step, k_step = ints.i64[P_ROWS], m, ints.i64[A_ROW], ints.i64[A_COL]
-        padded = (m + mr - 1) // mr * mr
-        place = piece
-        if piece >= ints.i64[P_PIECES]:
-            out, x = out + a_packed(padded, k), bufs.ptr[2]
-            chunk, count, step, k_step = ints.i64[P_COLUMNS], n, ints.i64[B_COL], ints.i64[B_ROW]
-            padded = (pair * n + nr - 1) // nr * nr
-            place = piece - ints.i64[P_PIECES]
-        first = place * chunk
-        count = min(chunk, count - first)
-        slot: i64 = 0
+        k, m, n = ints.i64[K], ints.i64[M], ints.i64[N]
+        is_b = i64(piece >= ints.i64[P_PIECES])
+        slot: i64 = -1
         aside: ptr = None
-        if raw_bytes > 0:
-            slot = borrow(sum_bytes + raw_bytes)
+        if raw_bytes > 0 or ints.i64[P_BEFORE + is_b] != 0:
+            slot = borrow(raw_bytes + made_bytes)
             if slot < 0:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
-            aside = borrowed(slot) + sum_bytes
-        p: i64 = 0
-        while p < k:
-            steps = min(depth, k - p)
-            words = (pair * steps + group - 1) // group
-            to = out + size * (pair * p // group * padded + first * words)
-            if piece >= ints.i64[P_PIECES]:
-                to += size * (pair - 1) * first * words
-                pack_b(to, x + e_b * (first * step + p * k_step), count, steps, step, k_step, aside)
-                if offset:
-                    totals = out + size * (padded * ((k + group - 1) // group) + first)
-                    take_off(totals, to, count, words, i64(p > 0))
-            else:
-                pack_a(to, x + e * (first * step + p * k_step), count, steps, step, k_step, aside)
-                if offset:
-                    lift(to, (count + mr - 1) // mr * mr * words)
-            p += depth
-        if raw_bytes > 0:
+            aside = borrowed(slot)
+        out, padded, total, place = bufs.ptr[0], (m + mr - 1) // mr * mr, m, piece
+        if is_b != 0:
+            out, padded, total, place = out + a_packed(padded, k), (pair * n + nr - 1) // nr * nr, n, piece - ints.i64[P_PIECES]
+        chunk, reach = ints.i64[P_CHUNK + is_b], ints.i64[P_REACH + is_b]
+        chunks = (total + chunk - 1) // chunk
+        first, start = place % chunks * chunk, place // chunks * reach
+        count, stop = min(chunk, total - first), min(k, start + reach)
+        status: i32 = 0
+        if is_b != 0:
+            status = b_side(bufs, ints, piece, out, padded, bufs.ptr[2], first, count, start, stop, aside)
+        else:
+            status = a_side(bufs, ints, piece, out, padded, bufs.ptr[1], first, count, start, stop, aside)
+        if offset:
+            shifted(out, ints, padded, first, count, is_b)
+        if slot >= 0:
             give_back(slot)
-        return 0
+        return status
 
     return pack
 

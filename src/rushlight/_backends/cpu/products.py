@@ -21,12 +21,13 @@ from rushlight._backends.cpu.blas import (
     shared_addresses,
 )
 from rushlight._backends.cpu.choice import amx_works, entry, known, name_of
-from rushlight._backends.cpu.epilogue import with_epilogue
-from rushlight._backends.cpu.gemm_native import COLUMNS, Form, block_of_depth
+from rushlight._backends.cpu.epilogue import with_epilogue, with_prologues
+from rushlight._backends.cpu.gemm_native import COLUMNS, P_BEFORE, P_WORDS, Form, block_of_depth
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.amx_tile import AmxTile
-from rushlight._kernels.program import EpilogueStep
+from rushlight._kernels.products import LARGE_SIDE, LARGE_WORK
+from rushlight._kernels.program import RectangleStep
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
@@ -42,8 +43,7 @@ KINDS_OF = {
 CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that the library and our own kernels compute
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
-SHARED_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
-SHARED_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
+SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
 PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
@@ -54,12 +54,14 @@ def product_call(
     source: DType, result: DType, m: int, n: int, k: int, *,
     a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
-    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None, conjugated: tuple[bool, bool] = (False, False),
+    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
+    conjugated: tuple[bool, bool] = (False, False),
 ) -> Call:  # fmt: skip
     """The callable `call(ints, a, b) -> Storage` and its constants, for A [*batch, m, k] and B [*batch, k, n] of dtype `source`.
 
     Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue` it is
-    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.  `conjugated` operands are read as conjugates.
+    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.  `conjugated` operands are read as conjugates.  Where there
+    are `prologues`, *words are those of all, and operands that have one are not read.
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
@@ -69,8 +71,10 @@ def product_call(
         forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
-    if forms is not None and all(size == 1 for size in batch) and _is_large(m, n, k):
-        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue)
+    if any(prologues):
+        forms = _product_forms(source, result)
+    if forms is not None and all(size == 1 for size in batch) and (any(prologues) or _is_large(m, n, k)):
+        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue, prologues)
     ints = gemm_ints(
         kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
         batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
@@ -152,7 +156,7 @@ def _product_forms(source: DType, result: DType, other: DType | None = None) -> 
 
 def integer_call(
     source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
-    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None,
+    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None,
 ) -> Call:  # fmt: skip
     """The same for A of int8 or uint8 and B of int8, with sums in int32."""
     forms = _product_forms(source, INT32, other)
@@ -194,36 +198,48 @@ def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
 
 def _shared(
     forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int],
-    sizes: Sequence[int] = (), epilogue: EpilogueStep | None = None,
+    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
 ) -> Call:  # fmt: skip
     """A large product: one kernel packs the operands, one multiplies."""
+    before = list(prologues) or [None, None]
+    along = [step is not None and step.part.turned == bool(side) for side, step in enumerate(before)]  # whether its rectangles have rows along k
     turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
     if turned:
+        before, along = before[::-1], along[::-1]
         m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
     form = _fitting(forms, m)
     tile, (size, _) = form.tile, form.sizes
     tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
+    depth = block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group))
+    # pieces of packing: rows of memory are read as far as they go, which is along k or across it
+    across = [not row if step is not None else stride != 1 for row, step, stride in zip(along, before, (a_strides[1], b_strides[0]), strict=True)]
+    reach = [depth if wide and not form.offset else k for wide in across]
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
-    sides = zip((m, n), form.widths, strict=True)
-    pack_m, pack_n = (min(-(-s // step) * step, max(1, packed_at_once // (step * k)) * step) for s, step in sides)
-    pieces_m, pieces_n = -(-m // pack_m), -(-n // pack_n)
+    chunks = [
+        min(-(-side // width) * width, max(1, packed_at_once // (width * length)) * width)
+        for side, width, length in zip((m, n), form.widths, reach, strict=True)
+    ]
+    pieces_m, pieces_n = (-(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True))
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
-             block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group)), pack_m, pack_n, pieces_m]  # fmt: skip
-    assert len(words) == G_WORDS + 4
-    first = [pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words]
+             depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
+    assert len(words) == G_WORDS + P_WORDS
+    first = with_prologues([pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
     second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
     packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + form.offset) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
-    alloc, skip = runtime().alloc, 8 * len(first)
+    alloc, skip, made = runtime().alloc, 8 * len(first), any(prologues)
 
     def run(ints: int, a: Any, b: Any, *more: Any) -> Any:
         held = alloc(packed)
         if turned:
             a, b = b, a
-        pack(ints, held, a, b)
+        if made:
+            pack(ints, held, a, b, *more)
+        else:
+            pack(ints, held, a, b)
         return multiply(ints + skip, held, held, *more)  # in the place of both operands
 
     return run, first + second

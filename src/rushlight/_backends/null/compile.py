@@ -100,7 +100,7 @@ class Compiled:
 
     def __init__(self, program: Program, results: list[Aval], machine: Machine) -> None:
         self.program, self.results = program, results
-        parts = [step.epilogue.step if isinstance(step, ExternStep) and step.epilogue is not None else step for step in program.steps]
+        parts = [part for step in program.steps for part in ([p.step for p in step.parts] if isinstance(step, ExternStep) and step.parts else [step])]
         self.kernels = [Kernel(step, machine) for step in parts if isinstance(step, KernelStep)]
         self.calls = [step.name for step in program.steps if isinstance(step, ExternStep)]
 
