@@ -72,10 +72,12 @@ COLUMNS = 512  # columns of B in one block
 WORDS: dict[str, tuple[int, str]] = {kind: (row[1], row[2]) for kind, row in KINDS.items()}
 WORDS |= {"amx_bf16": (64, "float"), "amx_i8": (64, "i32")}
 AMX_DEPTH = 16  # words of k in one block where a word has 64 bytes
-OPERANDS = {"amx_bf16": "bfloat16", "amx_i8": "int8", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16", "i8": "int8"}
+OPERANDS = {
+    "amx_bf16": "bfloat16", "amx_i8": "int8", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "bf16": "bfloat16", "i16": "int16",
+    "i8": "int8",
+}  # fmt: skip
 _SUMS: dict[str, Type] = {"float": f32, "double": f64, "i32": i32, "i64": i64}
 _SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32", "i64": "int64"}
-
 
 
 class Form:
@@ -356,6 +358,26 @@ def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
     return times, scaled
 
 
+def _make_declined(form: Form, least: int) -> NativeFunction:
+    """`i1(ints, m, n)`: whether packing does not pay for a product of m x n, or it asks for what tiles of pairs do not do."""
+    pair, least_m, least_n, thin = form.pair, 4, 8, 24
+    if pair == 2:  # four real multiplications in one, and the library's small kernels are further from what is possible
+        least, thin = least // 32, 12
+
+    @native("i1(ptr, i64, i64)", name=f"declined_{form.name}", inline=True)
+    def declined(ints, m, n):
+        k = ints.i64[K]
+        work = m * n * k
+        if m < least_m or n < least_n or work < least or (work < 8 * least and min(min(m, n), k) < thin):
+            return True
+        if pair == 2:
+            scaled = ints.f64[ALPHA] != 1.0 or ints.f64[ALPHA_IM] != 0.0 or ints.f64[BETA] != 0.0 or ints.f64[BETA_IM] != 0.0
+            return ints.i64[C_COL] != 1 or scaled
+        return False
+
+    return declined
+
+
 def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
     """The same around one tile."""
     tile, own = form.tile, other is not None
@@ -370,20 +392,13 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
-    least_m, least_n, thin = 4, 8, 24
-    if pair == 2:  # four real multiplications in one, and the library's small kernels are further from what is possible
-        least, thin = least // 32, 12
-    fallback = other if other is not None else macro
+    declined, fallback = _make_declined(form, least), other if other is not None else macro
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
     def generated(ints, c, a, b, m, n):
         if own:
-            work = m * n * ints.i64[K]
-            if m < least_m or n < least_n or work < least or (work < 8 * least and min(min(m, n), ints.i64[K]) < thin):
+            if declined(ints, m, n):
                 return fallback(ints, c, a, b, m, n)
-            if pair == 2:
-                if ints.i64[C_COL] != 1 or ints.f64[ALPHA] != 1.0 or ints.f64[ALPHA_IM] != 0.0 or ints.f64[BETA] != 0.0 or ints.f64[BETA_IM] != 0.0:
-                    return fallback(ints, c, a, b, m, n)
         slot = borrow(nbytes)
         if slot < 0:
             if own:
@@ -441,8 +456,9 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
 
 # ***** large products: both operands packed once *****
 
-# words after those of every product (no batches): length of a block of k, pieces that pack A; and for A, then for B: rows of A or columns of B in one
-# piece of packing, elements of k in it, where the words of the prologue begin (0: the operand lies in memory), whether rows of its rectangles run along k
+# words after those of every product (no batches): length of a block of k, pieces that pack A; and for A, then for B: rows of A or columns of B in
+# one piece of packing, elements of k in it, where the words of the prologue begin (0: the operand lies in memory), whether rows of its rectangles run
+# along k
 P_DEPTH, P_PIECES, P_CHUNK = BATCHES, BATCHES + 1, BATCHES + 2
 P_REACH, P_BEFORE, P_ALONG = P_CHUNK + 2, P_CHUNK + 4, P_CHUNK + 6
 P_WORDS = 10
@@ -496,8 +512,8 @@ def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
 
 
 def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
-    """`i32(bufs, ints, piece, out, padded, x, first, count, start, stop, aside)`: packs `count` rows of A (columns of B: `side` 1) from `first` on into
-    blocks of `padded` rows, elements `start` to `stop` of k.  What a prologue makes lies behind `aside` before.
+    """`i32(bufs, ints, piece, out, padded, x, first, count, start, stop, aside)`: packs `count` rows of A (columns of B: `side` 1) from `first` on,
+    elements `start` to `stop` of k, into blocks of `padded` rows.  What a prologue makes lies behind `aside` before.
     """
     size, group, width, itemsize = form.sizes[0], form.tile.group, form.widths[side], (form.source, form.other)[side].itemsize
     step_word, k_word = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
@@ -549,8 +565,10 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
 
 
 def _make_shifted(form: Form) -> NativeFunction:
-    """`void(out, ints, padded, first, count, is_b)`: what an `offset` asks for once rows or columns are packed: of A it is added to the elements, of B
-    columns are summed."""
+    """`void(out, ints, padded, first, count, is_b)`: what an `offset` asks for once rows or columns are packed.
+
+    It is added to the elements of A, and columns of B are summed.
+    """
     size, group, mr = form.sizes[0], form.tile.group, form.tile.rows
     lift, take_off = _make_offset(form)
 

@@ -19,20 +19,13 @@ LINE = 64  # bytes of a line of the cache
 TURN = 64  # words of a panel that are packed before the next one, which shares lines with it, has its turn
 
 
-def make_pack(panels: Panels, width: int) -> NativeFunction:
-    """`void(out, x, count, depth, step, k_step)`: `count` rows of `depth` elements, as panels of `width` rows.
-
-    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other.
-    """
-    size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
-    bytes_ = size // group
+def _make_gather(panels: Panels, width: int) -> NativeFunction:
+    """`void(out, x, rows, first, depth, step, k_step)`: a panel's words from `first` on, element by element; `out` is zero where nothing is written."""
+    group, bytes_ = panels.group, panels.size // panels.group
     raw = _RAW[bytes_]
-    turn, zipped, zipped_wide = (extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol))
-    tag = f"{size}_{group}_{n}_{width}"
 
-    @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"gather_{tag}")
+    @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"gather_{panels.size}_{group}_{width}")
     def gather(out, x, rows, first, depth, step, k_step):
-        """The words from `first` on, element by element; `out` is zero where nothing is written."""
         for k in range(first * group, depth):
             at = k // group * width * group + k % group
             for i in range(rows):
@@ -40,6 +33,38 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
                     memcpy(out + 16 * (at + i), x + 16 * (i * step + k * k_step), 16)
                 else:
                     store(raw, out, at + i * group, load(raw, x, i * step + k * k_step))
+
+    return gather
+
+
+def _make_lines(size: int, width: int, together: int) -> NativeFunction:
+    """`void(out, x, depth, k_step)`: as many panels whose rows lie in the same lines of the cache: each line is read once."""
+
+    @native("void(ptr, ptr, i64, i64)", name=f"lines_{size}_{width}")
+    def lines(out, x, depth, k_step):
+        apart = size * width * depth
+        for _k in range(depth):
+            to = out
+            for i in range(together):
+                memcpy(to, x + size * width * i, size * width)
+                to += apart
+            out += size * width
+            x += size * k_step
+
+    return lines
+
+
+def make_pack(panels: Panels, width: int) -> NativeFunction:
+    """`void(out, x, count, depth, step, k_step)`: `count` rows of `depth` elements, as panels of `width` rows.
+
+    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other.
+    """
+    size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
+    bytes_ = size // group
+    turn, zipped, zipped_wide = (extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol))
+    tag = f"{size}_{group}_{n}_{width}"
+    together = max(1, 2 * LINE // (size * width)) if group == 1 else 1
+    gather, lines = _make_gather(panels, width), _make_lines(size, width, together)
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"panel_{tag}")
     def panel(out, x, rows, words, depth, step, k_step):
@@ -76,25 +101,11 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
                             zipped(out + size * at, x + bytes_ * at, k_step, width, done)
         gather(out, x, rows, done, depth, step, k_step)
 
-    together = max(1, 2 * LINE // (size * width))
-
-    @native("void(ptr, ptr, i64, i64)", name=f"lines_{tag}")
-    def lines(out, x, depth, k_step):
-        """Panels whose rows lie in the same lines of the cache: each line is read once."""
-        apart = size * width * depth
-        for _k in range(depth):
-            to = out
-            for i in range(together):
-                memcpy(to, x + size * width * i, size * width)
-                to += apart
-            out += size * width
-            x += size * k_step
-
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"pack_{tag}")
     def pack(out, x, count, depth, step, k_step):
         words = (depth + group - 1) // group
         i: i64 = 0
-        if group == 1 and together > 1 and step == 1:
+        if together > 1 and step == 1:
             while count - i >= together * width:
                 lines(out + size * i * words, x + bytes_ * i, depth, k_step)
                 i += together * width

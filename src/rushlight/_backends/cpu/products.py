@@ -60,8 +60,8 @@ def product_call(
     """The callable `call(ints, a, b) -> Storage` and its constants, for A [*batch, m, k] and B [*batch, k, n] of dtype `source`.
 
     Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue` it is
-    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.  `conjugated` operands are read as conjugates.  Where there
-    are `prologues`, *words are those of all, and operands that have one are not read.
+    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.  `conjugated` operands are read as conjugates.
+    Where there are `prologues`, `*words` are those of all, and operands that have one are not read.
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
