@@ -145,3 +145,16 @@ def test_backward_through_kernels(key: str, i: int) -> None:
         np.testing.assert_allclose(
             numpy_of(mine, force=True), theirs.array, rtol=1e-7, atol=1e-9, equal_nan=True, err_msg=key
         )
+
+
+def test_weights_of_covariances():
+    x = np.array([[0.5, 2.0, -1.0], [3.0, 1.0, 4.0]])
+    counts, shares = np.array([1, 2, 1]), np.array([0.1, 0.2, 0.4])
+    found = torch.cov(torch.tensor(x), fweights=torch.tensor(counts), aweights=torch.tensor(shares))
+    np.testing.assert_allclose(found.numpy(), np.cov(x, fweights=counts, aweights=shares))
+    for weights in ({"fweights": torch.zeros(3, dtype=torch.int64)}, {"aweights": torch.zeros(3)}):
+        with pytest.raises(RuntimeError, match="sum to zero"):
+            torch.cov(torch.tensor(x), **weights)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="degrees of freedom"):
+            assert torch.cov(torch.tensor(x), correction=4).isinf().all()

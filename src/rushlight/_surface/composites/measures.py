@@ -6,8 +6,10 @@ import itertools
 import math
 from typing import Any
 
+from rushlight._base.errors import warn_user
 from rushlight._engine import convert, dynamic
 from rushlight._engine.call import write_out
+from rushlight._engine.fast import spoil
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.forms import forms
@@ -265,17 +267,20 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     count = x._spec.shape[1]
     x = x if x.is_floating_point() or x.is_complex() else x.to(default_dtype())
     weights = _observation_weights(count, fweights, aweights)
-    total = float(count) if weights is None else weights.sum()
-    if weights is None:
-        middle = x.sum(1, keepdim=True) / total
-        less = max(count - correction, 0)
-    else:
-        middle = (x * weights).sum(1, keepdim=True) / total
-        less = (
-            total - correction
-            if aweights is None or correction == 0
-            else total - correction * (weights * aweights).sum() / total
+    total: Any = count
+    less: Any = count - correction
+    if weights is not None:
+        total = weights.sum()
+        if not total:
+            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+        less = total - (correction if aweights is None else correction * (weights * aweights).sum() / total)
+    middle = (x if weights is None else x * weights).sum(1, keepdim=True) / total
+    if less <= 0:
+        spoil()  # the next call warns as well
+        warn_user(
+            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.", UserWarning
         )
+        less = 0.0
     apart = x - middle
     scaled = apart if weights is None else apart * weights
     right = scaled.conj().t() if scaled.is_complex() else scaled.t()
