@@ -88,8 +88,8 @@ def _callable(source: str, target: str, lanes: int, weights: bool) -> Callable[.
     mover = RowMover("f64" if source == "f64" else "f32", lanes)
     key = f"{source} {target} {mover.copy} {weights}"
     if key not in _CALLABLES:
-        moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), [mover.copy, mover.part, mover.places]))
-        imports = {**_runtime.runtime().symbols, **{name: moves[name] for name in (mover.copy, mover.part, mover.places)}}
+        moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), mover.symbols))
+        imports = {**_runtime.runtime().symbols, **{name: moves[name] for name in mover.symbols}}
         if weights:
             function = make_weights(source, target, mover)
         else:

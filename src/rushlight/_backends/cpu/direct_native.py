@@ -12,6 +12,7 @@ from rushlight._backends.cpu.direct_tile import RowMover
 from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
+    Extern,
     NativeFunction,
     Type,
     Words,
@@ -28,7 +29,7 @@ from rushlight._backends.native import (
 )
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["D", "REAL", "make_direct", "make_movers", "make_ready"]
+__all__ = ["D", "REAL", "make_direct", "make_movers", "make_ready", "places_of"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
@@ -91,11 +92,18 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
     return take, put
 
 
+def places_of(source: str, mover: RowMover) -> Extern | None:
+    """The kernel that brings vectors of channels at some places from memory; None for dtypes that have none."""
+    if source == "f16":
+        return None
+    return extern(mover.widened if source == "bf16" else mover.places, "void(ptr, i64, ptr, i64, i64)")
+
+
 def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
     """`ready(ints, to, x, valid)`: brings a row to where blocks read it."""
     real = REAL[source]
     size, item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize
-    part, places = extern(mover.part, "void(ptr, ptr, ptr, i64)"), extern(mover.places, "void(ptr, i64, ptr, i64, i64)")
+    part, places = extern(mover.part, "void(ptr, ptr, ptr, i64)"), places_of(source, mover)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
@@ -107,14 +115,14 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             if width > first:
                 take(to + size * (first + pad) * lanes, x + item * first * stride, (width - first) * lanes, 1)
             return
-        if item == size and valid == lanes and apart == 1:
+        if places is not None and valid == lanes and apart == 1:
             for f in range(step):
                 u = f - pad
                 j: i64 = 0
                 if u < 0:
                     j = (step - 1 - u) // step
                     u += j * step
-                places(to + size * (f * phase + j * lanes), size * lanes, x + size * u * stride, size * step * stride, (width - u + step - 1) // step)
+                places(to + size * (f * phase + j * lanes), size * lanes, x + item * u * stride, item * step * stride, (width - u + step - 1) // step)
             return
         for u in range(width):
             at = u * apart + pad
@@ -273,8 +281,9 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
 # ***** blocks *****
 
 
-def _make_block(target: str, real: Type, put: NativeFunction) -> NativeFunction:
+def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -> NativeFunction:
     size, item = real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
+    brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64)")
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"block_{target}")
     def block(ints, x, taps, start, y, aside, rows, valid, plane):
@@ -310,7 +319,9 @@ def _make_block(target: str, real: Type, put: NativeFunction) -> NativeFunction:
                     for r in range(rows):
                         made = aside + size * row * (o * high + r)
                         place = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
-                        if together:
+                        if together and brain and near and valid == lanes:
+                            narrowed(place, item * ints.i64[D.y_w], made, size * lanes, columns)
+                        elif together:
                             for j in range(columns):
                                 put(place + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
                         else:
@@ -327,7 +338,7 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
     size, item, y_item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
     take, put = make_movers(source, mover)
     take_target, put_target = (take, put) if source == target else make_movers(target, mover)
-    ready, taps, block = make_ready(source, mover, take), _make_taps(source, take), _make_block(target, real, put_target)
+    ready, taps, block = make_ready(source, mover, take), _make_taps(source, take), _make_block(target, real, mover, put_target)
     fill, bias = _make_fill(source, ready), _make_bias(target, real, take_target)
     turn_in, turn_out = _make_turns(source, turner)
 

@@ -206,17 +206,24 @@ AHEAD = 4096  # bytes that are asked for before they are copied: rows of images 
 
 
 class RowMover:
-    """Brings rows to where blocks read them: `text` holds three kernels, `copy`, `part` and `places`.
+    """Brings rows to where blocks read them: `text` holds the kernels `copy`, `part` and `places`, and of float32 `widened` and `narrowed`.
 
     `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to `other`;
-    `places(to, step, x, gap, n)` copies n vectors, that lie `gap` bytes apart, to where they lie `step` bytes apart.
+    `places(to, step, x, gap, n)` copies n vectors, that lie `gap` bytes apart, to where they lie `step` bytes apart; `widened` does so with
+    vectors of bfloat16, which become float32, and `narrowed` rounds them on the way back.
     """
 
-    __slots__ = ("copy", "kind", "lanes", "part", "places")
+    __slots__ = ("copy", "kind", "lanes", "narrowed", "part", "places", "widened")
 
     def __init__(self, kind: str, lanes: int) -> None:
         self.kind, self.lanes = kind, _Lanes(kind, lanes, False)
         self.copy, self.part, self.places = (f"rl_row_{what}_{kind}_{lanes}" for what in ("copy", "part", "places"))
+        self.widened, self.narrowed = (f"rl_row_{what}_{lanes}" for what in ("widened", "narrowed"))
+
+    @property
+    def symbols(self) -> list[str]:
+        """What `text` defines."""
+        return [self.copy, self.part, self.places, *([self.widened, self.narrowed] if self.kind == "f32" else [])]
 
     @property
     def text(self) -> str:
@@ -225,7 +232,27 @@ class RowMover:
         word = f"v{n.lanes}f{8 * n.size}.p0"
         lines = [f"declare void @llvm.masked.store.{word}({masked})",
                  f"declare {n.vector} @llvm.masked.load.{word}(ptr, i32, <{n.lanes} x i1>, {n.vector})"]  # fmt: skip
-        return "\n".join([*lines, *self._copy(n, word), *self._part(n, word), *self._places(n)])
+        lines += [*self._copy(n, word), *self._part(n, word), *self._places(n, self.places, n.size, n.load("%v", "%q", 0), n.vector)]
+        if self.kind == "f32":
+            lines += self._places(n, self.widened, 2, self._widen(n), n.vector) + self._places(n, self.narrowed, n.size, self._narrow(n), f"<{n.lanes} x i16>")
+        return "\n".join(lines)
+
+    def _widen(self, n: _Lanes) -> list[str]:
+        word = f"<{n.lanes} x i32>"
+        return [
+            f"  %h = load <{n.lanes} x i16>, ptr %q, align 2", f"  %w = zext <{n.lanes} x i16> %h to {word}", f"  %u = shl {word} %w, splat (i32 16)",
+            f"  %v = bitcast {word} %u to {n.vector}",
+        ]  # fmt: skip
+
+    def _narrow(self, n: _Lanes) -> list[str]:
+        """Rounded to nearest, ties to even; NaN stays one."""
+        word = f"<{n.lanes} x i32>"
+        return [
+            *n.load("%f", "%q", 0), f"  %b = bitcast {n.vector} %f to {word}", f"  %s = lshr {word} %b, splat (i32 16)",
+            f"  %last = and {word} %s, splat (i32 1)", f"  %half = add {word} %last, splat (i32 32767)", f"  %up = add {word} %b, %half",
+            f"  %cut = lshr {word} %up, splat (i32 16)", f"  %nan = fcmp uno {n.vector} %f, %f",
+            f"  %whole = select <{n.lanes} x i1> %nan, {word} splat (i32 32704), {word} %cut", f"  %v = trunc {word} %whole to <{n.lanes} x i16>",
+        ]  # fmt: skip
 
     def _loop(self, n: _Lanes) -> list[str]:
         return [
@@ -242,14 +269,15 @@ class RowMover:
             f"  %off = mul i64 %got, {n.size}", "  %tp = getelementptr i8, ptr %to, i64 %off",
         ]  # fmt: skip
 
-    def _places(self, n: _Lanes) -> list[str]:
+    def _places(self, n: _Lanes, symbol: str, size: int, read: list[str], vector: str) -> list[str]:
+        """A loop over places: `read` makes %v, of type `vector`, of what lies at %q, elements of `size` bytes."""
         return [
-            f"define void @{self.places}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n) {{", "entry:",
-            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * n.size)}",
+            f"define void @{symbol}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n) {{", "entry:",
+            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}",
             "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %loop, label %done", "loop:", "  %k = phi i64 [0, %entry], [%k1, %loop]",
-            "  %p = phi ptr [%to, %entry], [%p1, %loop]", "  %q = phi ptr [%x, %entry], [%q1, %loop]", *n.load("%v", "%q", 0),
+            "  %p = phi ptr [%to, %entry], [%p1, %loop]", "  %q = phi ptr [%x, %entry], [%q1, %loop]", *read,
             "  %soon = getelementptr i8, ptr %q, i64 %ahead", "  call void @llvm.prefetch.p0(ptr %soon, i32 0, i32 3, i32 1)",
-            f"  store {n.vector} %v, ptr %p, align {n.size}", "  %p1 = getelementptr i8, ptr %p, i64 %step",
+            f"  store {vector} %v, ptr %p, align {2 if vector != n.vector else n.size}", "  %p1 = getelementptr i8, ptr %p, i64 %step",
             "  %q1 = getelementptr i8, ptr %q, i64 %gap", "  %k1 = add nuw nsw i64 %k, 1", "  %more = icmp slt i64 %k1, %n",
             "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
         ]  # fmt: skip

@@ -6,10 +6,10 @@ A piece is some of the B x G; it goes over the images one after the other, each 
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.direct_native import REAL, D, make_movers, make_ready, rl_fail
+from rushlight._backends.cpu.direct_native import REAL, D, make_movers, make_ready, places_of, rl_fail
 from rushlight._backends.cpu.direct_tile import RowMover
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import NativeFunction, call_ptr, extern, i64, load, memset, native, store
+from rushlight._backends.native import NativeFunction, call_ptr, i64, load, memset, native, store
 
 __all__ = ["make_weights"]
 
@@ -24,7 +24,7 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
     take, put = make_movers(source, mover)
     if source != target:
         _, put = make_movers(target, mover)
-    ready, places = make_ready(source, mover, take), extern(mover.places, "void(ptr, i64, ptr, i64, i64)")
+    ready, places = make_ready(source, mover, take), places_of(source, mover)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"rows_{source}")
     def rows_of(ints, sums, rows, aside, x, ct, begin, end, valid):
@@ -53,8 +53,8 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
             for o in range(ints.i64[D.outs]):
                 for r in range(have):
                     from_ = ct + item * (o * ints.i64[D.w_o] + (at + r) * ints.i64[D.w_h])
-                    if together and item == size and valid == lanes:
-                        places(aside + line * r, size * lanes, from_, size * ints.i64[D.w_w], ints.i64[D.out_w])
+                    if together and places is not None and valid == lanes:
+                        places(aside + line * r, size * lanes, from_, item * ints.i64[D.w_w], ints.i64[D.out_w])
                     elif together:
                         for v in range(ints.i64[D.out_w]):
                             take(aside + line * r + size * v * lanes, from_ + item * v * ints.i64[D.w_w], valid, 1)
