@@ -191,8 +191,8 @@ def test_memory_grows_with_the_length_alone():
             attend(q, k, v, mask, is_causal=causal).backward(v)
         return storage.memory_stats()["peak_allocated"] - start
 
-    small, large = peak(1024), peak(4096)
-    assert large < 4.5 * small
+    small, large = peak(2048), peak(4096)  # of fewer rows, those that one tile takes in excess show
+    assert large < 2.2 * small
     assert large < 16 * 4096 * 16 * 4  # a matrix of scores would be 64 MiB
 
 

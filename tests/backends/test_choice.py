@@ -87,7 +87,7 @@ def test_the_shortest_time_of_each_way_counts(empty, monkeypatch):
 
 def test_a_close_choice_is_looked_at_longer_and_once_more_by_a_later_process(empty, monkeypatch):
     clock, usual = Clock(monkeypatch), choice._threshold(CLASS)
-    bad, good = [usual * 1.1e-4], [1e-4]
+    bad, good = [usual * 1.1e-4], [usual * 0.9e-4]
     found = clock.process(bad, [1e-4])  # a bad moment for our own kernels
     assert not found.own and not found.sure and clock.calls == [25, 25]
     assert choice.entry(CLASS, clock.maker) is found and clock.calls == [25, 25]  # holds for the process
