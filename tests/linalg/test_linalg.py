@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.special
 
 import rushlight as torch
 from rushlight import linalg
@@ -329,3 +330,15 @@ def test_distances_of_nothing_and_of_the_same():
     assert torch.cdist(x, x)[2].isnan().all()
     with pytest.raises(ValueError, match="compute_mode"):
         torch.cdist(x, x, compute_mode="other")
+
+
+def test_addmm_with_an_activation() -> None:
+    for _ in range(2):
+        x, a, b = tensor(4), tensor(3, 5), tensor(5, 4)
+        wanted = 2 * x.numpy() + 0.5 * (a.numpy() @ b.numpy())
+        np.testing.assert_allclose(torch._addmm_activation(x, a, b, beta=2, alpha=0.5).numpy(), np.maximum(wanted, 0), rtol=1e-12)
+        gelu = wanted * scipy.special.ndtr(wanted)
+        np.testing.assert_allclose(x._addmm_activation(a, b, beta=2, alpha=0.5, use_gelu=True).numpy(), gelu, rtol=1e-10, atol=1e-14)
+        out = torch.empty(3, 4, dtype=torch.float64)
+        assert torch._addmm_activation(x, a, b, beta=2, alpha=0.5, out=out) is out
+        np.testing.assert_allclose(out.numpy(), np.maximum(wanted, 0), rtol=1e-12)

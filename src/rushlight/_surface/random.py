@@ -180,15 +180,20 @@ def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
         made = _empty_like(name, input, dtype, device, memory_format)
         with unwatched():
             method(made, generator=generator)
-        spec = made._spec
-        quickly = generator is None and spec.contiguous and spec.numel and spec.dtype.is_floating_point and made._storage is not None
-        if RUNS[0] is not None and quickly and not STATE.word & VMAP:
-            ran(quick(kernel, spec, 0.0, 1.0), (), made)
+        if RUNS[0] is not None and _quickly(made, generator):
+            ran(quick(kernel, made._spec, 0.0, 1.0), (), made)
         return finish(made, requires_grad)
 
     factory.__doc__ = f"`{name.removesuffix('_like')}` with the shape, dtype, device and memory order of `input` unless they are given."
     learns = ("input", "dtype", "layout", "device", "requires_grad", "pin_memory", "memory_format", "generator")
     composite(name, overridable=False, learns=learns)(_named(factory, name))
+
+
+def _quickly(made: Tensor, generator: Any) -> bool:
+    """Whether a plan (see `sampling.quick`) can make the next tensor like this one."""
+    spec = made._spec
+    plain = generator is None and spec.contiguous and spec.numel and spec.dtype.is_floating_point and made._storage is not None
+    return bool(plain and not STATE.word & VMAP)
 
 
 def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Tensor:
@@ -364,7 +369,10 @@ def _check_fits(n: int, dtype: DType) -> None:
 # ***** distributions with tensors as parameters *****
 
 
-@composite("normal", overridable=False)
+_NORMAL = ("mean?", "std?", "size", "generator", "out", "dtype", "layout", "device", "pin_memory", "requires_grad")
+
+
+@composite("normal", overridable=False, learns=_NORMAL, tensors=0)
 @overridable
 @forms(
     "(mean: Tensor, std: Tensor | float = 1, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor",
@@ -390,8 +398,13 @@ def normal(
         made = (
             _destination("normal", out, shape, dtype) if out is not None else empty_spec(spec_for(shape, dtype, device))
         )
-        _normal_(made, mu, sigma, generator=generator)
-        return made if out is not None else finish(made, requires_grad)
+        with unwatched():
+            _normal_(made, mu, sigma, generator=generator)
+        if out is not None:
+            return made
+        if RUNS[0] is not None and _quickly(made, generator):
+            ran(quick("normal", made._spec, mu, sigma), (), made)
+        return finish(made, requires_grad)
     if size is not None:
         raise TypeError("normal() received an invalid combination of arguments: a size is given with two numbers only")
     if isinstance(std, Tensor):

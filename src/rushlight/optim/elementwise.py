@@ -239,14 +239,18 @@ class ElementwiseOptimizer(Optimizer):
         steps = count_steps([kept["step"] for _, _, kept, _ in taken]) if cls._counters else [0.0] * len(taken)
         known: dict[tuple[float, bool], tuple[Rule, tuple[float, ...]]] = {}
         kinds: dict[tuple[Rule, DType], tuple[list[list[Any]], list[tuple[float, ...]]]] = {}
+        last: Any = None  # of the row before: what its rule, its numbers and its rows were found by
         for (dtype, tensors, kept, fresh), step in zip(taken, steps, strict=True):
-            found = known.get((step, fresh))
-            if found is None:
-                found = cls._rule_and_numbers(group, kept, step, fresh, states)
-                if len(cls._counters) < 2:  # else numbers may depend on more than the step
-                    known[step, fresh] = found
-            rule, numbers = found
-            rows, numbers_of_rows = kinds.setdefault((rule, dtype), ([], []))
+            now = step, fresh, dtype
+            if now != last:
+                found = known.get((step, fresh))
+                if found is None:
+                    found = cls._rule_and_numbers(group, kept, step, fresh, states)
+                    if len(cls._counters) < 2:  # else numbers may depend on more than the step
+                        known[step, fresh] = found
+                rule, numbers = found
+                rows, numbers_of_rows = kinds.setdefault((rule, dtype), ([], []))
+                last = now if len(cls._counters) < 2 else None
             rows.append(tensors)
             numbers_of_rows.append(numbers)
         for (rule, dtype), (rows, numbers_of_rows) in kinds.items():

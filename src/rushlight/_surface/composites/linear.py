@@ -192,6 +192,16 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return T["stack"](powers, -1)  # type: ignore[no-any-return]
 
 
+@composite("_addmm_activation", method=True, learns=True)
+def _addmm_activation(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False, out: Any = None
+) -> Tensor:
+    """`addmm` and, of its result, `relu`, or `gelu` if `use_gelu`.  Unlike PyTorch's it has gradients."""
+    found = T["addmm"](input, mat1, mat2, beta=beta, alpha=alpha)
+    active = SPACES["nn.functional"]["gelu"](found) if use_gelu else found.relu()
+    return into(out, active, "_addmm_activation", exact=True)  # type: ignore[no-any-return]
+
+
 @composite("vander", learns=True)
 def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector's elements in columns, falling unless `increasing`."""
