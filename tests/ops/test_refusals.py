@@ -72,6 +72,11 @@ t.zeros(t.tensor([2, 3])) | t.full((2,), "abc") | t.split(a.v, t.tensor(2)) | t.
 F.adaptive_avg_pool2d(a.image, None) | F.adaptive_avg_pool2d(a.image, (2,)) | F.adaptive_avg_pool2d(a.image, (None, 2)) | F.adaptive_avg_pool3d(a.image, True)
 F.adaptive_avg_pool1d(a.cube, t.tensor(2)) | F.max_pool2d(a.image, 2, return_indices=1) | F.dropout(a.f, 0.5, 1) | F.one_hot(a.classes, True) | F.one_hot(a.classes, 3.0)
 F.batch_norm(a.f, None, None, training=1) | F.normalize(a.f, None) | F.normalize(a.f, dim=None) | F.mse_loss(a.f, a.f, "sum") | t.diff(a.f, 1, 1, t.ones(2))
+F.mse_loss(a.i, a.f) | F.smooth_l1_loss(a.b, a.f) | F.mse_loss(a.i, a.i) | F.kl_div(a.f, a.i) | F.kl_div(a.i, a.f) | F.cross_entropy(a.d, a.f)
+F.cross_entropy(a.f, a.classes.int()) | F.nll_loss(a.f, a.classes.short()) | F.avg_pool2d(a.image.int(), 2) | F.avg_pool2d(a.image.long(), 2) | F.normalize(a.f, 2.0, (0, 1))
+F.conv1d(a.cube, t.ones(1, 2, 2), padding=True) | F.conv1d(a.cube, t.ones(1, 2, 2), padding=1.0) | F.conv1d(a.cube, t.ones(0, 2, 2)) | t.nn.Linear(2, 2).to(float)
+t.zeros(2, True) | a.f.reshape(3, 2, True) | t.eye(t.tensor(3)) | t.triu_indices(2, 2, dtype=float) | t.finfo(float) | t.can_cast(t.float32, t.int64) | t.broadcast_shapes((2, 1), None)
+F.one_hot(input=a.classes) | F.pairwise_distance(a.f, a.f, 0.0) | t.result_type(tensor=a.f, other=1) | t.fft.fftfreq(0) | t.frombuffer(bytearray(8), dtype=float) | a.v.clone().copy_(2)
 t.nextafter(a.v, a.z.double()) | t.add(a.v, a.z.to(t.float8_e4m3fn)) | t.add(a.v, a.v.to(t.float8_e4m3fn)) | t.view_copy(a.f.mT, (6,)) | t.narrow(a.v, True, 0, 1)
 """
 

@@ -196,8 +196,12 @@ def _plain(base: str, value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples: what decides a plan must be hashable."""
-    return tuple([_frozen(v) for v in value]) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else value
+    """Lists as tuples, and numbers for what holds one: what decides a plan must be hashable."""
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return tuple([_frozen(v) for v in value])
+    if is_numpy_scalar(value) or (isinstance(value, Tensor) and not value._spec.ndim and not value._rg):
+        return value.item()  # type: ignore[union-attr]
+    return value
 
 
 def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:

@@ -134,6 +134,11 @@ def _layout(shape: Any, specs: Any) -> Any:
 
 def _declare(n: int) -> None:
     def body(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+        for each in padding if isinstance(padding, tuple) else (padding,):
+            if isinstance(each, bool) or not isinstance(each, (int, str)):
+                raise TypeError(f"conv{n}d(): argument 'padding' must be str, int or tuple of ints, but found {each!r}")
+        if len(weight.shape) == n + 2 and not weight.shape[0]:
+            raise RuntimeError(f"conv{n}d(): expected weight to have at least one output channel in dim 0, but found weight{list(weight.shape)}")
         return _convolve(x, weight, bias, stride, padding, dilation, groups, n)
 
     operator(

@@ -34,7 +34,7 @@ REFUSED: dict[str, str] = {
     "im2col": "ui8", "col2im": "ui8", "pixel_shuffle": "8", "flip": "8", "cumsum": "8", "cumprod": "8", "masked_fill": "8", "frexp": "8",
     "conv_transpose1d": "u", "conv_transpose2d": "u", "conv_transpose3d": "u",
     # losses
-    "mse_loss": "buic", "smooth_l1_loss": "buic", "huber_loss": "buic", "kl_div": "buic", "gaussian_nll_loss": "bui",
+    "mse_loss": "buic", "smooth_l1_loss": "buic", "huber_loss": "buic", "gaussian_nll_loss": "bui",
     "binary_cross_entropy_with_logits": "buic", "multilabel_soft_margin_loss": "buic", "multi_margin_loss": "buich",
     "multilabel_margin_loss": "buich", "nll_loss": "ui", "cross_entropy": "bui", "poisson_nll_loss": "b",
     # the rest
@@ -44,7 +44,7 @@ REFUSED: dict[str, str] = {
 CHECKED: dict[str, str] = {
     "relu": "b", "tanhshrink": "b", "hardtanh": "b", "relu6": "b", "deg2rad": "c", "rad2deg": "c", "heaviside": "c", "isposinf": "c", "isneginf": "c",
     "max_dim": "c", "min_dim": "c", "topk": "bc", "dist": "bui", "isin": "bc", "cosine_similarity": "buic",
-    "soft_margin_loss": "bui", "margin_ranking_loss": "b", "triplet_margin_loss": "b", "hinge_embedding_loss": "b",
+    "kl_div": "buic", "soft_margin_loss": "bui", "margin_ranking_loss": "b", "triplet_margin_loss": "b", "hinge_embedding_loss": "b",
 }  # fmt: skip
 
 # Operator -> argument -> kinds that it may not have, whatever the others are: a subtraction that takes no bool, a product in place.
@@ -53,11 +53,11 @@ CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
     "margin_ranking_loss": {"input1": "b", "input2": "b", "target": "b"},
     "triplet_margin_loss": {"anchor": "b", "positive": "b", "negative": "b"},
     "binary_cross_entropy_with_logits": {"target": "bui", "weight": "c", "pos_weight": "bc"},
-    "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
+    "kl_div": {"input": "buic", "target": "buic"}, "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
 }  # fmt: skip
 
 # Of these the joined dtype is looked at, though they are computed in a float in any case.
-JOINED = frozenset(("cosine_similarity",))
+JOINED = frozenset(("cosine_similarity", "mse_loss", "smooth_l1_loss"))
 
 # Operator -> its arguments that must have one dtype.  Where "mixed" ends the list, parameters in float32 go with an input in a half type.
 ALIKE: dict[str, tuple[str, ...]] = {

@@ -14,6 +14,7 @@ from rushlight._ops.bodies import (
     CPP_NAME,
     along,
     as_float,
+    common,
     dims_of,
     given_dtype,
     is_weak,
@@ -322,6 +323,7 @@ def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smooth
         raise RuntimeError(
             "Expected floating point type for target with class probabilities, got input without dimensions"
         )
+    x, target = common((x, target))
     target = _soft_targets(x, target, dim, smoothing)
     norm = log_sum_exp(x, (dim,))
     apart = (spread(norm, x.shape, (dim,)) - x) * target
@@ -340,6 +342,8 @@ def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, i
     reduction = reduction_of(size_average, reduce, reduction)
     norm = outs[1]
     dim = 0 if len(x.shape) == 1 else 1
+    if _is_soft(x, target):
+        x, target = common((x, target))
     chance = prim.exp(x - spread(norm, x.shape, (dim,)))
     if _is_soft(x, target):
         return _soft_gradient(ct, x, target, weight, norm, chance, dim, reduction, label_smoothing)
@@ -637,7 +641,7 @@ def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
     """|a - b + eps| in the p-norm along the last dim."""
     gap = as_float(a - b) + eps  # integers wrap around before they become floats
     dims = (len(gap.shape) - 1,)
-    if gap.dtype.is_complex:
+    if gap.dtype.is_complex or p == 0:
         return powers(gap, p, dims)
     if p == 2:
         square = prim.sum(gap * gap, dims=dims)

@@ -310,12 +310,12 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
 # ***** by a norm *****
 
 
-@operator("normalize(Tensor input, float? p=2.0, int? dim=1, float eps=1e-12) -> Tensor", spaces=("nn.functional",), method=False,
+@operator("normalize(Tensor input, float? p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor", spaces=("nn.functional",), method=False,
           like="operands", node="DivBackward0", out=True)  # fmt: skip
 def normalize(x: Any, p: float, dim: int, eps: float) -> Any:
     """Each vector along dim divided by its p-norm, or by eps where that is less."""
     given = x.dtype
-    norm, exact = vector_norm_body(x, 2.0 if p is None else p, None if dim is None else (dim,), True)
+    norm, exact = vector_norm_body(x, 2.0 if p is None else p, dim, True)
     norm = wide(norm)
     bound = build.broadcast_to(prim.maximum(norm, build.full_like(norm, eps)), x.shape)
     return narrow(wide(x) / (build.complex_(bound) if given.is_complex else bound), given), exact

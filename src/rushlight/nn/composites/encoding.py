@@ -9,31 +9,31 @@ from rushlight._engine.integers import as_int
 __all__ = ["one_hot"]
 
 
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """Integers (*) to vectors (*, num_classes) of zeros with a one at that place; -1 takes the largest value plus one.
 
     Raises `RuntimeError` for negative values, for values that are too large, and for other dtypes than int64.
 
     Example: `F.one_hot(torch.tensor([0, 2]), 3)`
     """
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"one_hot(): argument 'input' (position 1) must be Tensor, not {type(tensor).__name__}")
+    if not isinstance(input, Tensor):
+        raise TypeError(f"one_hot(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     num_classes = as_int("one_hot", "num_classes", num_classes)
-    if tensor.dtype is not rushlight.int64:
+    if input.dtype is not rushlight.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    if tensor.numel() == 0:
+    if input.numel() == 0:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
-        return rushlight.empty((*tensor.shape, num_classes), dtype=rushlight.int64, device=tensor.device)
-    readable = num_classes == -1 or tensor._storage is not None  # not on `meta`, nor a batch inside of `vmap`
-    if readable and int(tensor.min()) < 0:
+        return rushlight.empty((*input.shape, num_classes), dtype=rushlight.int64, device=input.device)
+    readable = num_classes == -1 or input._storage is not None  # not on `meta`, nor a batch inside of `vmap`
+    if readable and int(input.min()) < 0:
         raise RuntimeError("Class values must be non-negative.")
-    largest = int(tensor.max()) if readable else 0
+    largest = int(input.max()) if readable else 0
     if num_classes == -1:
         num_classes = largest + 1
     elif num_classes < 1:
         raise RuntimeError("num_classes should be positive")
     elif largest >= num_classes:
         raise RuntimeError(f"Class values must be smaller than num_classes. (one_hot() found {largest}, and num_classes is {num_classes})")
-    places = rushlight.arange(num_classes, device=tensor.device)
-    return (tensor.unsqueeze(-1) == places).to(rushlight.int64)
+    places = rushlight.arange(num_classes, device=input.device)
+    return (input.unsqueeze(-1) == places).to(rushlight.int64)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.creation import python_dtype
 
 if TYPE_CHECKING:
     from typing import Self
@@ -168,7 +169,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
         other = rest.pop(0)
         found["device"], found["dtype"] = other.device, other.dtype
         order = ["non_blocking", "copy"]
-    elif rest and isinstance(rest[0], rushlight.dtype):
+    elif rest and isinstance(rest[0], (rushlight.dtype, type)):
         order = ["dtype", "non_blocking", "copy"]
     else:
         order = ["device", "dtype", "non_blocking", "copy"]
@@ -178,6 +179,8 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
         if name not in found or (name in ("non_blocking", "copy") and not isinstance(value, bool)):
             raise _wrong_arguments(args, kwargs)
         found[name] = value
+    if isinstance(found["dtype"], type):
+        found["dtype"] = python_dtype(found["dtype"])
     if found["dtype"] is not None and not isinstance(found["dtype"], rushlight.dtype):
         raise _wrong_arguments(args, kwargs)
     if found["device"] is not None:
