@@ -84,3 +84,27 @@ def test_the_lists_are_pytorchs() -> None:
     theirs = {ELSEWHERE.get(name, name) for name in registered} - {None}
     assert theirs <= ours
     assert ours - theirs == {"grid_sample"}  # the function of nn that calls grid_sampler
+
+
+@pytest.mark.parametrize("rows", [1, 5, 700])
+def test_casts_are_part_of_a_product_where_nothing_is_recorded(rows: int) -> None:
+    """The bits of casts made by hand; a large product casts its operands while it packs them."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    x, w, b = (torch.tensor(rng.standard_normal(s), dtype=torch.float32) for s in ((rows, 700), (650, 700), (650,)))
+    by_hand = torch.nn.functional.linear(x.bfloat16(), w.bfloat16(), b.bfloat16())
+
+    def product() -> Any:
+        with torch.no_grad(), torch.autocast("cpu"):
+            return torch.nn.functional.linear(x, w, b)
+
+    assert torch.equal(product(), by_hand)
+    assert ("is made while it is packed" in str(torch.explain(product)())) == (rows == 700)
+    w.requires_grad_()
+    assert torch.equal(product(), by_hand)
+    with torch.autocast("cpu"):
+        torch.nn.functional.linear(x, w, b).float().sum().backward()
+    assert w.grad is not None and w.grad.dtype is torch.float32
+    want = x.bfloat16().double().sum(0).expand(650, 700)
+    assert (w.grad - want).abs().max() <= want.abs().max() / 128

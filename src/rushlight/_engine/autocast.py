@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.state import AUTOCAST, GRAD, STATE
+from rushlight._engine.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.precision import KEEP, LOWER, POLICIES, SINGLE
 from rushlight._types.device import Device
@@ -41,6 +41,8 @@ PLACES: dict[str, DType] = {
 _KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
 # The dtypes that were ever cast to: their places are what the state word says.
 _DTYPES: list[DType] = []
+# Products, which cast their operands while they pack them, or as they read them.
+_PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"))
 _SHIFT = 8  # where the bits of AUTOCAST begin
 
 
@@ -180,6 +182,11 @@ def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: S
     places = [] if to is None else [i for i, t in enumerate(tensors) if _eligible(t) and t._spec.dtype is not to]
     count = len(tensors)
     state = STATE
+    recorded = state.word & GRAD and any(t._rg for t in tensors)
+    if to is not None and caller.name in _PACKING and places and not recorded and not state.word & OBSERVED:
+        found = caller.casting(template, tensors, places, to)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
 
     def plan(*inputs: Any) -> Any:
         given = list(inputs)

@@ -37,6 +37,7 @@ from rushlight._engine.plan import (
     fitting,
     number_words,
     operand_strides,
+    program_of,
     watch,
 )
 from rushlight._engine.results import result_name, result_type_of, with_out
@@ -140,6 +141,23 @@ class Caller:
         if pieces.refused is not None:
             return underivable(plan, op.name, pieces.refused, wrt)
         return _unordered(op, template, plan)
+
+    def casting(self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType) -> Callable[..., Any] | None:
+        """The plan of a call of which the tensors at `places` are cast first, with the casts in its graph; None where one would have to be stored.
+
+        It records nothing.
+        """
+        device, given = common_device(self.name, tensors), [t._spec for t in tensors]
+        specs = [Spec.of(to, s.device, s.shape, s.strides) if i in places else s for i, s in enumerate(given)]
+        pieces = operator_pieces(self.op, template, specs, (), device)
+        graph, builder = pieces.forward, GraphBuilder()
+        values = [builder.input(v.shape, given[i].dtype if i in places else v.dtype, v.weak) for i, v in enumerate(graph.inputs)]
+        with builder:
+            outputs = evaluate(graph, [build.convert(x, v.dtype) for x, v in zip(values, graph.inputs, strict=True)])
+        pieces.forward, pieces.in_specs = builder.finish(outputs), [*given, *pieces.in_specs[len(given) :]]
+        if device is not CPU or len(program_of(pieces.forward, pieces.in_specs, pieces.specs).steps) != 1:
+            return None
+        return _unordered(self.op, template, pieces.plan(device))
 
     def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, Pieces | None]:
         """The plan and its pieces from a mould; (None, None) where there is none."""
