@@ -17,7 +17,7 @@ import pytest
 
 import rushlight as torch
 from rushlight._engine import native_plans
-from rushlight._engine.fast import make_learner
+from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.state import clear_plans, plan_counts
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
@@ -164,6 +164,28 @@ def test_a_tensor_that_is_given_twice_is_not_taken_for_another() -> None:
             made, same = call(a, b)
             assert same is b
             np.testing.assert_array_equal(made.detach().numpy(), (a + b * 2).detach().numpy())
+
+
+def test_threads_learn_apart() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slowly(a: Any) -> Any:
+        b = a + 1
+        inside.set()
+        assert go_on.wait(60)
+        return b * 2
+
+    call, found = learnt(slowly, "a?"), []
+    thread = threading.Thread(target=lambda: found.append(call(torch.ones(3))))
+    thread.start()
+    assert inside.wait(60)
+    other = learnt(lambda a: (a * 3).sum() + torch.zeros(1), "a?")
+    assert [other(torch.ones(2)).item() for _ in range(3)] == [6.0] * 3  # while the first thread is in the middle
+    go_on.set()
+    thread.join(60)
+    assert found[0].tolist() == [4.0] * 3
+    assert call(torch.full((3,), 2.0)).tolist() == [6.0] * 3
+    assert RUNS.now is None
 
 
 def test_random_numbers_are_drawn_anew() -> None:

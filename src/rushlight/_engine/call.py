@@ -536,7 +536,7 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
             plan = caller.plans[key] = observed(plan, caller.op.name, caller.op, template)
     plan(*tensors, *numbers, out)
     bump(out._storage)
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         ran(native_out(plan, caller, template, len(tensors), numbers), (*tensors, *numbers, out), out)
     return True
 

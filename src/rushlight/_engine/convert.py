@@ -51,7 +51,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a table operator by name."""
     if asking_classes and _holds_kind(args):
         return make_function(caller(name))(*args, **kwargs)
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         return run_recorded(caller(name).prepare, args, kwargs, caller(name).result)
     found = _DISPATCH.get(name)
     if found is None:
@@ -65,7 +65,7 @@ _CASTS = new_plan_table()
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """`x` in another dtype; a copy also where it has that one."""
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         return run_recorded(caller("to_dtype").prepare, (x, dtype), {})  # type: ignore[no-any-return]
     key = (dtype, x._spec, x._rg, STATE.word)
     plan = _CASTS.get(key)
@@ -91,7 +91,7 @@ def call_inplace(name: str, *args: Any) -> Any:
     """Call the in-place form of a table operator by name."""
     if asking_classes and _holds_kind(args):
         return make_inplace(inplace_caller(name))(*args)
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         return run_recorded(inplace_caller(name).prepare, args, {})
     found = _DISPATCH.get(name + "_")
     if found is None:
@@ -169,7 +169,7 @@ _DETACHING: list[Any] = []  # the native plan, once it was asked for
 
 
 def _detached(x: Tensor) -> Tensor:
-    if RUNS[0] is not None and not _DETACHING:
+    if RUNS.now is not None and not _DETACHING:
         _DETACHING.append(detach_plan(_detached))
     out = alias(x)
     if not STATE.word & INFERENCE:
@@ -292,7 +292,7 @@ _ITEMS = new_plan_table()
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
     reader = _ITEMS.get(x._spec)
-    if reader is not None and x._ptr and RUNS[0] is None:
+    if reader is not None and x._ptr and RUNS.now is None:
         return reader(x._ptr)
     spoil()
     spec = x._spec
@@ -313,7 +313,7 @@ def item(x: Tensor) -> Any:
 
 def answer(x: Tensor) -> Any:
     """`item`, for functions that are learnt and give it as it is."""
-    if RUNS[0] is None:
+    if RUNS.now is None:
         return item(x)
     with unwatched():
         value = item(x)
@@ -323,7 +323,7 @@ def answer(x: Tensor) -> Any:
 def tolist(x: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-dim tensor."""
     known = _ROWS.get(x._spec)
-    if known is not None and x._ptr and RUNS[0] is None and not isinstance(x, Kind):
+    if known is not None and x._ptr and RUNS.now is None and not isinstance(x, Kind):
         return known(x._ptr)
     spoil()
     if not x._spec.ndim:
@@ -350,7 +350,7 @@ def resolved(x: Tensor) -> Tensor:
 @forms("(x: Tensor, *, force: bool = False) -> ndarray")
 def numpy_of(x: Tensor, *, force: bool = False) -> Any:
     """A NumPy array that shares the tensor's memory."""
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         spoil()
     if x._rg:
         if not force and STATE.word & GRAD:

@@ -59,7 +59,7 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
         meta_of(made).inference = True
     if requires_grad:
         made.requires_grad = True
-    if RUNS[0] is not None and (requires_grad or made._meta is not None):
+    if RUNS.now is not None and (requires_grad or made._meta is not None):
         spoil()  # a plan that only makes the tensor would not do
     return made
 
@@ -124,7 +124,7 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
         words += [number.real, number.imag] if type(number) is complex else [number]
     storage = exe(*words)
     made = make(storage, spec, storage.ptr)
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         ran(constants_plan(exe, lambda: generate(function, spec, key, numbers, rest), spec, words), (), made)
     return made
 
@@ -137,7 +137,7 @@ def number_dtype_wide(value: Any) -> DType:
 def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) -> Tensor:
     """Every element equal to `value`, which is the same in all calls like this one unless it `varies`."""
     known = _FILLS.get((type(value), spec))
-    if known is not None and RUNS[0] is None:
+    if known is not None and RUNS.now is None:
         storage = known(value)
         return make(storage, spec, storage.ptr)
     if not value and type(value) is not float:
@@ -146,8 +146,8 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) ->
     exe = _FILLS.get(("full", (), spec, (type(value),)))
     if exe is not None and type(value) is not complex:
         _FILLS[type(value), spec] = exe
-        if RUNS[0] and varies:
-            RUNS[0][-1] = (_filling(exe, value, spec), (value,), made, None)
+        if RUNS.now and varies:
+            RUNS.now[-1] = (_filling(exe, value, spec), (value,), made, None)
     return made
 
 
@@ -189,7 +189,7 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         return finish(make(None, spec, 0), requires_grad)
     if values is not None:
         made = finish(_from_numbers(values, spec), requires_grad)
-        return made if RUNS[0] is None else ran(lambda: _from_numbers(values, spec), (), made)  # type: ignore[no-any-return]
+        return made if RUNS.now is None else ran(lambda: _from_numbers(values, spec), (), made)  # type: ignore[no-any-return]
     array = _numpy_array(data, found)
     return finish(_over(array, spec, array.nbytes), requires_grad)
 

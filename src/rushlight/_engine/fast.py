@@ -7,6 +7,7 @@ long way, through `bind`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -85,11 +86,11 @@ def make_dispatch(
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
-        before, RUNS[0] = RUNS[0], runs
+        before, RUNS.now = RUNS.now, runs
         try:
             made = slow(args, dict(kwargs))
         finally:
-            RUNS[0] = before
+            RUNS.now = before
         if len(runs) == 1 and runs[0][2] is made:
             plan, inputs, _, _ = runs[0]
             picks = [*_picks(op, kinds, args, kwargs), "out"]
@@ -103,8 +104,15 @@ def make_dispatch(
     return call
 
 
-# While a call is being learnt: of every plan that runs for it the plan, its inputs, the result, and the named tuple that the result is (or None).
-RUNS: list[list[tuple[Any, Sequence[Any], Any, Any]] | None] = [None]
+class _Runs(threading.local):
+    """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the result, and the named tuple that
+    the result is (or None).
+    """
+
+    now: Any = None
+
+
+RUNS = _Runs()
 
 
 class Tape(list[Any]):
@@ -158,27 +166,27 @@ class Tape(list[Any]):
 
 def spoil() -> None:
     """Say of a call that is being learnt that its result depends on more than its signature and what was noted."""
-    if RUNS[0] is not None:
-        RUNS[0].append((None, (), RUNS, None))
+    if RUNS.now is not None:
+        RUNS.now.append((None, (), RUNS, None))
 
 
 @contextmanager
 def unwatched() -> Iterator[None]:
     """A region in which nothing is noted."""
     word = STATE.word
-    outer, RUNS[0] = RUNS[0], None
+    outer, RUNS.now = RUNS.now, None
     STATE.word = word & ~LEARNING
     try:
         yield
     finally:
-        RUNS[0] = outer
+        RUNS.now = outer
         STATE.word = word
 
 
 def ran(plan: Any, inputs: Sequence[Any], made: Any, wrap: Any = None) -> Any:
     """Note that a plan was run, for a call that is being learnt; gives its result."""
-    if RUNS[0] is not None:
-        RUNS[0].append((plan, inputs, made, wrap))
+    if RUNS.now is not None:
+        RUNS.now.append((plan, inputs, made, wrap))
     return made
 
 
@@ -221,12 +229,12 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
         stands: dict[int, Tensor] = {}
         given, named = _told_apart((args, kwargs), set(), stands)
         runs = Tape((*given, *named.values()))
-        before, RUNS[0] = RUNS[0], runs
+        before, RUNS.now = RUNS.now, runs
         STATE.word = word | LEARNING
         try:
             made = function(*given, **named)
         finally:
-            RUNS[0] = before
+            RUNS.now = before
             STATE.word = word
         _learn_tape(call, kinds, loose, given, named, runs, made)
         if stands:

@@ -220,7 +220,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
             plan, _ = _view_caller().prepare((x, split_index(x, index)[0]), {})
             _FAST[signature] = plan
         return ran(plan, (x,), plan(x))  # type: ignore[no-any-return]
-    if RUNS[0] is not None and _reads_numbers(index):
+    if RUNS.now is not None and _reads_numbers(index):
         return unlearnt(lambda: get_item(x, index))  # type: ignore[no-any-return]
     spec = x._spec
     if isinstance(index, Tensor) and not index._spec.ndim and spec.ndim and index._spec.dtype is INT64 and _is_index(index):
@@ -239,14 +239,14 @@ def get_item(x: Tensor, index: Any) -> Tensor:
 
 def _indexed_part(x: Tensor, items: tuple[Any, ...], tensors: Sequence[tuple[int, Any]]) -> Tensor:
     """A part of `x` indexed by tensors; while a call is learnt and no gradient is wanted, its plan is noted as one of `x`."""
-    outer, part = RUNS[0], basic_view(x, items)
+    outer, part = RUNS.now, basic_view(x, items)
     dims, places = _indices(part, tensors)
     runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
-    RUNS[0] = None if outer is None else runs
+    RUNS.now = None if outer is None else runs
     try:
         made: Tensor = convert.call("index", part, dims, places)
     finally:
-        RUNS[0] = outer
+        RUNS.now = outer
     if len(runs) == 1 and outer is not None and not part._rg:
         plan, inputs, _, _ = runs[0]
         whole = shifted_plan(plan, lambda x, *rest: convert.call("index", basic_view(x, items), dims, rest), part._ptr - x._ptr)
@@ -264,7 +264,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     if index is False:
         return
-    if RUNS[0] is not None and _reads_numbers(index):
+    if RUNS.now is not None and _reads_numbers(index):
         unlearnt(lambda: set_item(x, index, value))
         return
     items, tensors = split_index(x, index)
@@ -319,16 +319,16 @@ def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[
 
     `again` does the same for what the plan is called with, where the plan is not made for that.
     """
-    outer = RUNS[0]
+    outer = RUNS.now
     if outer is None:
         write()
         return
     inner: list[tuple[Any, Sequence[Any], Any, Any]] = []
-    RUNS[0] = inner
+    RUNS.now = inner
     try:
         write()
     finally:
-        RUNS[0] = outer
+        RUNS.now = outer
     if len(inner) == 1 and inner[0][2] is target and inner[0][1][0] is target:
         plan, inputs, _, _ = inner[0]
         silent = part_plan(plan, again, target._ptr - x._ptr)
@@ -341,7 +341,7 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
 
     `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
     """
-    if RUNS[0] is not None and _reads_numbers(indices):
+    if RUNS.now is not None and _reads_numbers(indices):
         return unlearnt(lambda: index_put_(x, indices, values, accumulate))  # type: ignore[no-any-return]
     if not isinstance(indices, (tuple, list)):
         raise TypeError(

@@ -279,7 +279,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     link_view(x, out, creation)
     if STATE.word & GRAD and x._rg:
         out._node, out._rg = AsStridedBackward0(x._spec, edge_of(x), (shape, strides, at - start)), True
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
 
         def again(x: Tensor) -> Tensor:
             return as_strided(x, shape, strides, offset)
@@ -321,7 +321,7 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj), x._ptr)
     if STATE.word & INFERENCE:
         link_inference(x, out)
-    elif RUNS[0] is not None:
+    elif RUNS.now is not None:
 
         def again(x: Tensor) -> Tensor:
             return view_dtype(x, dtype)

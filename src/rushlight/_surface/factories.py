@@ -120,7 +120,7 @@ _OPTIONS = ("dtype", "device", "layout", "requires_grad", "pin_memory", "out", "
 
 def _noted(made: Tensor, spec: Spec, make: Callable[[Spec], Tensor]) -> Tensor:
     """A fresh tensor that `make` made; while a call is learnt, how it is made is noted."""
-    if RUNS[0] is not None and make in (fresh, zeros_spec) and made._storage is not None and not (MODE.on and make is fresh):
+    if RUNS.now is not None and make in (fresh, zeros_spec) and made._storage is not None and not (MODE.on and make is fresh):
         ran(fresh_plan(spec, make is zeros_spec), (), made)
     return made
 

@@ -555,7 +555,7 @@ def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
     if isinstance(dtype, type):  # `float`, `int`, ... stand for dtypes too
         dtype = creation.python_dtype(dtype)
     if type(dtype) is not DType:
-        if RUNS[0] is not None:
+        if RUNS.now is not None:
             return convert.call("view", self, *size, **kwargs)  # type: ignore[no-any-return]
         return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
     handled, made = _override(Tensor.view, self, dtype)  # type: ignore[attr-defined]
@@ -742,7 +742,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
 def _warn_reduced(self: Tensor) -> Tensor:
     if self._spec.ndim not in (0, 2):
         warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", UserWarning, stacklevel=3)
-    if RUNS[0] is not None and self._spec.ndim == 2:
+    if RUNS.now is not None and self._spec.ndim == 2:
         return convert.call("permute", self, (1, 0))  # type: ignore[no-any-return]
     return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))  # type: ignore[attr-defined, no-any-return]
 
@@ -767,7 +767,7 @@ def _swap_last(self: Tensor) -> Tensor:
         return self
     if self._spec.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor.")
-    if RUNS[0] is not None:
+    if RUNS.now is not None:
         return convert.call("transpose", self, -2, -1)  # type: ignore[no-any-return]
     return self.transpose(-2, -1)  # type: ignore[attr-defined, no-any-return]
 

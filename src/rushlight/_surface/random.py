@@ -180,7 +180,7 @@ def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
         made = _empty_like(name, input, dtype, device, memory_format)
         with unwatched():
             method(made, generator=generator)
-        if RUNS[0] is not None and _quickly(made, generator):
+        if RUNS.now is not None and _quickly(made, generator):
             ran(quick(kernel, made._spec, 0.0, 1.0), (), made)
         return finish(made, requires_grad)
 
@@ -402,7 +402,7 @@ def normal(
             _normal_(made, mu, sigma, generator=generator)
         if out is not None:
             return made
-        if RUNS[0] is not None and _quickly(made, generator):
+        if RUNS.now is not None and _quickly(made, generator):
             ran(quick("normal", made._spec, mu, sigma), (), made)
         return finish(made, requires_grad)
     if size is not None:

@@ -51,7 +51,7 @@ def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A table operator's function, with `out=` and overrides."""
     from rushlight._surface.registry import function_of
 
-    if RUNS[0] is not None and "out" not in kwargs:
+    if RUNS.now is not None and "out" not in kwargs:
         return convert.call(name, *args, **kwargs)
     return function_of(name)(*args, **kwargs)
 
