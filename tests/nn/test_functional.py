@@ -159,6 +159,73 @@ def test_gradients_of_batch_norm_can_be_differentiated(affine: bool) -> None:
     assert (ends[0] - ends[1]) / 2e-6 == pytest.approx((exact * along).sum().item(), rel=1e-6)
 
 
+# ***** what is refused *****
+
+# In PyTorch 2.13's words: numbers of rows and classes do not count from the end, variances are not negative, dtypes are those that were meant.
+REFUSED: list[tuple[Any, type[Exception], str]] = [
+    (lambda: F.embedding(torch.tensor([0, -1]), torch.ones(3, 2)), IndexError, "index out of range in self"),
+    (lambda: F.embedding(torch.tensor([3]), torch.ones(3, 2), sparse=True), IndexError, "index out of range in self"),
+    (lambda: F.embedding_bag(torch.tensor([[0, -1]]), torch.ones(3, 2)), RuntimeError, r"Index 1 of input takes value -1 which is not in the valid range \[0, 3\)"),
+    (lambda: F.embedding_bag(torch.tensor([0, 7]), torch.ones(3, 2), torch.tensor([0]), max_norm=1.0), Exception, "range|bounds"),
+    (lambda: F.cross_entropy(torch.ones(2, 3), torch.tensor([0, -3])), IndexError, "Target -3 is out of bounds"),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.tensor([4, 1])), IndexError, "Target 4 is out of bounds"),
+    (lambda: F.cross_entropy(torch.ones(2, 3), torch.ones(2).int()), RuntimeError, "expected target dtype to be Long or Byte, but got Int"),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.ones(2)), RuntimeError, "expected target dtype to be Long or Byte, but got Float"),
+    (lambda: F.nll_loss(torch.ones(2, 3, 4), torch.ones(2, 4).byte()), RuntimeError, "expected scalar type Long but found Byte"),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.ones(3).long()), ValueError, r"batch_size \(2\) to match target batch_size \(3\)"),
+    (lambda: F.nll_loss(torch.ones(2, 3), torch.ones(2, 1).long()), RuntimeError, "multi-target not supported"),
+    (lambda: F.kl_div(torch.ones(2), torch.ones(2).long(), reduction="sum"), RuntimeError, "int64"),
+    (lambda: F.gaussian_nll_loss(torch.ones(2), torch.ones(2), torch.tensor([1.0, -1.0])), ValueError, "negative entry"),
+    (lambda: F.gaussian_nll_loss(torch.ones(2), torch.ones(2), -1.0), ValueError, "negative entry"),
+    (lambda: F.gaussian_nll_loss(torch.ones(2, 3), torch.ones(2, 3), torch.ones(1)), ValueError, "incorrect size"),
+    (lambda: F.linear(torch.ones(2, 3).double(), torch.ones(2, 3), torch.ones(2)), RuntimeError, "mat1 and mat2 must have the same dtype, but got Double and Float"),
+    (lambda: F.linear(torch.ones(2, 3).long(), torch.ones(2, 3)), RuntimeError, "expected m1 and m2 to have the same dtype, but got: long int != float"),
+    (lambda: F.conv1d(torch.ones(1, 1, 3).half(), torch.ones(1, 1, 2), torch.ones(1)), RuntimeError, r"Input type \(c10::Half\) and bias type \(float\)"),
+    (lambda: F.conv1d(torch.ones(1, 1, 3).double(), torch.ones(1, 1, 2)), RuntimeError, "expected scalar type Double but found Float"),
+    (lambda: nn.LayerNorm(3)(torch.ones(2, 3).double()), RuntimeError, "mixed dtype"),
+    (lambda: nn.BatchNorm1d(3)(torch.ones(2, 3).double()), RuntimeError, "mixed dtype"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_layers_and_losses_refuse(call: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_the_mean_of_kl_div_is_warned_about() -> None:
+    with pytest.warns(UserWarning, match="'batchmean' divides only by the batch size"):
+        F.kl_div(torch.zeros(5, 2), torch.ones(5, 2))
+    assert math.isnan(F.kl_div(torch.zeros(0, 2), torch.zeros(0, 2), reduction="batchmean").item())
+
+
+def test_weighted_huber_loss_averages_over_elements() -> None:
+    x, y, w = torch.tensor([0.0, 3.0]), torch.zeros(2), torch.tensor([1.0, 4.0])
+    assert F.huber_loss(x, y, weight=w).item() == 4.0 * 2.5 / 2
+
+
+def test_dropout3d_of_three_dims_drops_along_the_first() -> None:
+    """Anything but five dims is one sample, whose channels come first."""
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="Received a 3-D input"):
+        out = F.dropout3d(torch.ones(6, 5, 4))
+    kept = (out != 0).reshape(6, -1)
+    assert kept.all(1).logical_or((~kept).all(1)).all()
+    assert kept.any() and not kept.all()
+
+
+def test_empty_batches() -> None:
+    x = torch.zeros(5, 0, 4, requires_grad=True)
+    out, weights = nn.MultiheadAttention(4, 2)(x, x, x)
+    assert out.shape == (5, 0, 4) and weights.shape == (0, 5, 5)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    for module in (layer, layer.eval()):
+        assert module(torch.zeros(0, 3, 4)).shape == (0, 3, 4)
+    for mode in ("mean", "sum", "max"):
+        assert F.embedding_bag(torch.zeros(0, 3).long(), torch.ones(3, 2), mode=mode).shape == (0, 2)
+    assert F.max_unpool1d(torch.zeros(0, 1, 2), torch.zeros(0, 1, 2).long(), 2).shape == (0, 1, 4)
+
+
 # ***** clipping *****
 
 

@@ -87,3 +87,37 @@ def test_errors() -> None:
         optim.LBFGS([p], lr=-1)
     with pytest.raises(RuntimeError, match="only 'strong_wolfe' is supported"):
         optim.LBFGS([p], line_search_fn="exact").step(lambda: (p * p).sum())
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_complex_parameters(search: str | None) -> None:
+    p = torch.nn.Parameter(torch.tensor([1 + 1j, -2 + 0.5j]))
+    aim = torch.tensor([0.5 - 1j, 0.25 + 2j])
+    optimizer = torch.optim.LBFGS([p], line_search_fn=search)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (p - aim).abs().square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert torch.allclose(p, aim, atol=1e-5)
+    assert optimizer.state[p]["d"].dtype is torch.float32
+
+
+def test_sparse_gradients() -> None:
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    untouched = table.weight.detach()[3].clone()
+    optimizer = torch.optim.LBFGS(table.parameters())
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (table(torch.tensor([0, 1, 2, 1])) - 1.0).square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    assert torch.allclose(table.weight[:3], torch.ones(3, 2), atol=1e-4)
+    assert torch.equal(table.weight[3], untouched)

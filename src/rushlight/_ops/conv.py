@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, narrow, onto, wide
+from rushlight._ops.bodies import C_NAME, CPP_NAME, narrow, onto, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.layout import channels_last_strides, suggests_channels_last
@@ -34,14 +34,11 @@ def _check(x: Any, weight: Any, bias: Any, n: int, transposed: bool, groups: int
         raise RuntimeError(f"expected weight to have {n + 2} dimensions, but got weight of size {list(weight.shape)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
-    if x.dtype is not weight.dtype:
-        raise RuntimeError(
-            f"Input type ({CPP_NAME[x.dtype.name]}) and weight type ({CPP_NAME[weight.dtype.name]}) should be the same"
-        )
-    if bias is not None and bias.dtype is not x.dtype:
-        raise RuntimeError(
-            f"Input type ({CPP_NAME[x.dtype.name]}) and bias type ({CPP_NAME[bias.dtype.name]}) should be the same"
-        )
+    if bias is not None and bias.dtype is not x.dtype and not transposed:
+        raise RuntimeError(f"Input type ({C_NAME[x.dtype.name]}) and bias type ({C_NAME[bias.dtype.name]}) should be the same")
+    for other in (weight, bias):
+        if other is not None and other.dtype is not x.dtype:
+            raise RuntimeError(f"expected scalar type {CPP_NAME[x.dtype.name]} but found {CPP_NAME[other.dtype.name]}")
     outs = weight.shape[1] * groups if transposed else weight.shape[0]
     channels = x.shape[-(n + 1)]
     expected = weight.shape[0] if transposed else weight.shape[1] * groups

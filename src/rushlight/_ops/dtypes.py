@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rushlight._ops.bodies import not_implemented
+from rushlight._ops.bodies import C_NAME, CPP_NAME, not_implemented
 from rushlight._types.dtype import FLOAT32, DType
 
 __all__ = ["ALIKE", "CHECKED", "CHECKED_ARGUMENTS", "JOINED", "REFUSED", "check_alike", "check_arguments", "not_implemented", "refuse_dtype"]
@@ -75,6 +75,28 @@ def check_arguments(name: str, given: Mapping[str, DType]) -> None:
             raise RuntimeError(f"{name}(): {argument} may not be of dtype {given[argument].name}")
 
 
+def _words(name: str, dtype: DType, found: DType, other: str, biased: bool) -> str:
+    """PyTorch's words for two dtypes that should be one, where there are such: people look for them."""
+    ours, theirs = CPP_NAME[dtype.name], CPP_NAME[found.name]
+    if name == "linear" and other == "bias":
+        words = f"self and mat2 must have the same dtype, but got {theirs} and {ours}"
+    elif name == "linear" and biased:
+        words = f"mat1 and mat2 must have the same dtype, but got {ours} and {theirs}"
+    elif name == "linear":
+        words = f"expected m1 and m2 to have the same dtype, but got: {C_NAME[dtype.name]} != {C_NAME[found.name]}"
+    elif name in ("cross_entropy", "nll_loss"):
+        words = f"expected scalar type {ours} but found {theirs}"
+    elif name == "binary_cross_entropy":
+        words = f"Found dtype {theirs} but expected {ours}"
+    elif name == "prelu":
+        words = f"prelu: Type promoting not supported. Got {ours} and {theirs}"
+    elif "mixed" in ALIKE[name]:
+        words = "mixed dtype (CPU): all inputs must share same datatype"
+    else:
+        return ""
+    return words + "; "
+
+
 def check_alike(name: str, given: Mapping[str, DType]) -> None:
     """RuntimeError where an operator's arguments, by name, have not the one dtype that they must have."""
     first, *others = ALIKE[name]
@@ -84,10 +106,10 @@ def check_alike(name: str, given: Mapping[str, DType]) -> None:
         found = given.get(other)
         if found is not None and found is not dtype and not (mixed and found is FLOAT32):
             wide = found if found.kind in "fc" and dtype.kind not in "fc" else dtype  # what a conversion should be to
-            given, target = (first, found) if wide is found else (other, dtype)
+            way, target = (first, found) if wide is found else (other, dtype)
             raise RuntimeError(
-                f"{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found {found.name}; one of them must be converted, for "
-                f"example {given}.to(torch.{target.name})"
+                f"{_words(name, dtype, found, other, 'bias' in given)}{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found "
+                f"{found.name}; one of them must be converted, for example {way}.to(torch.{target.name})"
             )
 
 

@@ -600,10 +600,16 @@ def embedding(x: Any, weight: Any, padding_idx: int | None, max_norm: float | No
         raise NotImplementedError("embedding(sparse=True): sparse gradients")
     if x.dtype not in (INT32, INT64):
         raise RuntimeError(
-            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {x.dtype.name} instead "
+            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got torch.{x.dtype.scalar}Tensor instead "
             "(while checking arguments for embedding)"
         )
-    return prim.index(weight, build.convert(x, INT64))
+    return prim.index(weight, _from_zero(x, weight.shape[0]))
+
+
+def _from_zero(index: Any, size: Any) -> Any:
+    """Rows to look up: a negative one does not count from the end, but is out of range."""
+    places = build.convert(index, INT64)
+    return build.select(places < 0, size, places)
 
 
 def _padding_row(weight: Any, padding_idx: int | None) -> int | None:
@@ -654,7 +660,7 @@ def embedding_bag_core(x: Any, weight: Any, starts: Any, ends: Any, per_sample_w
     if padding_idx >= 0:
         real = build.ne(places, padding_idx)
         counted = real if counted is None else counted & real
-    rows = wide(prim.index(weight, places))
+    rows = wide(prim.index(weight, _from_zero(places, weight.shape[0])))
     if scales is not None:
         rows = rows * _over_rows(wide(scales), rows.shape)
     return narrow(_bags(rows, counted, mode), weight.dtype)

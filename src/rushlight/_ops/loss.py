@@ -143,7 +143,11 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     x, y = _alike(x, y)
     size = prim.abs(x - y)
     loss = build.select(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta))
-    return _weighted(loss, weight, reduction_of(None, None, reduction))
+    how = reduction_of(None, None, reduction)
+    if weight is None:
+        return reduced(loss, how)
+    loss, weight = pair(loss, weight)
+    return reduced(loss * weight, how)  # the mean of the products: the sum of the weights does not count here
 
 
 # ***** negative log likelihood *****
@@ -155,18 +159,18 @@ def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
         raise (IndexError if name == "cross_entropy" else RuntimeError)(f"{name}: expected input to have at least one dimension")
     dim = 0 if len(x.shape) == 1 else 1
     batch = (*x.shape[:dim], *x.shape[dim + 1 :])
+    _class_dtype(target, x, name)
     if target.shape != batch:
         if not dim and len(target.shape) == 1:
             raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
         if dim and (not target.shape or x.shape[0] != target.shape[0]):
-            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({[*target.shape[:1]]}).")
-        _class_dtype(target, x, name)
-        raise RuntimeError(f"{name}(): expected target of size {list(batch)} (one class for each of input{list(x.shape)}), but found {list(target.shape)}")
+            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0] if target.shape else 0}).")
+        words = "0D or 1D target tensor expected, multi-target not supported; " if len(x.shape) == 2 else ""
+        raise RuntimeError(f"{words}{name}(): expected target of size {list(batch)} (one class for each of input{list(x.shape)}), but found {list(target.shape)}")
     if weight is not None and weight.shape != (x.shape[dim],):
         raise RuntimeError(
             f"weight tensor should be defined either for all {x.shape[dim]} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
         )
-    _class_dtype(target, x, name)
     return dim
 
 
@@ -178,6 +182,8 @@ def _class_dtype(target: Any, x: Any, name: str) -> None:
             f"{name}(): expected target dtype to be Long or Byte, but got {CPP_NAME[target.dtype.name]} of shape {list(target.shape)}; a target holds "
             f"classes (target.long()){way}"
         )
+    if target.dtype is UINT8 and len(x.shape) > 2:
+        raise RuntimeError(f"{name}(): expected scalar type Long but found Byte; classes of more than one place a sample are int64: target.long()")
 
 
 def _single(x: Any, target: Any) -> Any:
@@ -381,7 +387,7 @@ def _soft_gradient(
 def _bce_shapes(x: Any, target: Any) -> None:
     if x.shape != target.shape:
         raise ValueError(
-            f"Using a target size ({list(target.shape)}) that is different to the input size ({list(x.shape)}) is deprecated. "
+            f"Using a target size (torch.Size({list(target.shape)})) that is different to the input size (torch.Size({list(x.shape)})) is deprecated. "
             "Please ensure they have the same size."
         )
 
@@ -430,7 +436,7 @@ def binary_cross_entropy_with_logits(
 ) -> Any:
     """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` weighs the positive class."""
     if x.shape != target.shape:
-        raise ValueError(f"Target size ({list(target.shape)}) must be the same as input size ({list(x.shape)})")
+        raise ValueError(f"Target size (torch.Size({list(target.shape)})) must be the same as input size (torch.Size({list(x.shape)}))")
     _fits(weight, x)
     loss = reduced(_logits_loss(x, target, weight, pos_weight), reduction_of(size_average, reduce, reduction))
     return build.convert(loss, given_dtype(target))  # PyTorch sums it up where 1 - target was
@@ -499,6 +505,11 @@ def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, 
           node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0", **LOSS)  # fmt: skip
 def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_target: bool) -> Any:
     """target * (log target - input), where the input holds log probabilities."""
+    if reduction == "mean" and size_average is None and reduce is None:
+        warn_user(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
+            "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
+        )
     how = "sum" if reduction == "batchmean" else reduction_of(size_average, reduce, reduction)
     batch = x.shape[0] if x.shape else 1
     x, y = pair(x, y)
@@ -508,7 +519,7 @@ def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_t
         dead = build.eq(y, 0.0)
         loss = build.select(dead, 0.0, y * prim.log(build.select(dead, 1.0, y))) - y * x
     total = reduced(loss, how)
-    return total / as_double(batch) if reduction == "batchmean" and batch else total
+    return total / as_double(batch) if reduction == "batchmean" else total
 
 
 @operator("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, bool? size_average=None, float eps=1e-08, "

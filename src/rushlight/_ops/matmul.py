@@ -20,7 +20,7 @@ __all__: list[str] = []
 def _same_dtype(name: str, a: Any, b: Any) -> None:
     if a.dtype is not b.dtype:
         raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {CPP_NAME[a.dtype.name]} != {CPP_NAME[b.dtype.name]}"
+            f"expected m1 and m2 to have the same dtype, but got: {C_NAME[a.dtype.name]} != {C_NAME[b.dtype.name]}"
         )
     if a.dtype is BOOL:
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")

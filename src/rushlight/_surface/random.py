@@ -654,8 +654,8 @@ def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> N
             _wrong_rank(name, ndim, warns)
         elif name == "dropout2d" and ndim == 3:
             _warn_channels_first()
-        # without a batch dim there is one dim less before the channels' own
-        channels = 1 if ndim == single and name != "dropout2d" else 2
+        # without a batch dim there is one dim less before the channels' own; three spatial dims are a batch only where there are five dims
+        channels = 1 if name != "dropout2d" and ndim not in batched else 2
         return sampling.dropout_with("feature_dropout", input, p, training, channels, False, inplace)  # type: ignore[no-any-return]
 
     function.__doc__ = (

@@ -16,12 +16,12 @@ from rushlight import _surface
 _BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {
     "softmax": ("log_softmax", "softmax", "softmin"),
     "lookup": ("embedding",),
+    "losses": ("gaussian_nll_loss", "triplet_margin_with_distance_loss"),
 }
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "attention": ("multi_head_attention_forward",),
     "grouped": ("ScalingType", "SwizzleType", "grouped_mm", "scaled_grouped_mm", "scaled_mm"),
     "linear_loss": ("linear_cross_entropy",),
-    "losses": ("triplet_margin_with_distance_loss",),
     "normalization": ("batch_norm", "instance_norm"),
     "ctc": ("ctc_loss",),
     "bags": ("embedding_bag",),

@@ -103,12 +103,12 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Any:
         """All gradients in one vector."""
-        parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in self._params]
-        return rushlight.cat(parts)
+        parts = [rushlight.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self._params]
+        return rushlight.cat([_real(part).reshape(-1) for part in parts])
 
     def _move(self, direction: Any, length: float) -> None:
         offset = 0
-        for p in self._params:
+        for p in map(_real, self._params):
             p.add_(direction[offset : offset + p.numel()].view_as(p), alpha=length)
             offset += p.numel()
 
@@ -125,6 +125,11 @@ class LBFGS(Optimizer):
             return _Point(t, loss, grad, float(grad.dot(direction)))
 
         return probe
+
+
+def _real(tensor: Any) -> Any:
+    """A complex tensor as pairs of real numbers, in its memory; others as they are."""
+    return rushlight.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _size(vector: Any) -> float:

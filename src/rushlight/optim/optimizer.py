@@ -283,8 +283,8 @@ class Optimizer:
         start = 0
         for group in self.param_groups:
             packed = {key: value for key, value in group.items() if key != "params"}
-            for i, param in enumerate(group["params"], start):
-                numbers.setdefault(id(param), i)
+            fresh = {id(param): i for i, param in enumerate(group["params"], start)}
+            numbers = fresh | numbers  # what an earlier group has keeps its number; what stands twice in one group has the last
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             start += len(packed["params"])
             groups.append(packed)

@@ -147,8 +147,8 @@ def multi_head_attention_forward(
         v = rushlight.cat([v, bias_v.repeat(1, batch, 1)])  # type: ignore[union-attr]  # both or none
         extra += 1
     q = q.reshape(target, batch * num_heads, head).transpose(0, 1)
-    k = k.reshape(-1, batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
-    v = v.reshape(-1, batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
+    k = k.reshape(k.size(0), batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
+    v = v.reshape(v.size(0), batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
     if add_zero_attn:
         zeros = k.new_zeros((batch * num_heads, 1, head))
         k, v = rushlight.cat([k, zeros], 1), rushlight.cat([v, zeros], 1)
@@ -165,7 +165,8 @@ def multi_head_attention_forward(
         out, attention = _without_weights(q, k, v, mask, p, hinted, batch), None
     out = rushlight.nn.functional.linear(
         out.transpose(0, 1).reshape(target * batch, size), out_proj_weight, out_proj_bias
-    ).reshape(target, batch, -1)
+    )
+    out = out.reshape(target, batch, out.size(1))
     if attention is not None:
         attention = attention.reshape(batch, num_heads, target, k.size(1))
         attention = attention.mean(dim=1) if average_attn_weights else attention
@@ -191,8 +192,9 @@ def _merged(mask: Any, padding: Any, batch: int, num_heads: int, source: int) ->
     """Both masks in one, to be added to (batch * heads, L, S)."""
     if padding is None:
         return mask
-    if tuple(padding.shape) != (batch, source):
-        raise AssertionError(f"Expected key_padded_mask.shape[1] to be {source}, but got {padding.shape[1]}")
+    for dim, size in enumerate((batch, source)):
+        if padding.shape[dim] != size:
+            raise AssertionError(f"Expected key_padded_mask.shape[{dim}] to be {size}, but got {padding.shape[dim]}")
     spread = padding.reshape(batch, 1, 1, source).expand(-1, num_heads, -1, -1).reshape(batch * num_heads, 1, source)
     return spread if mask is None else mask + spread
 
@@ -208,13 +210,13 @@ def _with_weights(q: Any, k: Any, v: Any, mask: Any, p: float) -> tuple[Any, Any
 
 
 def _without_weights(q: Any, k: Any, v: Any, mask: Any, p: float, is_causal: bool, batch: int) -> Any:
-    heads = q.size(0) // batch
+    heads = q.size(0) // batch if batch else 1
 
     def split(x: Any) -> Any:
         return x.reshape(batch, heads, x.size(1), x.size(2))
 
     if mask is not None:
-        mask = mask.unsqueeze(0) if mask.size(0) == 1 else mask.reshape(batch, heads, -1, k.size(1))
+        mask = mask.unsqueeze(0) if mask.size(0) == 1 else mask.reshape(batch, heads, mask.size(1), k.size(1))
     attend = rushlight.nn.functional.scaled_dot_product_attention
     out = attend(split(q), split(k), split(v), mask, p, is_causal)
     return out.reshape(batch * heads, out.size(2), out.size(3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import rushlight
@@ -34,7 +36,8 @@ def embedding_bag(
     """
     _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     if not (scale_grad_by_freq or sparse or max_norm is not None):
-        found = _in_one_pass(input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
+        with _named_index(input, weight):
+            found = _in_one_pass(input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
         if found is not None:
             return found
     if input.dim() == 2:
@@ -45,7 +48,7 @@ def embedding_bag(
     total = input.numel()
     indices = input.reshape(-1)
     ends = starts[1:] if include_last_offset else [*starts[1:], total]
-    starts = starts[: len(ends)]
+    starts, ends = starts[: len(ends)], ends[: len(starts)]
     _check_offsets(starts, ends, total)
     if padding_idx is not None and padding_idx < 0:
         padding_idx += weight.size(0)
@@ -54,12 +57,24 @@ def embedding_bag(
         [j for j in range(start, end) if kept is None or kept[j] != padding_idx]
         for start, end in zip(starts, ends, strict=True)
     ]
-    vectors = rushlight.nn.functional.embedding(
-        indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
-    )
+    with _named_index(input, weight):
+        vectors = rushlight.nn.functional.embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     if per_sample_weights is not None:
         vectors = vectors * per_sample_weights.reshape(-1, 1)
     return _largest(vectors, bags) if mode == "max" else _summed(vectors, bags, mode == "mean")
+
+
+@contextmanager
+def _named_index(input: Any, weight: Any) -> Iterator[None]:
+    """Says which entry of the input is out of range, where one is."""
+    try:
+        yield
+    except IndexError:
+        rows = weight.size(0)
+        for place, value in enumerate(input.reshape(-1).tolist()):
+            if not 0 <= value < rows:
+                raise RuntimeError(f"Index {place} of input takes value {value} which is not in the valid range [0, {rows})") from None
+        raise
 
 
 def _in_one_pass(
@@ -126,8 +141,8 @@ def _check_offsets(starts: list[int], ends: list[int], total: int) -> None:
             "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
             f"However, got {starts[0]}"
         )
-    if ends and max(*starts, *ends) > total:
-        raise RuntimeError(f"offsets must not be greater than input's length {total}, but got {max(*starts, *ends)}")
+    if ends and max(starts + ends) > total:
+        raise RuntimeError(f"offsets must not be greater than input's length {total}, but got {max(starts + ends)}")
 
 
 def _summed(vectors: Any, bags: list[list[int]], mean: bool) -> Any:

@@ -31,13 +31,22 @@ def embedding(
 
     Example: `F.embedding(torch.tensor([[1, 2], [4, 3]]), torch.randn(10, 3)).shape  # (2, 2, 3)`
     """
+    try:
+        return _looked_up(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    except IndexError as error:
+        if "is out of bounds for dimension" not in str(error):
+            raise
+        raise IndexError("index out of range in self") from None
+
+
+def _looked_up(input: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, by_freq: bool, sparse: bool) -> Any:
     if max_norm is not None:
         _shorten(weight.detach(), input, max_norm, norm_type)
     if not sparse or not weight.requires_grad:
-        return _operator(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
-    made = _operator(input, weight.detach(), padding_idx, None, norm_type, scale_grad_by_freq, False)
+        return _operator(input, weight, padding_idx, None, norm_type, by_freq, False)
+    made = _operator(input, weight.detach(), padding_idx, None, norm_type, by_freq, False)
     shape, places = tuple(weight.shape), input.detach()
-    return record("EmbeddingBackward0", [weight], made, lambda grad: (_rows(grad, places, shape, padding_idx, scale_grad_by_freq),))
+    return record("EmbeddingBackward0", [weight], made, lambda grad: (_rows(grad, places, shape, padding_idx, by_freq),))
 
 
 def _rows(grad: Any, places: Any, shape: tuple[int, ...], padding_idx: int | None, scale_grad_by_freq: bool) -> Any:

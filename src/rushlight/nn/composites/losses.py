@@ -1,4 +1,4 @@
-"""Losses that call a function of the user's."""
+"""Losses that call a function of the user's, or look at values before they compute."""
 
 from __future__ import annotations
 
@@ -7,8 +7,30 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._surface import nn_function
 
-__all__ = ["triplet_margin_with_distance_loss"]
+__all__ = ["gaussian_nll_loss", "triplet_margin_with_distance_loss"]
+
+_gaussian = nn_function("gaussian_nll_loss")
+
+
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """The negative log likelihood of `target` for normal distributions of mean `input` and variance `var`: (log(v) + (input - target)^2 / v) / 2.
+
+    v = max(var, eps), without a gradient of the bound; `full` adds log(2 pi) / 2. `var` has the shape of `input`, or that with a last dim of one
+    or none, or is a number. Raises `ValueError` for a variance below zero, and for a shape that does not go with the input's.
+
+    Example: `F.gaussian_nll_loss(torch.zeros(2), torch.ones(2), torch.ones(2))  # tensor(0.5000)`
+    """
+    if isinstance(var, Tensor) and var.shape != input.shape:
+        fits = input.shape[:-1] in (var.shape, var.shape[:-1]) if input.dim() else False
+        if not fits or (var.dim() == input.dim() and var.size(-1) != 1):
+            raise ValueError("var is of incorrect size")
+    if bool((var < 0).any() if isinstance(var, Tensor) else var < 0):
+        raise ValueError("var has negative entry/entries")
+    return _gaussian(input, target, var, full, eps, reduction)  # type: ignore[no-any-return]
 
 
 def triplet_margin_with_distance_loss(

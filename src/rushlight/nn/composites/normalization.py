@@ -60,7 +60,7 @@ def _check_running(input: Any, running: Any) -> None:
         return
     mixed = input.dtype.itemsize == 2 and running.dtype is rushlight.float32
     if running.dtype is not input.dtype and not mixed:
-        raise RuntimeError(f"expected scalar type {input.dtype} but found {running.dtype}")
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
     if running.dim() != 1:
         raise RuntimeError(f"expected running statistics of 1 dim, but found {running.dim()}")
 

@@ -39,7 +39,7 @@ def _unpool(
     if readable and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < total:
         raise RuntimeError(f"Found an invalid max index: {int(indices.max())} (output volumes are of size {sizes})")
     flat = input.new_zeros((*lead, total))
-    filled = flat.scatter(-1, indices.reshape(*lead, -1), input.reshape(*lead, -1))
+    filled = flat.scatter(-1, indices.flatten(-n), input.flatten(-n))
     found = filled.reshape(*lead, *sizes)
     last = n == 2 and suggests_channels_last(input.shape, input.stride())
     return found.contiguous(memory_format=channels_last) if last else found
