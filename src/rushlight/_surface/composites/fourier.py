@@ -186,7 +186,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 def _declare_many(name: str, inverse: bool) -> None:
     def function(
-        input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+        input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
     ) -> Tensor:
         x = _as_float(input, True)
         dims, sizes = _several(x, s, dim)
@@ -196,7 +196,7 @@ def _declare_many(name: str, inverse: bool) -> None:
             out, _forward(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), not inverse), inverse)
         )
 
-    def plane(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
+    def plane(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
         return function(input, s, dim, norm, out=out)
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
@@ -215,7 +215,7 @@ def _some_dims(name: str, dims: list[int]) -> None:
 
 
 @composite("rfftn", spaces=FFT, learns=True)
-def rfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def rfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform of real numbers over dims: half of the last."""
     _no_complex("rfftn", input)
     x = _as_float(input, False)
@@ -236,7 +236,7 @@ def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
 
 
 @composite("irfftn", spaces=FFT, learns=True)
-def irfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def irfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -245,7 +245,7 @@ def irfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | N
 
 
 @composite("hfftn", spaces=FFT, learns=True)
-def hfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def hfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The Fourier transform over dims of a signal that is Hermitian in time: real."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -255,7 +255,7 @@ def hfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | No
 
 
 @composite("ihfftn", spaces=FFT, learns=True)
-def ihfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def ihfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfftn`."""
     _no_complex("ihfftn", input)
     x = _as_float(input, False)
@@ -265,7 +265,7 @@ def ihfftn(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] | N
 
 
 def _plane(name: str) -> None:
-    def function(input: Tensor, s: Sequence[int] | None = None, dim: Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
+    def function(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
         return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
 
     function.__doc__ = f"`{name}n` over two dims."
