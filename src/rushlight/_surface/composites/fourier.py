@@ -196,7 +196,9 @@ def _declare_many(name: str, inverse: bool) -> None:
             out, _forward(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), not inverse), inverse)
         )
 
-    def plane(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
+    def plane(
+        input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None
+    ) -> Tensor:  # fmt: skip
         return function(input, s, dim, norm, out=out)
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform over dims (all, or the last ones that `s` gives sizes for)."
@@ -215,7 +217,9 @@ def _some_dims(name: str, dims: list[int]) -> None:
 
 
 @composite("rfftn", spaces=FFT, learns=True)
-def rfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def rfftn(
+    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+) -> Tensor:  # fmt: skip
     """The Fourier transform of real numbers over dims: half of the last."""
     _no_complex("rfftn", input)
     x = _as_float(input, False)
@@ -236,7 +240,9 @@ def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
 
 
 @composite("irfftn", spaces=FFT, learns=True)
-def irfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def irfftn(
+    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+) -> Tensor:  # fmt: skip
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -245,7 +251,9 @@ def irfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Seque
 
 
 @composite("hfftn", spaces=FFT, learns=True)
-def hfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def hfftn(
+    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+) -> Tensor:  # fmt: skip
     """The Fourier transform over dims of a signal that is Hermitian in time: real."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
@@ -255,7 +263,9 @@ def hfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequen
 
 
 @composite("ihfftn", spaces=FFT, learns=True)
-def ihfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None) -> Tensor:
+def ihfftn(
+    input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+) -> Tensor:  # fmt: skip
     """The inverse of `hfftn`."""
     _no_complex("ihfftn", input)
     x = _as_float(input, False)
@@ -265,7 +275,9 @@ def ihfftn(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Seque
 
 
 def _plane(name: str) -> None:
-    def function(input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None) -> Tensor:
+    def function(
+        input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None
+    ) -> Tensor:  # fmt: skip
         return SPACES["fft"][f"{name}n"](input, s, dim, norm, out=out)
 
     function.__doc__ = f"`{name}n` over two dims."
