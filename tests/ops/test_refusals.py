@@ -63,6 +63,8 @@ t.as_strided_scatter(a.f, t.ones(1).double(), (1,), (1,))
 
 # How arguments are written: names, numbers that are none, `out=`.
 WRITTEN = """
+t.atleast_2d([a.v, a.z]) | t.atleast_1d((a.z, a.f)) | t.histogramdd(a.f, [t.tensor([0.0, 1.0])] * 3) | t.histogramdd(a.f, [2, 3, 1])
+t.index_select(a.f, 1, a.classes, out=t.ones(3).expand(2, 3)) | t.take(a.f, a.classes, out=t.ones(1).expand(5))
 t.fft.fftn(a.f, dim=1) | t.fft.rfft2(a.f, 4, 1) | t.fft.irfftn(a.c, 4, 0) | t.fft.fft2(a.f, dim=True)
 t.allclose(x=a.f, x2=a.f) | t.cov(a=a.f) | t.split(x=a.v, split_size_or_sections=1) | t.std(a.f, axis=0, keepdims=True) | F.pad(x=a.v, pad=(1, 1)) | t.hsplit(a.i, indices=[1])
 t.softmax(a.v, t.tensor([0])) | t.softmax(a.v, t.tensor(True)) | a.v.sum(t.tensor([0])) | t.arange(t.tensor([2])) | t.arange(2, start=2) | t.linspace(1, 3, t.tensor(1.5))

@@ -429,8 +429,9 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
             _STATE.word = word
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
-    outs = check_outs(caller.name, out, tensors, "apart" in caller.op.tags, len(caller.op.schema.results) > 1)
-    if caller.op.like == "operands" and any(overlaps_itself(t._spec.shape, t._spec.strides) for t in outs):
+    apart = "apart" in caller.op.tags
+    outs = check_outs(caller.name, out, tensors, apart, len(caller.op.schema.results) > 1)
+    if (apart or caller.op.like == "operands") and any(overlaps_itself(t._spec.shape, t._spec.strides) for t in outs):
         raise RuntimeError(SELF_OVERLAP)
     if caller.op.like == "operands" and any(t is outs[0] for t in tensors):
         shape = broadcast_shapes(*[t._spec.shape for t in tensors])

@@ -175,22 +175,28 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return into(out, found.int() if out_int32 else found, "bucketize", exact=True)  # type: ignore[no-any-return]
 
 
+_AT_LEAST = forms(
+    "(tensor: Tensor, /) -> Tensor", "(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]",
+    "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]",
+)  # fmt: skip
+
+
 @composite("atleast_1d", learns=True)
-@forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
+@_AT_LEAST
 def atleast_1d(*tensors: Any) -> Any:
     """0-dim tensors get one dim."""
     return _at_least(tensors, lambda t: t.reshape(1) if t._spec.ndim == 0 else t)
 
 
 @composite("atleast_2d", learns=True)
-@forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
+@_AT_LEAST
 def atleast_2d(*tensors: Any) -> Any:
     """Fewer than two dims become two."""
     return _at_least(tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t)
 
 
 @composite("atleast_3d", learns=True)
-@forms("(tensor: Tensor, /) -> Tensor", "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]")
+@_AT_LEAST
 def atleast_3d(*tensors: Any) -> Any:
     """Fewer than three dims become three."""
     def grow(t: Any) -> Any:
