@@ -1,9 +1,8 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from rushlight._engine.tensor import Tensor as _Tensor
 
 from rushlight._engine.autograd.function import Function as Function
-Variable = _Tensor
+from rushlight.autograd.variable import Variable as Variable
 from rushlight.autograd import anomaly_mode as anomaly_mode
 from rushlight._engine.autograd.api import backward as backward
 from rushlight._engine.autograd.anomaly import detect_anomaly as detect_anomaly
