@@ -25,7 +25,7 @@ from rushlight._ops.bodies import (
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT32, INT64
-from rushlight._types.layout import broadcast_shapes, numel
+from rushlight._types.layout import BELOW_ALL, broadcast_shapes, numel
 from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
@@ -40,6 +40,12 @@ def _as_index(name: str, index: Any, allowed: str = "int64") -> Any:
     if allowed == "any" and index.dtype.kind in "iu":
         return build.convert(index, INT64)
     raise RuntimeError(f"{name}(): Expected dtype {' or '.join(allowed.split())} for index")
+
+
+def _from_zero(index: Any) -> Any:
+    """An index as int64 in which negatives do not count from the end: they are moved out of every range, and errors still tell what they were."""
+    places = build.convert(index, INT64)
+    return build.select(places < 0, places - BELOW_ALL, places)
 
 
 def _inverse(perm: Sequence[int]) -> tuple[int, ...]:
@@ -167,7 +173,7 @@ def _lines(x: Any, dim: int) -> tuple[Any, int]:
 @operator("index_select(Tensor input, int dim, Tensor index) -> Tensor", out="exact", tags=("apart",))
 def index_select(x: Any, dim: int, index: Any) -> Any:
     """out[..., i, ...] = input[..., index[i], ...]: the places listed along dim."""
-    places = _vector("index_select", index)
+    places = _from_zero(_vector("index_select", index))
     lines, dim = _lines(x, dim)
     moved, perm = _front(lines, (dim,))
     return (
@@ -199,7 +205,7 @@ def _fits(name: str, x: Any, index: Any, dim: int) -> None:
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on; the result has the shape of `index`."""
     shape = index.shape
-    places = _as_index("gather", index, "int32 int64") if numel(shape) else build.full(shape, 0, INT64)
+    places = _from_zero(_as_index("gather", index, "int32 int64")) if numel(shape) else build.full(shape, 0, INT64)
     lines, dim = _lines(x, dim)
     if numel(shape) == 0:
         if len(shape) != len(x.shape):
@@ -216,7 +222,7 @@ _REDUCTIONS = {None: "set", "add": "add", "multiply": "mul"}
 
 def _scatter_operands(name: str, x: Any, dim: int, index: Any, src: Any) -> tuple[Any, Any, Any, int]:
     """(x, index, source, dim), all with dims, the source cut to the index."""
-    places = _as_index(name, index, "int32 int64")
+    places = _from_zero(_as_index(name, index, "int32 int64"))
     lines, dim = _lines(x, dim)
     places = places if places.shape else build.reshape(places, (1,))
     if numel(index.shape) == 0:
@@ -413,7 +419,7 @@ def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int,
 
 def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, tuple[int, ...], int]:
     """(x, index, source) with the indexed dim in front, the permutation, and the dim."""
-    places = _vector(name, index)
+    places = _from_zero(_vector(name, index))
     lines, dim = _lines(x, dim)
     source = source if source.shape else build.reshape(source, (1,))
     if source.shape[dim] != places.shape[0]:
@@ -603,13 +609,7 @@ def embedding(x: Any, weight: Any, padding_idx: int | None, max_norm: float | No
             f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got torch.{x.dtype.scalar}Tensor instead "
             "(while checking arguments for embedding)"
         )
-    return prim.index(weight, _from_zero(x, weight.shape[0]))
-
-
-def _from_zero(index: Any, size: Any) -> Any:
-    """Rows to look up: a negative one does not count from the end, but is out of range."""
-    places = build.convert(index, INT64)
-    return build.select(places < 0, size, places)
+    return prim.index(weight, _from_zero(x))
 
 
 def _padding_row(weight: Any, padding_idx: int | None) -> int | None:
@@ -660,7 +660,7 @@ def embedding_bag_core(x: Any, weight: Any, starts: Any, ends: Any, per_sample_w
     if padding_idx >= 0:
         real = build.ne(places, padding_idx)
         counted = real if counted is None else counted & real
-    rows = wide(prim.index(weight, _from_zero(places, weight.shape[0])))
+    rows = wide(prim.index(weight, _from_zero(places)))
     if scales is not None:
         rows = rows * _over_rows(wide(scales), rows.shape)
     return narrow(_bags(rows, counted, mode), weight.dtype)

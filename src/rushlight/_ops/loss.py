@@ -505,11 +505,6 @@ def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, 
           node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0", **LOSS)  # fmt: skip
 def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_target: bool) -> Any:
     """target * (log target - input), where the input holds log probabilities."""
-    if reduction == "mean" and size_average is None and reduce is None:
-        warn_user(
-            "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
-            "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
-        )
     how = "sum" if reduction == "batchmean" else reduction_of(size_average, reduce, reduction)
     batch = x.shape[0] if x.shape else 1
     x, y = pair(x, y)

@@ -11,6 +11,7 @@ from rushlight._prims.families import lift, require, size_of_batch
 from rushlight._prims.record import Aval, Primitive, prim
 from rushlight._prims.samples import Samples, floats, integers
 from rushlight._types.dtype import INT64
+from rushlight._types.layout import BELOW_ALL
 
 __all__: list[str] = []
 
@@ -40,7 +41,8 @@ def _wrapped(index: Any, size: int, dim: int) -> Any:
     """The index with negatives wrapped; IndexError names the first that is out of range."""
     bad = (index < -size) | (index >= size)
     if np.any(bad):
-        raise IndexError(f"index {index[bad].flat[0]} is out of bounds for dimension {dim} with size {size}")
+        found = int(index[bad].flat[0])
+        raise IndexError(f"index {found + BELOW_ALL if found < -BELOW_ALL // 2 else found} is out of bounds for dimension {dim} with size {size}")
     return np.where(index < 0, index + size, index)
 
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "collapse", "contiguous_strides", "dense_strides",
+    "BELOW_ALL", "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "collapse", "contiguous_strides", "dense_strides",
     "extent", "infer_size", "is_contiguous", "is_dense", "numel", "preserved", "restride", "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
+BELOW_ALL = 1 << 62  # taken from an index it is out of range whatever the size is; an error adds it again to name the index
 
 
 class Size(tuple[int, ...]):

@@ -16,7 +16,7 @@ from rushlight import _surface
 _BEFORE_OPERATORS: dict[str, tuple[str, ...]] = {
     "softmax": ("log_softmax", "softmax", "softmin"),
     "lookup": ("embedding",),
-    "losses": ("gaussian_nll_loss", "triplet_margin_with_distance_loss"),
+    "losses": ("gaussian_nll_loss", "kl_div", "triplet_margin_with_distance_loss"),
 }
 _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "attention": ("multi_head_attention_forward",),

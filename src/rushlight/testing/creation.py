@@ -91,7 +91,8 @@ def _without_zeros(result: Any, dtype: DType) -> Any:
         stand_in: Any = complex(tiny, tiny)
     else:
         stand_in = rushlight.finfo(dtype).tiny if dtype.is_floating_point else 1
-    return result.masked_fill_(result == 0, stand_in)
+    result[result == 0] = stand_in
+    return result
 
 
 def make_tensor(

@@ -42,6 +42,7 @@ from rushlight._backends.native import (
     u64,
     unlikely,
 )  # fmt: skip
+from rushlight._types.layout import BELOW_ALL
 
 __all__ = [
     "HANDLE_BYTES", "handle_dealloc", "kernel_stub", "py_make_callable", "rl_arg_f64", "rl_arg_int", "rl_arg_ptr",
@@ -55,6 +56,7 @@ METH_FASTCALL = 0x80
 
 # words before bufs
 HEADER = 8
+MOVED = -(BELOW_ALL >> 1)  # an index below this was moved out of range
 F_LOCK, F_CODE, F_PIECE, F_VALUE, F_DIM, F_SIZE = -1, -2, -3, -4, -5, -6
 STACK_WORDS = 56  # calls with more words than this use malloc
 
@@ -101,6 +103,8 @@ def rl_raise(bufs, status):
     """Set the exception for the failure noted before `bufs`; returns null."""
     code, value = bufs.i64[F_CODE], bufs.i64[F_VALUE]
     dim, size = bufs.i64[F_DIM], bufs.i64[F_SIZE]
+    if value < MOVED:
+        value += BELOW_ALL
     if code == 0:
         return PyErr_Format(
             PyExc_IndexError.ptr[0], "index %lld is out of bounds for dimension %lld with size %lld", value, dim, size

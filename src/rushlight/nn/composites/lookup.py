@@ -36,7 +36,7 @@ def embedding(
     except IndexError as error:
         if "is out of bounds for dimension" not in str(error):
             raise
-        raise IndexError("index out of range in self") from None
+        raise IndexError(f"index out of range in self: {error}") from None
 
 
 def _looked_up(input: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, by_freq: bool, sparse: bool) -> Any:

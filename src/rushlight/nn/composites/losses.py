@@ -7,11 +7,12 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._base.errors import warn_user
 from rushlight._surface import nn_function
 
-__all__ = ["gaussian_nll_loss", "triplet_margin_with_distance_loss"]
+__all__ = ["gaussian_nll_loss", "kl_div", "triplet_margin_with_distance_loss"]
 
-_gaussian = nn_function("gaussian_nll_loss")
+_gaussian, _divergence = nn_function("gaussian_nll_loss"), nn_function("kl_div")
 
 
 def gaussian_nll_loss(
@@ -31,6 +32,23 @@ def gaussian_nll_loss(
     if bool((var < 0).any() if isinstance(var, Tensor) else var < 0):
         raise ValueError("var has negative entry/entries")
     return _gaussian(input, target, var, full, eps, reduction)  # type: ignore[no-any-return]
+
+
+def kl_div(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log(target) - input), where `input` holds log probabilities; `target` too with `log_target`.
+
+    `reduction` is "none", "sum", "batchmean" (the divergence, divided by the size of the batch) or "mean" (divided by all sizes, which warns).
+
+    Example: `F.kl_div(torch.zeros(1, 2), torch.ones(1, 2), reduction="batchmean")  # tensor(0.)`
+    """
+    if reduction == "mean" and size_average is None and reduce is None:
+        warn_user(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
+            "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
+        )
+    return _divergence(input, target, size_average, reduce, reduction, log_target)  # type: ignore[no-any-return]
 
 
 def triplet_margin_with_distance_loss(
