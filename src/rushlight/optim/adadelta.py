@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, moved, moved_by_product
-from rushlight.optim.optimizer import hyper, options
+from rushlight.optim.optimizer import hyper
 
 __all__ = ["Adadelta", "adadelta"]
 
@@ -33,11 +33,20 @@ class Adadelta(ElementwiseOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        defaults = options(locals())
         check_rate(lr)
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"Invalid rho value: {rho}")
         check_rate(lr, eps=eps, weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
         super().__init__(params, defaults)
 
     @classmethod

@@ -8,7 +8,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._engine.multi_tensor import factored_update
 from rushlight.optim.elementwise import Change, ElementwiseOptimizer
-from rushlight.optim.optimizer import number, options, step_dtype
+from rushlight.optim.optimizer import number, step_dtype
 
 __all__ = ["Adafactor", "adafactor"]
 
@@ -46,7 +46,6 @@ class Adafactor(ElementwiseOptimizer):
         foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        defaults = options(locals())
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         checked = (
@@ -60,6 +59,15 @@ class Adafactor(ElementwiseOptimizer):
         for name, good, wanted, value in checked:
             if not good:
                 raise ValueError(f"{name} should be {wanted} but is: {value}")
+        defaults = {
+            "lr": lr,
+            "beta2_decay": beta2_decay,
+            "eps": eps,
+            "d": d,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
         super().__init__(params, defaults)
 
     @classmethod

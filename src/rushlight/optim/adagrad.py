@@ -7,7 +7,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, moved_by_ratio
-from rushlight.optim.optimizer import check_param, hyper, number, options, step_dtype
+from rushlight.optim.optimizer import check_param, hyper, number, step_dtype
 
 __all__ = ["Adagrad", "adagrad"]
 
@@ -38,7 +38,6 @@ class Adagrad(ElementwiseOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        defaults = options(locals())
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         checked = (
@@ -51,6 +50,17 @@ class Adagrad(ElementwiseOptimizer):
         for name, value in checked:
             if not 0.0 <= value:
                 raise ValueError(f"Invalid {name}: {value}")
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
         super().__init__(params, defaults)
         for group in self.param_groups:
             for param in group["params"]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, moved_by_ratio
-from rushlight.optim.optimizer import hyper, number, options
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["Adam", "AdamW", "adam", "adamw"]
 
@@ -49,7 +49,6 @@ class Adam(ElementwiseOptimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        defaults = options(locals())
         lists = foreach and not capturable
         _check_tensors(lr, lists, "lr")
         check_rate(number(lr), eps=eps)
@@ -59,7 +58,19 @@ class Adam(ElementwiseOptimizer):
             raise ValueError("betas must be either both floats or both Tensors")
         for i, beta in enumerate(betas):
             _check_tensors(beta, lists, f"betas[{i}]")
-        defaults["betas"] = tuple(beta.squeeze() if isinstance(beta, Tensor) else beta for beta in betas)
+        defaults = {
+            "lr": lr,
+            "betas": tuple(beta.squeeze() if isinstance(beta, Tensor) else beta for beta in betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
         super().__init__(params, defaults)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_ratio
-from rushlight.optim.optimizer import hyper, number, options
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["Adamax", "adamax"]
 
@@ -31,10 +31,19 @@ class Adamax(ElementwiseOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        defaults = options(locals())
         check_rate(lr, eps=eps)
         check_betas(betas)
         check_rate(lr, weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
         super().__init__(params, defaults)
 
     @classmethod

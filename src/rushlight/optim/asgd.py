@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate
-from rushlight.optim.optimizer import number, options
+from rushlight.optim.optimizer import number
 
 __all__ = ["ASGD", "asgd"]
 
@@ -34,8 +34,18 @@ class ASGD(ElementwiseOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        defaults = options(locals())
         check_rate(lr, weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "lambd": lambd,
+            "alpha": alpha,
+            "t0": t0,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
         super().__init__(params, defaults)
 
     @classmethod

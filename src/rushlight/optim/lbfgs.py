@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.optimizer import Optimizer, number, options
+from rushlight.optim.optimizer import Optimizer, number
 
 __all__ = ["LBFGS"]
 
@@ -37,12 +37,19 @@ class LBFGS(Optimizer):
         history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:
-        defaults = options(locals())
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         if number(lr) < 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
-        defaults["max_eval"] = max_iter * 5 // 4 if max_eval is None else max_eval
+        defaults = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
         super().__init__(params, defaults)
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")

@@ -358,11 +358,6 @@ def run_closure(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
-def options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The defaults of parameter groups from the `locals()` at the start of a constructor: all that it was given but the parameters."""
-    return {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
-
-
 def number(value: Any) -> Any:
     """A hyper-parameter as a Python number; it may be given as a tensor with one element."""
     return value.item() if isinstance(value, Tensor) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product
-from rushlight.optim.optimizer import hyper, number, options
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["RAdam", "radam"]
 
@@ -32,10 +32,20 @@ class RAdam(ElementwiseOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        defaults = options(locals())
         check_rate(lr, eps=eps)
         check_betas(betas)
         check_rate(lr, weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "differentiable": differentiable,
+        }
         super().__init__(params, defaults)
 
     @classmethod

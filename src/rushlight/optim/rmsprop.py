@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, moved, moved_by_product, moved_by_ratio
-from rushlight.optim.optimizer import hyper, number, options
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["RMSprop", "rmsprop"]
 
@@ -37,7 +37,6 @@ class RMSprop(ElementwiseOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        defaults = options(locals())
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         checked = (
@@ -50,6 +49,18 @@ class RMSprop(ElementwiseOptimizer):
         for name, value in checked:
             if not 0.0 <= value:
                 raise ValueError(f"Invalid {name}: {value}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+        }
         super().__init__(params, defaults)
 
     @classmethod

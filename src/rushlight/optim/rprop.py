@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate
-from rushlight.optim.optimizer import number, options
+from rushlight.optim.optimizer import number
 
 __all__ = ["Rprop", "rprop"]
 
@@ -33,10 +33,18 @@ class Rprop(ElementwiseOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        defaults = options(locals())
         check_rate(lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+        defaults = {
+            "lr": lr,
+            "etas": etas,
+            "step_sizes": step_sizes,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
         super().__init__(params, defaults)
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, moved
-from rushlight.optim.optimizer import hyper, number, options, unscaled
+from rushlight.optim.optimizer import hyper, number, unscaled
 
 __all__ = ["SGD", "sgd"]
 
@@ -39,7 +39,6 @@ class SGD(ElementwiseOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        defaults = options(locals())
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
         if number(lr) < 0.0:
@@ -48,6 +47,17 @@ class SGD(ElementwiseOptimizer):
             raise ValueError(f"Invalid momentum value: {momentum}")
         if number(weight_decay) < 0.0:
             raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, defaults)
