@@ -95,6 +95,7 @@ def test_streams_and_keys() -> None:
     assert issubclass(torch.OutOfMemoryError, RuntimeError) and not torch.xpu.is_available() and torch.mps.device_count() == 0
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean'")
 def test_losses_take_numbered_reductions() -> None:
     x, y = torch.randn(4, 3).log_softmax(1), torch.randn(4, 3).softmax(1)
     for number, word in enumerate(("none", "mean", "sum")):

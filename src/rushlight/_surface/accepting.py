@@ -264,7 +264,9 @@ def _plain(words: _Kinds, value: Any) -> Any:
     if words is None or type(value) in _PLAIN or "Tensor" in words and isinstance(value, Tensor):
         return value
     if isinstance(value, (tuple, list)):
-        return value if "Sequence[int]" not in words or not _ints(value) else tuple([v if type(v) is int else int(v) if type(v) is bool else integer(v, True) for v in value])
+        if "Sequence[int]" not in words or not _ints(value):
+            return value
+        return tuple([v if type(v) is int else int(v) if type(v) is bool else integer(v, True) for v in value])
     if "dtype" in words and isinstance(value, type):
         return python_dtype(value)
     if "int" in words:

@@ -91,8 +91,9 @@ def _without_zeros(result: Any, dtype: DType) -> Any:
         stand_in: Any = complex(tiny, tiny)
     else:
         stand_in = rushlight.finfo(dtype).tiny if dtype.is_floating_point else 1
-    result[result == 0] = stand_in
-    return result
+    if dtype.name in _SMALL:
+        return result.float().masked_fill_(result == 0, stand_in).to(dtype)
+    return result.masked_fill_(result == 0, stand_in)
 
 
 def make_tensor(
