@@ -158,3 +158,16 @@ def test_weights_of_covariances():
     for _ in range(2):
         with pytest.warns(UserWarning, match="degrees of freedom"):
             assert torch.cov(torch.tensor(x), correction=4).isinf().all()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("bad", [-1, 3, -(1 << 31)])
+@pytest.mark.parametrize("name", ["gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy"])
+def test_places_do_not_count_from_the_end(name: str, bad: int, dtype: str) -> None:
+    if name == "index_copy" and dtype == "int32":
+        pytest.skip("takes int64 alone")
+    x, index = torch.zeros(3), torch.tensor([0, bad], dtype=getattr(torch, dtype))
+    more = () if name in ("gather", "index_select") else (torch.ones(2),)
+    extra = ("sum",) if name == "scatter_reduce" else ()
+    with pytest.raises((IndexError, RuntimeError), match=f"index {bad} is out of bounds for dimension 0 with size 3"):
+        getattr(torch, name)(x, 0, index, *more, *extra)

@@ -77,16 +77,16 @@ class Mod:
 
 
 class Data:
-    """An index read from data: `value` (an int64 expression), checked and wrapped to `0 <= index < size`.
+    """An index read from data: `value` (an int64 expression), checked to be below `size`; a negative one counts from the end if it `wraps`.
 
     `dim` and `code` go into the error: which dim it is, and which exception says so.  Where `guard` does not hold nothing is
     checked (nor read).
     """
 
-    __slots__ = ("code", "dim", "guard", "hash", "hi", "lo", "order", "size", "value", "vars")
+    __slots__ = ("code", "dim", "guard", "hash", "hi", "lo", "order", "size", "value", "vars", "wraps")
 
-    def __init__(self, value: Any, size: int, dim: int = 0, code: int = 0, guard: Any = None) -> None:
-        self.value, self.size, self.dim, self.code, self.guard = value, size, dim, code, guard
+    def __init__(self, value: Any, size: int, dim: int = 0, code: int = 0, guard: Any = None, wraps: bool = True) -> None:
+        self.value, self.size, self.dim, self.code, self.guard, self.wraps = value, size, dim, code, guard, wraps
         self.vars = value.vars if guard is None else value.vars | guard.vars
         self.lo, self.hi = 0, max(size - 1, 0)
         self.order = 3_000_000_000 + value.order
@@ -99,7 +99,7 @@ class Data:
         return self is other or (type(other) is Data and self._fields() == other._fields())
 
     def _fields(self) -> tuple[Any, ...]:
-        return (id(self.value), self.size, self.dim, self.code, id(self.guard))
+        return (id(self.value), self.size, self.dim, self.code, id(self.guard), self.wraps)
 
     def __repr__(self) -> str:
         return f"[{self.value!r} of {self.size}]"

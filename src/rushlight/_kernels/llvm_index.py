@@ -50,7 +50,7 @@ class Indices(Page):
         return self.scalar(f"{'sdiv' if kind is Div else 'srem'} i64 {inner}, {self.slot(atom.by)}", "i64", depth)
 
     def data(self, atom: Data) -> tuple[Val, int]:
-        """A checked, wrapped index from data, and its width."""
+        """A checked index from data, and its width."""
         depth = self.depth(atom.vars)
         memo = self.scopes[depth].memo
         found = memo.get(atom)
@@ -65,9 +65,9 @@ class Indices(Page):
 
             def emit() -> tuple[Val, Val]:
                 n = em.splat(size, "i64")
-                wrapped = em.select(value.lt(0), value + n, value)
-                bad = wrapped.ge(n, signed=False)
-                return wrapped, bad if guard is None else bad & guard
+                place = em.select(value.lt(0), value + n, value) if atom.wraps else value
+                bad = place.ge(n, signed=False)
+                return place, bad if guard is None else bad & guard
 
             index, bad = self.write(depth, emit)
             self.check(depth, bad, width, atom.code, value, atom.dim, size)

@@ -345,7 +345,7 @@ class Writer:
                 text = f"({self.ix(a.ix)})%{self.int(a.by)}"
             else:
                 where = f" if {self.x(a.guard)}" if a.guard is not None else ""
-                text = f"[{self.x(a.value)} of {self.int(a.size)} dim {a.dim} code {a.code}{where}]"
+                text = f"[{self.x(a.value)} of {self.int(a.size)} dim {a.dim} code {a.code}{'' if a.wraps else ' from 0'}{where}]"
             parts.append(text if c == 1 else f"{self.int(c)}*{text}")
         if ix.const or not parts:
             parts.append(self.int(ix.const))
@@ -472,7 +472,7 @@ def substitute(
         if type(a) is Var:
             return mapping.get(a)
         if type(a) is Data:
-            return Ix(((Data(x(a.value), a.size, a.dim, a.code, x(a.guard) if a.guard is not None else None), 1),), 0)
+            return Ix(((Data(x(a.value), a.size, a.dim, a.code, x(a.guard) if a.guard is not None else None, a.wraps), 1),), 0)
         return None
 
     def ix(i: Ix) -> Ix:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._kernels.indexing import ZERO, Data, Ix, Var, delinearize, linearize
 from rushlight._kernels.loops import Buffer, Builder, X
 from rushlight._types.dtype import BOOL, FLOAT32, INT64
+from rushlight._types.layout import BELOW_ALL
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
@@ -231,8 +232,22 @@ INDEX_ERROR, RUNTIME_ERROR = 0, 1
 
 
 def data_index(value: X, size: int, dim: int, code: int = INDEX_ERROR, guard: X | None = None) -> Ix:
-    """An index read from data, wrapped and checked where `guard` holds."""
-    return Ix(((Data(value, size, dim, code, guard), 1),), 0)
+    """An index read from data, checked where `guard` holds."""
+    plain = _counted_from_zero(value)
+    return Ix(((Data(value if plain is None else plain, size, dim, code, guard, plain is None), 1),), 0)
+
+
+def _counted_from_zero(value: X) -> X | None:
+    """The index before its negatives were moved out of range (see `BELOW_ALL`): then the check alone finds them."""
+
+    def made_by(x: X, name: str, number: int) -> bool:
+        return x.kind == "op" and x.value[0] == name and x.args[1].kind == "const" and x.args[1].value == number
+
+    if value.kind != "op" or value.value[0] != "select":
+        return None
+    below, moved, index = value.args
+    found = made_by(below, "lt", 0) and made_by(moved, "sub", BELOW_ALL) and below.args[0] is index and moved.args[0] is index
+    return index if found else None
 
 
 def _gather(p: Puller, node: Node, index: Index, guard: X | None) -> X:
