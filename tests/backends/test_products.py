@@ -552,7 +552,8 @@ def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, 
         threads.set_num_threads(before)
     assert len(set(results)) == 1
     monkeypatch.setattr(schedule.Schedule, "_fuse_prologues", lambda self: None)
-    program, made = run_graph(graph_of(laid_out, *operands), operands)
+    with blas.GEMM.scoped("generated"):  # the library's sums have other bits
+        program, made = run_graph(graph_of(laid_out, *operands), operands)
     assert len(program.steps) > 1 and bytes(memoryview(made)) == results[0]
 
 

@@ -23,7 +23,8 @@ MB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def settings():
-    """Every test starts with an empty cache and leaves the limits as they were."""
+    """Every test starts with an empty cache, and without what others left in cycles; it leaves the limits as they were."""
+    gc.collect()
     before = storage.memory_stats()
     storage.empty_cache()
     yield
