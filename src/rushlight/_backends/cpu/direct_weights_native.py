@@ -53,7 +53,7 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
             for o in range(ints.i64[D.outs]):
                 for r in range(have):
                     from_ = ct + item * (o * ints.i64[D.w_o] + (at + r) * ints.i64[D.w_h])
-                    if together and places is not None and valid == lanes:
+                    if places is not None and together and valid == lanes:
                         places(aside + line * r, size * lanes, from_, item * ints.i64[D.w_w], ints.i64[D.out_w])
                     elif together:
                         for v in range(ints.i64[D.out_w]):
