@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._backends.native import Words, i64, native
+from rushlight._backends.native import Words, i64, native, stack
 
 __all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "find_box", "find_part", "lay_slab", "list_moves", "list_steps", "panel_place"]
 
@@ -30,27 +30,27 @@ W_BYTES, BOX_BYTES = 8 * len(W), 8 * (len(BOX) + 1)
 # ***** which box a piece is, and its parts *****
 
 
+@native("void(ptr, i64, ptr, i64, i64, i64)", inline=True)
+def next_run(box, first, rest, runs, each, size):
+    """A piece is a number of several digits, each with a base of its own.  The last digit, which `rest` loses, says which of the `runs` of `each`
+    among `size` places the box has along one dim: from word `first` of the box to the word after it."""
+    digit = rest.i64[0] % runs
+    rest.i64[0] = rest.i64[0] // runs
+    box.i64[first], box.i64[first + 1] = digit * each, min(size, (digit + 1) * each)
+
+
 @native("void(ptr, ptr, i64)")
 def find_box(at, box, piece):
     """The box of a piece."""
-    rest = piece
-    o = rest % at.i64[W.blocks_o]
-    rest = rest // at.i64[W.blocks_o]
-    w = rest % at.i64[W.blocks_w]
-    rest = rest // at.i64[W.blocks_w]
-    h = rest % at.i64[W.blocks_h]
-    rest = rest // at.i64[W.blocks_h]
-    d = rest % at.i64[W.blocks_d]
-    rest = rest // at.i64[W.blocks_d]
-    n = rest % at.i64[W.blocks_n]
-    rest = rest // at.i64[W.blocks_n]
-    box.i64[BOX.group] = rest % at.i64[W.g]
-    box.i64[BOX.chunk_no] = rest // at.i64[W.g]
-    box.i64[BOX.n0], box.i64[BOX.n1] = n * at.i64[W.block_n], min(at.i64[W.n], (n + 1) * at.i64[W.block_n])
-    box.i64[BOX.d0], box.i64[BOX.d1] = d * at.i64[W.block_d], min(at.i64[W.d], (d + 1) * at.i64[W.block_d])
-    box.i64[BOX.h0], box.i64[BOX.h1] = h * at.i64[W.block_h], min(at.i64[W.h], (h + 1) * at.i64[W.block_h])
-    box.i64[BOX.w0], box.i64[BOX.w1] = w * at.i64[W.block_w], min(at.i64[W.w], (w + 1) * at.i64[W.block_w])
-    box.i64[BOX.o0], box.i64[BOX.o1] = o * at.i64[W.block_o], min(at.i64[W.o], (o + 1) * at.i64[W.block_o])
+    rest = stack(8)
+    rest.i64[0] = piece
+    next_run(box, BOX.o0, rest, at.i64[W.blocks_o], at.i64[W.block_o], at.i64[W.o])
+    next_run(box, BOX.w0, rest, at.i64[W.blocks_w], at.i64[W.block_w], at.i64[W.w])
+    next_run(box, BOX.h0, rest, at.i64[W.blocks_h], at.i64[W.block_h], at.i64[W.h])
+    next_run(box, BOX.d0, rest, at.i64[W.blocks_d], at.i64[W.block_d], at.i64[W.d])
+    next_run(box, BOX.n0, rest, at.i64[W.blocks_n], at.i64[W.block_n], at.i64[W.n])
+    box.i64[BOX.group] = rest.i64[0] % at.i64[W.g]
+    box.i64[BOX.chunk_no] = rest.i64[0] // at.i64[W.g]
     area = (box.i64[BOX.d1] - box.i64[BOX.d0]) * (box.i64[BOX.h1] - box.i64[BOX.h0]) * (box.i64[BOX.w1] - box.i64[BOX.w0])
     images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
     if inside > 1:
@@ -61,17 +61,12 @@ def find_box(at, box, piece):
 @native("void(ptr, ptr, i64)")
 def find_part(at, box, part):
     """The steps of one part, and how its slab lies."""
-    rest = part
-    w = rest % at.i64[W.parts_w]
-    rest = rest // at.i64[W.parts_w]
-    h = rest % at.i64[W.parts_h]
-    rest = rest // at.i64[W.parts_h]
-    d = rest % at.i64[W.parts_d]
-    c = rest // at.i64[W.parts_d]
-    box.i64[BOX.c0], box.i64[BOX.c1] = c * at.i64[W.part_c], min(at.i64[W.c], (c + 1) * at.i64[W.part_c])
-    box.i64[BOX.td0], box.i64[BOX.td1] = d * at.i64[W.part_d], min(at.i64[W.k_d], (d + 1) * at.i64[W.part_d])
-    box.i64[BOX.th0], box.i64[BOX.th1] = h * at.i64[W.part_h], min(at.i64[W.k_h], (h + 1) * at.i64[W.part_h])
-    box.i64[BOX.tw0], box.i64[BOX.tw1] = w * at.i64[W.part_w], min(at.i64[W.k_w], (w + 1) * at.i64[W.part_w])
+    rest = stack(8)
+    rest.i64[0] = part
+    next_run(box, BOX.tw0, rest, at.i64[W.parts_w], at.i64[W.part_w], at.i64[W.k_w])
+    next_run(box, BOX.th0, rest, at.i64[W.parts_h], at.i64[W.part_h], at.i64[W.k_h])
+    next_run(box, BOX.td0, rest, at.i64[W.parts_d], at.i64[W.part_d], at.i64[W.k_d])
+    next_run(box, BOX.c0, rest, at.i64[W.parts_c], at.i64[W.part_c], at.i64[W.c])
     td, th, tw = box.i64[BOX.td1] - box.i64[BOX.td0], box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
     box.i64[BOX.steps] = (box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
     box.i64[BOX.len_d] = (box.i64[BOX.d1] - box.i64[BOX.d0] - 1) * at.i64[W.step_d] + (td - 1) * at.i64[W.gap_d] + 1

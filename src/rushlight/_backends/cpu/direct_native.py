@@ -29,7 +29,7 @@ from rushlight._backends.native import (
 )
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["D", "REAL", "make_direct", "make_movers", "make_ready", "places_of"]
+__all__ = ["D", "REAL", "item_of", "make_direct", "make_movers", "make_ready", "places_of"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
@@ -46,6 +46,11 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 # ***** elements and rows from memory, and back *****
+
+
+def item_of(dtype: str) -> int:
+    """Bytes of an element in memory: narrow ones are wider while they are summed (`REAL`)."""
+    return 2 if dtype in ("f16", "bf16") else REAL[dtype].itemsize
 
 
 def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFunction]:
@@ -101,8 +106,7 @@ def places_of(source: str, mover: RowMover) -> Extern | None:
 
 def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
     """`ready(ints, to, x, valid)`: brings a row to where blocks read it."""
-    real = REAL[source]
-    size, item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize
+    size, item = REAL[source].itemsize, item_of(source)
     part, places = extern(mover.part, "void(ptr, ptr, ptr, i64)"), places_of(source, mover)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
@@ -170,7 +174,7 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
 
 
 def _make_fill(source: str, ready: NativeFunction) -> NativeFunction:
-    size, item = REAL[source].itemsize, 2 if source in ("f16", "bf16") else REAL[source].itemsize
+    size, item = REAL[source].itemsize, item_of(source)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"fill_{source}")
     def fill(ints, rows, x, first, count, done, depth, valid, plane):
@@ -238,7 +242,7 @@ def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, Native
 
 
 def _make_taps(source: str, take: NativeFunction) -> NativeFunction:
-    size, item = REAL[source].itemsize, 2 if source in ("f16", "bf16") else REAL[source].itemsize
+    size, item = REAL[source].itemsize, item_of(source)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")
     def taps(ints, to, w, group, first, valid):
@@ -261,7 +265,7 @@ def _make_taps(source: str, take: NativeFunction) -> NativeFunction:
 
 
 def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
-    item = 2 if target in ("f16", "bf16") else real.itemsize
+    item = item_of(target)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"start_{target}")
     def start(ints, to, bias, group, first, valid):
@@ -282,7 +286,7 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
 
 
 def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -> NativeFunction:
-    size, item = real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
+    size, item = real.itemsize, item_of(target)
     brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64)")
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"block_{target}")
@@ -331,16 +335,8 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
     return block
 
 
-# long function: one kernel, whose loops over rows, blocks and planes share everything
-def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
-    """The kernel of a convolution with few channels a group: bufs are the result, the images, the weights, and the bias if there is one."""
-    real = REAL[source]
-    size, item, y_item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
-    take, put = make_movers(source, mover)
-    take_target, put_target = (take, put) if source == target else make_movers(target, mover)
-    ready, taps, block = make_ready(source, mover, take), _make_taps(source, take), _make_block(target, real, mover, put_target)
-    fill, bias = _make_fill(source, ready), _make_bias(target, real, take_target)
-    turn_in, turn_out = _make_turns(source, turner)
+def _make_unit(source: str, target: str, fill: NativeFunction, block: NativeFunction) -> NativeFunction:
+    size, y_item = REAL[source].itemsize, item_of(target)
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
     def unit(ints, y, x, memory, begin, end, depth, valid):
@@ -365,6 +361,19 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
                 block(ints, rows + size * (at - begin) * ints.i64[D.stride_h] * ints.i64[D.pitch], weights + size * outs * width, weights,
                       y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o]), aside, have, valid, plane)
             at += ints.i64[D.height_tile]
+
+    return unit
+
+
+def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
+    """The kernel of a convolution with few channels a group: bufs are the result, the images, the weights, and the bias if there is one."""
+    real = REAL[source]
+    size, item, y_item = real.itemsize, item_of(source), item_of(target)
+    take, put = make_movers(source, mover)
+    take_target, put_target = (take, put) if source == target else make_movers(target, mover)
+    taps, bias = _make_taps(source, take), _make_bias(target, real, take_target)
+    unit = _make_unit(source, target, _make_fill(source, make_ready(source, mover, take)), _make_block(target, real, mover, put_target))
+    turn_in, turn_out = _make_turns(source, turner)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}")
     def direct(bufs, ints, piece):

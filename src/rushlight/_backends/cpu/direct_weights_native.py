@@ -6,7 +6,7 @@ A piece is some of the B x G; it goes over the images one after the other, each 
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.direct_native import REAL, D, make_movers, make_ready, places_of, rl_fail
+from rushlight._backends.cpu.direct_native import REAL, D, item_of, make_movers, make_ready, places_of, rl_fail
 from rushlight._backends.cpu.direct_tile import RowMover
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import NativeFunction, call_ptr, i64, load, memset, native, store
@@ -16,14 +16,8 @@ __all__ = ["make_weights"]
 SIGNATURE = "void(ptr, i64, i64, ptr, i64, ptr, i64, i64)"
 
 
-# long function: one kernel, whose loops over rows and images share everything
-def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
-    """The kernel: bufs are the result, the images, the cotangents."""
-    real = REAL[source]
-    size, item, y_item = real.itemsize, 2 if source in ("f16", "bf16") else real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
-    take, put = make_movers(source, mover)
-    if source != target:
-        _, put = make_movers(target, mover)
+def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+    size, item = REAL[source].itemsize, item_of(source)
     ready, places = make_ready(source, mover, take), places_of(source, mover)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"rows_{source}")
@@ -66,26 +60,12 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
                     call_ptr(SIGNATURE, tile, here, pitch, size * ints.i64[D.phase], aside, line, there, ints.i64[D.vectors], kept)
             at += have
 
-    @native("void(ptr, ptr, ptr, i64)", name=f"results_{source}_{target}")
-    def results(ints, y, total, valid):
-        """The sums of a piece in the memory of the result: of all lanes, or each lane's own."""
-        lanes = ints.i64[D.lanes]
-        at: i64 = 0
-        for o in range(ints.i64[D.outs]):
-            for d in range(ints.i64[D.kernel_d]):
-                for h in range(ints.i64[D.kernel_h]):
-                    for w in range(ints.i64[D.kernel_w]):
-                        place = y + y_item * (o * ints.i64[D.y_o] + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w])
-                        if ints.i64[D.together] != 0:
-                            put(place, ints.i64[D.y_g], total + size * at, valid)
-                        else:
-                            half = lanes // 2
-                            while half > 0:
-                                for k in range(half):
-                                    store(real, total, at + k, load(real, total, at + k) + load(real, total, at + k + half))
-                                half = half // 2
-                            put(place, 1, total + size * at, 1)
-                        at += lanes
+    return rows_of
+
+
+def _make_image(source: str, rows_of: NativeFunction) -> NativeFunction:
+    real = REAL[source]
+    size, item = real.itemsize, item_of(source)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64)", name=f"image_{source}")
     def image(ints, total, memory, x, ct, valid):
@@ -108,6 +88,45 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
                         begin += ints.i64[D.blocks]
         for k in range(count):
             store(real, total, k, load(real, total, k) + load(real, memory, k))
+
+    return image
+
+
+def _make_results(source: str, target: str, put: NativeFunction) -> NativeFunction:
+    real = REAL[source]
+    size, y_item = real.itemsize, item_of(target)
+
+    @native("void(ptr, ptr, ptr, i64)", name=f"results_{source}_{target}")
+    def results(ints, y, total, valid):
+        """The sums of a piece in the memory of the result: of all lanes, or each lane's own."""
+        lanes = ints.i64[D.lanes]
+        at: i64 = 0
+        for o in range(ints.i64[D.outs]):
+            for d in range(ints.i64[D.kernel_d]):
+                for h in range(ints.i64[D.kernel_h]):
+                    for w in range(ints.i64[D.kernel_w]):
+                        place = y + y_item * (o * ints.i64[D.y_o] + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w])
+                        if ints.i64[D.together] != 0:
+                            put(place, ints.i64[D.y_g], total + size * at, valid)
+                        else:
+                            half = lanes // 2
+                            while half > 0:
+                                for k in range(half):
+                                    store(real, total, at + k, load(real, total, at + k) + load(real, total, at + k + half))
+                                half = half // 2
+                            put(place, 1, total + size * at, 1)
+                        at += lanes
+
+    return results
+
+
+def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
+    """The kernel: bufs are the result, the images, the cotangents."""
+    size, item, y_item = REAL[source].itemsize, item_of(source), item_of(target)
+    take, put = make_movers(source, mover)
+    if source != target:
+        _, put = make_movers(target, mover)
+    image, results = _make_image(source, _make_rows(source, mover, take)), _make_results(source, target, put)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_weights_{source}_{target}")
     def weights(bufs, ints, piece):

@@ -128,10 +128,40 @@ values_f32, vectors_f32 = _make_join(f32)
 values_f64, vectors_f64 = _make_join(f64)
 
 
-# long function: the native functions inside close over the library's integers, and each is a page of its own
-def make_lapack(integer: Type, gated: bool) -> NativeFunction:
-    """The kernel for a library with these integers; `gated`: it has threads of its own, which rest meanwhile."""
-    width = integer.itemsize
+@native("ptr(ptr, ptr, i64)", name="lapack_argument", inline=True)
+def argument(ints, space, k):
+    at = ints.i64[ARGS + k]
+    base: ptr = None
+    return space + at if at >= 0 else base + (0 - at)
+
+
+@native("void(ptr, ptr)", name="lapack_call")
+def call(ints, p):
+    call_ptr(
+        "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)", ints.ptr[ROUTINE],
+        argument(ints, p, 0), argument(ints, p, 1), argument(ints, p, 2), argument(ints, p, 3), argument(ints, p, 4),
+        argument(ints, p, 5), argument(ints, p, 6), argument(ints, p, 7), argument(ints, p, 8), argument(ints, p, 9),
+        argument(ints, p, 10), argument(ints, p, 11), argument(ints, p, 12), argument(ints, p, 13), argument(ints, p, 14),
+        argument(ints, p, 15), argument(ints, p, 16), argument(ints, p, 17), argument(ints, p, 18), argument(ints, p, 19),
+    )  # fmt: skip
+
+
+@native("ptr(ptr, ptr, i64, i64)", name="lapack_place")
+def place(ints, bufs, operand, batch):
+    """Where an operand's matrix of this number begins."""
+    count = ints.i64[OPERANDS]
+    base = bufs.ptr[ints.i64[FIRST + operand * OPERAND + BUF]]
+    rest, d = batch, ints.i64[DIMS] - 1
+    while d >= 0:
+        words = ints + 8 * (FIRST + count * OPERAND + d * (count + 1))
+        base = base + (rest % words.i64[0]) * words.i64[1 + operand]
+        rest = rest // words.i64[0]
+        d -= 1
+    return base
+
+
+def _make_copies(integer: Type) -> tuple[NativeFunction, NativeFunction]:
+    """`pull(op, source, space)` brings an operand's matrix into the workspace, `push(op, to, space)` a result's out of it."""
 
     @native("void(ptr, ptr, ptr)", name="pull_operand")
     def pull(op, source, space):
@@ -165,6 +195,10 @@ def make_lapack(integer: Type, gated: bool) -> NativeFunction:
         else:
             vectors_f64(to, row, col, source, more, rows)
 
+    return pull, push
+
+
+def _make_note(integer: Type) -> NativeFunction:
     @native("void(ptr, ptr, ptr)", name="note_nan")
     def note_nan(op, space, info):
         """The first NaN on a diagonal is where a factorisation stopped: comparisons inside the routine do not see it."""
@@ -178,36 +212,14 @@ def make_lapack(integer: Type, gated: bool) -> NativeFunction:
         if found < n and load(integer, info, 0) == integer(0):
             store(integer, info, 0, integer(found + 1))
 
-    @native("ptr(ptr, ptr, i64)", name="lapack_argument", inline=True)
-    def argument(ints, space, k):
-        at = ints.i64[ARGS + k]
-        base: ptr = None
-        return space + at if at >= 0 else base + (0 - at)
+    return note_nan
 
-    @native("void(ptr, ptr)", name="lapack_call")
-    def call(ints, p):
-        call_ptr(
-            "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)", ints.ptr[ROUTINE],
-            argument(ints, p, 0), argument(ints, p, 1), argument(ints, p, 2), argument(ints, p, 3), argument(ints, p, 4),
-            argument(ints, p, 5), argument(ints, p, 6), argument(ints, p, 7), argument(ints, p, 8), argument(ints, p, 9),
-            argument(ints, p, 10), argument(ints, p, 11), argument(ints, p, 12), argument(ints, p, 13), argument(ints, p, 14),
-            argument(ints, p, 15), argument(ints, p, 16), argument(ints, p, 17), argument(ints, p, 18), argument(ints, p, 19),
-        )  # fmt: skip
 
-    @native("ptr(ptr, ptr, i64, i64)", name="lapack_place")
-    def place(ints, bufs, operand, batch):
-        """Where an operand's matrix of this number begins."""
-        count = ints.i64[OPERANDS]
-        base = bufs.ptr[ints.i64[FIRST + operand * OPERAND + BUF]]
-        rest, d = batch, ints.i64[DIMS] - 1
-        while d >= 0:
-            words = ints + 8 * (FIRST + count * OPERAND + d * (count + 1))
-            base = base + (rest % words.i64[0]) * words.i64[1 + operand]
-            rest = rest // words.i64[0]
-            d -= 1
-        return base
+def make_lapack(integer: Type, gated: bool) -> NativeFunction:
+    """The kernel for a library with these integers; `gated`: it has threads of its own, which rest meanwhile."""
+    (pull, push), note_nan = _make_copies(integer), _make_note(integer)
 
-    @native("i32(ptr, ptr, i64)", name=f"rl_lapack_{width}")
+    @native("i32(ptr, ptr, i64)", name=f"rl_lapack_{integer.itemsize}")
     def lapack(bufs, ints, piece):
         space = malloc(ints.i64[SPACE])
         if space is None:

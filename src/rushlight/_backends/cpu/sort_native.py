@@ -31,8 +31,8 @@ from rushlight._backends.native import (
 from rushlight._backends.native.types import Type
 
 __all__ = [
-    "CHUNK", "DESCENDING", "ROWS", "SORTS", "N", "free", "make_first_sorted", "make_insertion", "make_key", "make_listed", "make_moves", "make_sort",
-    "malloc", "rl_fail",
+    "CHUNK", "DESCENDING", "ROWS", "SORTS", "N", "free", "make_first_sorted", "make_insertion", "make_key", "make_listed", "make_moves", "make_picked",
+    "make_sort", "malloc", "rl_fail",
 ]  # fmt: skip
 
 # words of a kernel's constants
@@ -206,11 +206,26 @@ def make_first_sorted(dtype: str) -> NativeFunction:
 # ***** the kernel *****
 
 
+@cache
+def make_picked(dtype: str) -> NativeFunction:
+    """`picked(values, index, x, places, n)`: writes the elements of a row `x` that are at the first n places, and the places as int64."""
+    memory = SORTS[dtype][0]
+
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"picked_{dtype}", inline=True)
+    def picked(values, index, x, places, n):
+        for i in range(n):
+            p = i64(places.u32[i])
+            index.i64[i] = p
+            store(memory, values, i, load(memory, x, p))
+
+    return picked
+
+
 def make_sort(dtype: str) -> NativeFunction:
     """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
-    listed, (_, insertion), radix = make_listed(dtype), make_insertion(dtype), make_radix(dtype)
+    listed, (_, insertion), radix, picked = make_listed(dtype), make_insertion(dtype), make_radix(dtype), make_picked(dtype)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_sort_{dtype}")
     def sort(bufs, ints, piece):
@@ -238,10 +253,7 @@ def make_sort(dtype: str) -> NativeFunction:
             else:
                 swapped = radix(keys, places, other_keys, other_places, n)
             result = other_places if swapped == 1 else places
-            for i in range(n):
-                p = i64(result.u32[i])
-                index.i64[i] = p
-                store(memory, values, i, load(memory, x, p))
+            picked(values, index, x, result, n)
         free(work)
         return 0
 

@@ -19,6 +19,7 @@ from rushlight._backends.cpu.sort_native import (
     make_key,
     make_listed,
     make_moves,
+    make_picked,
     malloc,
     rl_fail,
 )
@@ -188,7 +189,7 @@ def make_topk(dtype: str) -> NativeFunction:
     differ = 0 if how != "float" else RARE if key.itemsize == 4 else 1 << 62
     size, width = memory.itemsize, key.itemsize
     by_heap, listed, differing = make_best_by_heap(dtype), make_listed(dtype), _make_differing(dtype)
-    nth, order = make_selection(dtype), make_order(dtype)
+    nth, order, picked = make_selection(dtype), make_order(dtype), make_picked(dtype)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_topk_{dtype}")
     def topk(bufs, ints, piece):
@@ -213,12 +214,7 @@ def make_topk(dtype: str) -> NativeFunction:
                 nth(work, places, n, count - 1)
                 if ints.i64[SORTED] != 0:
                     order(work, places, count - 1)
-            values = bufs.ptr[0] + r * count * size
-            index = bufs.ptr[1] + r * count * 8
-            for j in range(count):
-                p = i64(places.u32[j])
-                index.i64[j] = p
-                store(memory, values, j, load(memory, x, p))
+            picked(bufs.ptr[0] + r * count * size, bufs.ptr[1] + r * count * 8, x, places, count)
         free(work)
         return 0
 

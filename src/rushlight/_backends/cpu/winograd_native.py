@@ -147,16 +147,9 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     return results
 
 
-def make_winograd(form: ConvForm) -> NativeFunction:
-    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, transformed weights, w and the bias; ints[8...] the words of
-    tiles (see above), those of the plain convolution, cut in the same manner, the address of a register tile, its rows, and how many panels
-    of tiles meet the weights at a time, at most."""
-    tile = form.tiles[0]
-    wide, lanes, work = tile.columns, tile.lanes, Winograd(tile.lanes, tile.rows)
-    short = work.short
-    fill_slab, results = make_slab(form.kind, form.source, form.panels), _make_results(form, work, wide)
+def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
+    lanes, short = work.lanes, work.short
     image, image_short = (extern(s, "void(ptr, i64, ptr, i64, i64, i64, i64, i64, ptr, i64)") for s in (work.image_symbol, work.short_symbol))
-    plain = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)")
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64)", name=f"winograd_image_{form.name}")
     def transform(at, box, cursor, c, channels, panels, out, apart, size):
@@ -171,6 +164,19 @@ def make_winograd(form: ConvForm) -> NativeFunction:
                 image_short(out + j * size, apart, slab, step, row, phase, channels, width, moves, n)
             else:
                 image(out + j * size, apart, slab, step, row, phase, channels, width, moves, n)
+
+    return transform
+
+
+def make_winograd(form: ConvForm) -> NativeFunction:
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, transformed weights, w and the bias; ints[8...] the words of
+    tiles (see above), those of the plain convolution, cut in the same manner, the address of a register tile, its rows, and how many panels
+    of tiles meet the weights at a time, at most."""
+    tile = form.tiles[0]
+    wide, work = tile.columns, Winograd(tile.lanes, tile.rows)
+    fill_slab = make_slab(form.kind, form.source, form.panels)
+    transform, results = _make_transform(form, work, wide), _make_results(form, work, wide)
+    plain = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)")
 
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_{form.name}")
     def winograd(bufs, ints, piece):
