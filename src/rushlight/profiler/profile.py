@@ -144,6 +144,8 @@ class _KinetoProfile:
 
     def prepare_trace(self) -> None:
         """Begin to observe without keeping anything."""
+        if self.profiler is not None and not self.acc_events:
+            warnings.warn("the profiler forgets the last cycle's events when a new cycle begins; acc_events=True keeps those of all cycles", stacklevel=2)
         if self.profiler is None or not self.acc_events:
             self.profiler = session.profile(
                 use_cpu=ProfilerActivity.CPU in self.activities, record_shapes=self.record_shapes, with_flops=self.with_flops,
