@@ -135,6 +135,17 @@ def test_batch_norm() -> None:
         nn.BatchNorm2d(3)(x)
 
 
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (4, 5), (2, 5, 3)], ids=str)
+@pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)], ids=["input", "target", "both"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_probabilities_is_differentiated_twice(shape: tuple[int, ...], wanted: tuple[bool, bool], smoothing: float) -> None:
+    """Where one thing alone is kept for backward it may be the derivative itself, which does not say how to differentiate it."""
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=wanted[0])
+    target = torch.rand(shape, dtype=torch.float64, requires_grad=wanted[1])
+    weight = torch.rand(5, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda x, t: F.cross_entropy(x, t, weight, label_smoothing=smoothing), (x, target))
+
+
 @pytest.mark.parametrize("affine", [True, False])
 def test_gradients_of_batch_norm_can_be_differentiated(affine: bool) -> None:
     """The mean of the batch is a result that backward keeps: what differentiating backward sends to it must arrive at the input."""

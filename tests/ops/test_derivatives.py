@@ -8,6 +8,7 @@ complex128 too; operators that refuse complex numbers raise, as in PyTorch.
 from __future__ import annotations
 
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.ops.test_operators import CASES, NOT_SLOPES, NOT_SMOOTH, STATISTICS, 
 from tests.prim_cases import inner, random
 
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._engine.lower import differentiate, trace_operator
+from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._graph.core import Graph, evaluate, trace
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import OPERATORS, Operator
@@ -138,6 +139,23 @@ def test_first_and_second_derivatives_are_slopes(key: str, i: int, complex_too: 
     got = inner([g for g, _ in pairs], [d for _, d in pairs])
     want = slope(graph, arrays, places, directions, weights, [True] * len(weights))
     assert got == pytest.approx(want, rel=1e-4, abs=1e-4), "second derivative"
+
+
+@pytest.mark.parametrize(("key", "i"), CASES)
+def test_what_is_kept_suffices_to_differentiate_the_backward(key: str, i: int) -> None:
+    """Whichever tensors want gradients: what the backward reads of the forward has derivatives that are computed from the same."""
+    call = subject(key, i)
+    assert call is not None
+    for wrt in (w for n in range(1, min(len(call.wrt), 4) + 1) for w in combinations(call.wrt, n)):
+        try:
+            found = differentiate(call.op, call.bound.template, call.bound.specs, wrt, call.mask)
+            kept = [("output", call.count + k) if kind == "residual" else (kind, k) for kind, k in found.saved]
+            outs = found.forward.outputs
+            residuals = [k >= call.count and carries_gradient(v.dtype) for k, v in enumerate(outs)]
+            if any(residuals):
+                differentiate_graph(found.forward, len(outs), wrt, residuals, only=kept)
+        except NotDifferentiableError:
+            continue
 
 
 @every_call

@@ -23,7 +23,7 @@ from typing import Any
 from rushlight._graph.core import Graph, Node, Value, call_key, live_nodes
 from rushlight._types.layout import numel
 
-__all__ = ["partition"]
+__all__ = ["behind", "lacking", "partition"]
 
 DEAR_FAMILIES = frozenset(("heavy", "scan", "reduce"))
 DEAR = frozenset(("scatter", "index_put", "unwindow"))
@@ -43,16 +43,16 @@ def partition(
     grads: Sequence[Value],
     overwritten: Collection[int] = (),
     only: Collection[tuple[str, int]] | None = None,
+    besides: Collection[Value] = (),
 ) -> tuple[Graph, Graph, list[tuple[str, int]]]:
     """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and where each saved value is.
 
     `only` lists the sources there are when the forward has run already: all else is computed again, however dear.
-    NotImplementedError where that cannot be done.
+    NotImplementedError where that cannot be done.  `besides` lists inputs that are kept though this backward may not read them.
     """
     late = _late(nodes, cotangents)
     needed = live_nodes(nodes, grads)
-    read = {v for node in needed if _is_late(node, late) for v in node.inputs if v not in late and v not in cotangents}
-    read.update(g for g in grads if g not in late and g not in cotangents)
+    read = _read(needed, late, cotangents, grads) | set(besides)
     places: dict[Value, tuple[str, int]] = {}
     for j, value in enumerate(outputs):
         places.setdefault(value, ("output", j))
@@ -75,6 +75,40 @@ def partition(
     everything = [*outputs, *residuals]
     forward = Graph(inputs, live_nodes(nodes, everything), everything)
     return forward, _backward(needed, kept, cotangents, grads), saved
+
+
+def lacking(
+    nodes: Sequence[Node], inputs: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value], kept: Collection[Value]
+) -> list[int]:
+    """The numbers of those inputs that the gradients need and that cannot be done without when the values in `kept` are there."""
+    late = _late(nodes, cotangents)
+    todo = list(_read(live_nodes(nodes, grads), late, cotangents, grads))
+    reached = _behind(todo, kept)
+    return [i for i, value in enumerate(inputs) if value in reached and value not in kept]
+
+
+def behind(values: Sequence[Value], inputs: Sequence[Value]) -> list[int]:
+    """The numbers of the inputs that the values are computed from."""
+    reached = _behind(list(values), ())
+    return [i for i, value in enumerate(inputs) if value in reached]
+
+
+def _behind(todo: list[Value], known: Collection[Value]) -> set[Value]:
+    reached: set[Value] = set()
+    while todo:
+        value = todo.pop()
+        if value not in reached and value not in known:
+            reached.add(value)
+            if value.node is not None:
+                todo.extend(value.node.inputs)
+    return reached
+
+
+def _read(needed: Sequence[Node], late: set[Value], cotangents: Sequence[Value], grads: Sequence[Value]) -> set[Value]:
+    """The values of the forward that the backward reads."""
+    read = {v for node in needed if _is_late(node, late) for v in node.inputs if v not in late and v not in cotangents}
+    read.update(g for g in grads if g not in late and g not in cotangents)
+    return read
 
 
 def _late(nodes: Sequence[Node], cotangents: Sequence[Value]) -> set[Value]:

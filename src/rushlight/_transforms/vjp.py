@@ -23,7 +23,7 @@ from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.record import ByDecomposition, not_differentiable
-from rushlight._transforms.partition import dear, partition
+from rushlight._transforms.partition import behind, dear, lacking, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
 
@@ -78,8 +78,26 @@ def vjp(
     RuntimeError where a path to `wrt` leads through a primitive that has no derivative.
     """
     count = len(graph.outputs) if outputs is None else outputs
+    mask = [carries_gradient(v.dtype) for v in graph.outputs[:count]] if ct_mask is None else list(ct_mask)
+    inputs, outs, nodes, cotangents, grads = _joint(graph, wrt, mask, count, rule)
+    given = [ct for ct in cotangents if ct is not None]
+    found = [g for g in grads if g is not None]
+    forward, backward, saved = partition(nodes, inputs, outs[:count], given, found, overwritten, only)
+    if only is None and len(forward.outputs) > count:
+        besides = [inputs[i] for i in _wanted_later(forward, count, wrt, saved) if i not in overwritten]
+        if besides:
+            forward, backward, saved = partition(nodes, inputs, outs[:count], given, found, overwritten, besides=besides)
+    order = iter(range(len(found)))
+    return Gradient(
+        forward, backward, saved, [None if g is None else next(order) for g in grads], [j for j, flag in enumerate(mask) if flag]
+    )
+
+
+def _joint(
+    graph: Graph, wrt: Sequence[int], mask: Sequence[bool], count: int, rule: Callable[..., Any] | None
+) -> tuple[list[Value], Sequence[Value], list[Node], list[Value | None], list[Value | None]]:
+    """Forward and backward in one: the inputs, the outputs, all nodes, the cotangents and the gradients."""
     results = graph.outputs[:count]
-    mask = [carries_gradient(v.dtype) for v in results] if ct_mask is None else list(ct_mask)
     builder = RewritingBuilder(EXACT)
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
     with builder:
@@ -87,18 +105,29 @@ def vjp(
         cotangents = [Value(v.shape, v.dtype) if flag else None for v, flag in zip(results, mask, strict=True)]
         _forget(builder, outs[:count])
         builder.use(GRADIENT)
-        targets = [inputs[i] for i in wrt]
         if rule is None:
-            grads = pull_back(builder, outs[:count], cotangents, targets)
+            grads = pull_back(builder, outs[:count], cotangents, [inputs[i] for i in wrt])
         else:
             grads = _by_rule(rule, cotangents, outs, count, inputs, wrt)
-    given = [ct for ct in cotangents if ct is not None]
-    found = [g for g in grads if g is not None]
-    forward, backward, saved = partition(builder.nodes, inputs, outs[:count], given, found, overwritten, only)
-    order = iter(range(len(found)))
-    return Gradient(
-        forward, backward, saved, [None if g is None else next(order) for g in grads], [j for j, flag in enumerate(mask) if flag]
-    )
+    return inputs, outs, builder.nodes, cotangents, grads
+
+
+def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequence[Source]) -> list[int]:
+    """Inputs that are not saved, and that differentiating the backward will need.
+
+    What a backward reads of the forward has derivatives too, and they lead through the residuals back to the inputs: from what was saved it must be
+    possible to compute those as well.
+    """
+    held = {("output" if kind == "residual" else kind, count + i if kind == "residual" else i) for kind, i in saved}
+    mask = [j >= count and carries_gradient(v.dtype) for j, v in enumerate(forward.outputs)]
+    if not any(mask) or all(("input", i) in held for i in behind([v for v, flag in zip(forward.outputs, mask) if flag], forward.inputs)):
+        return []
+    try:
+        inputs, outs, nodes, cotangents, grads = _joint(forward, wrt, mask, len(mask), None)
+    except NotDifferentiableError:  # as differentiating the backward will say
+        return []
+    kept = {inputs[i] if kind == "input" else outs[i] for kind, i in held}
+    return lacking(nodes, inputs, [ct for ct in cotangents if ct is not None], [g for g in grads if g is not None], kept)
 
 
 def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
