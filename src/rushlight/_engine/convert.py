@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
+from rushlight._engine.call import Caller, make_function
 from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
 from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
 from rushlight._engine.inplace import check_writable
+from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
 from rushlight._engine.native_plans import detach_plan, item_plan, nested_reader

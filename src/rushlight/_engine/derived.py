@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._engine.call import node_name
 from rushlight._engine.lower import Backward, differentiate, trace_operator
+from rushlight._engine.pieces import node_name
 from rushlight._graph.core import Graph, evaluate, trace
 from rushlight._ops.table import Operator
 from rushlight._prims import build, prim

@@ -272,7 +272,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         value = value.item()
     elif not isinstance(value, (Tensor, bool, int, float, complex)):
         if not isinstance(value, np.ndarray):
-            raise TypeError(f"can't assign a {type(value).__name__} to a torch.{convert_word(x)}Tensor")
+            raise TypeError(f"can't assign a {type(value).__name__} to a torch.{x._spec.dtype.scalar}Tensor")
         value = make_tensor(value, dtype=x._spec.dtype)
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:
@@ -290,7 +290,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
             value = convert.to(value, x._spec.dtype)
         else:
             raise RuntimeError(
-                f"Index put requires the source and destination dtypes match, got {convert_word(x)} for the destination and {convert_word(value)} for "
+                f"Index put requires the source and destination dtypes match, got {x._spec.dtype.scalar} for the destination and {value._spec.dtype.scalar} for "
                 "the source."
             )
     dims, places = _indices(target, tensors)
@@ -351,8 +351,8 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
     if values._spec.dtype is not x._spec.dtype:
         raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {convert_word(x)} for the destination and "
-            f"{convert_word(values)} for the source."
+            f"Index put requires the source and destination dtypes match, got {x._spec.dtype.scalar} for the destination and "
+            f"{values._spec.dtype.scalar} for the source."
         )
     items, tensors = split_index(x, tuple(slice(None) if i is None else i for i in indices))
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
@@ -368,13 +368,6 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put_` on a copy."""
     return index_put_(convert.clone(x), indices, values, accumulate)
-
-
-def convert_word(x: Tensor) -> str:
-    """The dtype's word in PyTorch's messages."""
-    from rushlight._engine.call import type_word
-
-    return type_word(x._spec.dtype)
 
 
 def _fit(value: Tensor, target: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 from rushlight._engine import random as streams
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.call import OVERRIDE, type_word
+from rushlight._engine.call import OVERRIDE
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_writable, rebase
 from rushlight._engine.integers import as_flag, as_int
@@ -228,7 +228,7 @@ def number(value: float) -> str:
 
 
 def not_implemented(kernel: str, dtype: DType) -> NotImplementedError:
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{type_word(dtype)}'")
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.scalar}'")
 
 
 LARGEST = {
@@ -279,7 +279,7 @@ def _bad_interval(low: float, high: float, dtype: DType) -> RuntimeError:
             f"uniform_ expects to return a [from, to) range, but found from={number(low)} > to={number(high)}"
         )
     return RuntimeError(
-        f"uniform_ expects to-from <= std::numeric_limits<{type_word(dtype)}>::max(), but found to={number(high)} and "
+        f"uniform_ expects to-from <= std::numeric_limits<{dtype.scalar}>::max(), but found to={number(high)} and "
         f"from={number(low)} which result in to-from to exceed the limit"
     )
 
@@ -339,7 +339,7 @@ def exponential_(self: Tensor, lambd: Any = 1.0, *, generator: Generator | None 
     if not self._spec.dtype.is_floating_point:
         raise RuntimeError(
             "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified "
-            f"{type_word(self._spec.dtype)}"
+            f"{self._spec.dtype.scalar}"
         )
     return write_random(
         self, "ExponentialBackward0", lambda p, n, d, _: streams.fill_exponential(generator, p, n, d, rate)
@@ -639,7 +639,7 @@ def dropout_with(name: str, input: Any, p: Any, train: bool, channels: int, alph
     if p == 1:
         return multiply(zeros_spec(Spec.of(dtype, input._spec.device, ())))
     if not dtype.is_floating_point:
-        raise RuntimeError(f"result type Float can't be cast to the desired output type {type_word(dtype)}")
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {dtype.scalar}")
     if not alpha:
         return multiply(_noise(input, p, channels, _scaled(dtype, 1 - p)))
     noise: Any = _noise(input, p, channels, 1.0)

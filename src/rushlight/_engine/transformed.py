@@ -12,8 +12,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from rushlight._engine.call import Caller, InplaceCaller, make_function, make_inplace
+from rushlight._engine.call import Caller, make_function
 from rushlight._engine.indexing import split_index
+from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.kinds import Kind, call_name
 from rushlight._engine.state import STATE, VMAP
 from rushlight._engine.tensor import Tensor

@@ -13,6 +13,7 @@ from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._engine.native_plans import retyped_plan
 from rushlight._engine.native_plans import view_plan as native_view
+from rushlight._engine.pieces import node_name
 from rushlight._engine.plan import Recipe, ShowMould, SizedBackward
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
@@ -55,8 +56,6 @@ class ViewPieces:
         self.name, self.apart = "", False
         if not wants:
             return
-        from rushlight._engine.call import node_name
-
         self.name = node_name(op, template, [spec])
         self.apart = self.several and self.name not in MULTIPLE
         if self.apart:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.bind import NUMPY_WORDS, is_native
-from rushlight._engine.call import check_outs
 from rushlight._engine.creation import python_dtype
 from rushlight._engine.integers import integer, is_numpy_scalar
+from rushlight._engine.out import check_outs
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.forms import forms_of
 from rushlight._types.dtype import DType

@@ -77,7 +77,7 @@ def _destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | No
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if dtype is not None and dtype is not out._spec.dtype:
         raise RuntimeError(
-            f"dtype {sampling.type_word(dtype)} does not match dtype of out parameter ({sampling.type_word(out._spec.dtype)})"
+            f"dtype {dtype.scalar} does not match dtype of out parameter ({out._spec.dtype.scalar})"
         )
     fit(out, shape)
     return out
@@ -479,7 +479,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     spec = count._spec
     if spec.dtype is not prob._spec.dtype:
         raise RuntimeError(
-            f"Found dtype {sampling.type_word(prob._spec.dtype)} but expected {sampling.type_word(spec.dtype)}"
+            f"Found dtype {prob._spec.dtype.scalar} but expected {spec.dtype.scalar}"
         )
     if spec.dtype not in (FLOAT32, FLOAT64):
         raise not_implemented("binomial_cpu", spec.dtype)
@@ -531,10 +531,10 @@ def _check_multinomial(input: Any, samples: int, replacement: bool, out: Any) ->
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not input._spec.dtype.is_floating_point:
         raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {sampling.type_word(input._spec.dtype)}"
+            f"multinomial only supports floating-point dtypes for input, got: {input._spec.dtype.scalar}"
         )
     if out is not None and out._spec.dtype is not INT64:
-        raise RuntimeError(f"multinomial expects Long tensor out, got: {sampling.type_word(out._spec.dtype)}")
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {out._spec.dtype.scalar}")
     if samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
     if not replacement and samples > shape[-1]:

@@ -13,16 +13,9 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from rushlight._engine.autocast import casts, policy_of
-from rushlight._engine.call import (
-    OVERRIDE,
-    Caller,
-    InplaceCaller,
-    make_binary,
-    make_function,
-    make_inplace,
-    make_unary,
-)
+from rushlight._engine.call import OVERRIDE, Caller, make_binary, make_function, make_unary
 from rushlight._engine.fast import make_learner
+from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import CHECKED, refuse_dtype

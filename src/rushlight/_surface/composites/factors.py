@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._engine import convert
 from rushlight._engine.autocast import lowered
-from rushlight._engine.call import write_out
+from rushlight._engine.out import write_out
 from rushlight._engine.results import OUT, result_type_of
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor

@@ -8,8 +8,8 @@ from typing import Any
 
 from rushlight._base.errors import warn_user
 from rushlight._engine import convert, dynamic
-from rushlight._engine.call import write_out
 from rushlight._engine.fast import spoil
+from rushlight._engine.out import write_out
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.forms import forms

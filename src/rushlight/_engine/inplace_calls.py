@@ -1,0 +1,292 @@
+"""The in-place forms of operators: the result goes where the first argument is; checks, versions and history around that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import NotDifferentiableError, user_code
+from rushlight._engine.autograd.node import next_sequence
+from rushlight._engine.bind import bind, flatten
+from rushlight._engine.call import OVERRIDE, Caller, unordered
+from rushlight._engine.families import Families
+from rushlight._engine.fast import make_dispatch
+from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
+from rushlight._engine.lower import trace_operator
+from rushlight._engine.native_plans import inplace_plan as native_inplace
+from rushlight._engine.out import OVERLAP, SELF_OVERLAP
+from rushlight._engine.packing import number_bounds
+from rushlight._engine.pieces import common_device, operator_recipe
+from rushlight._engine.plan import KernelMould, Recipe, executable, fitting, number_words, watch
+from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
+from rushlight._engine.tensor import Tensor, alias, edge_of, make
+from rushlight._engine.underivable import underivable_inplace
+from rushlight._engine.watch import NAMING, observed_plan
+from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._prims import build
+from rushlight._types.device import CPU, META
+from rushlight._types.dtype import DType
+from rushlight._types.layout import overlaps_itself
+from rushlight._types.promotion import can_cast
+from rushlight._types.spec import Spec
+from rushlight._types.symbols import Unfollowed
+from rushlight._types.trail import Trail
+
+__all__ = ["InplaceCaller", "make_inplace"]
+
+_STATE = STATE
+IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_"))  # writing twice is writing once: expanded tensors are allowed
+
+
+class InplaceCaller:
+    """The in-place form of an operator: the result goes where its first argument is."""
+
+    __slots__ = ("caller", "families", "name", "op", "plans")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller, self.op, self.name = caller, caller.op, caller.name + "_"
+        self.plans, self.families = new_plan_table(), Families()
+
+    def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """The plan for these arguments and what to call it with."""
+        values = bind(self.op, self.name, args, kwargs)
+        template, tensors, numbers = flatten(self.op, values)
+        key: list[Any] = [template, _STATE.word]
+        for tensor in tensors:
+            key.append(tensor._spec)
+            key.append(tensor._rg)
+        signature = tuple(key)
+        plan = self.plans.get(signature)
+        if plan is None:
+            plan = self.plans[signature] = self.make(template, tensors)
+        return plan, [*tensors, *numbers]
+
+    def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """A plan for a signature that was not met before."""
+        op, target = self.op, tensors[0]._spec
+        if _STATE.word & OBSERVED:
+            return observed_plan(self, template, tensors)
+        NAMING[0] = self.name
+        if self.name not in IDEMPOTENT and overlaps_itself(target.shape, target.strides):
+            raise RuntimeError(SELF_OVERLAP)
+        device = common_device(self.name, tensors)
+        specs = [t._spec for t in tensors]
+        wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        wants = bool(wrt) and (target.dtype.is_floating_point or target.dtype.is_complex)
+        found = self._cast(template, specs) if device is CPU and not wants else None
+        if found is not None:
+            exe, weak = found
+            bounds = number_bounds(target.dtype) if "fits" in op.tags and weak else None
+            return self._plain(template, inplace_kernel(exe, len(specs), any(d.is_complex for d in weak)), exe, specs, len(weak), bounds)
+        graph = self._traced(template, specs)
+        recipe, refused = None, None
+        if wants:
+            try:
+                recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
+            except NotDifferentiableError as error:
+                refused = str(error)
+        forward = recipe.forward if recipe else graph
+        bounds = number_bounds(target.dtype) if "fits" in op.tags and len(graph.inputs) > len(specs) else None
+        run = inplace_runner(forward, specs, target)
+        exe = getattr(run, "keep", None)
+        if refused is None and recipe is None:
+            return self._plain(template, run, exe, specs, len(graph.inputs) - len(specs), bounds)
+        plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
+        if refused is not None:
+            plan = underivable_inplace(plan, op.name, refused, wrt)
+        return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
+
+    def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
+        """The graph of a call, whose result fits its target."""
+        graph, _ = trace_operator(self.op, template, specs)
+        target = specs[0]
+        check_inplace_result(graph.outputs[0], target)
+        if "same_dtype_in_place" in self.op.tags and graph.outputs[0].dtype is not target.dtype:
+            raise RuntimeError(
+                f"the base given to {self.name} has dtype {target.dtype.scalar} but the operation's result requires dtype "
+                f"{graph.outputs[0].dtype.scalar}"
+            )
+        return graph
+
+    def _plain(
+        self, template: tuple[Any, ...], run: Callable[..., Any], exe: Any, specs: Sequence[Spec], numbers: int, bounds: Any
+    ) -> Callable[..., Any]:
+        """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
+        plan = inplace_plan(run, None, (), len(specs), "alone" in self.op.tags)
+        plan = fitting(plan, len(specs), specs[0].dtype, bounds)
+        if exe is not None and hasattr(run, "keep"):
+            plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds)
+        return unordered(self.op, template, plan)
+
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec]) -> tuple[Any, list[DType]] | None:
+        """(executable, dtypes of the numbers that it takes) from a mould; None where there is none."""
+
+        def make(trail: Trail, outlines: list[Any]) -> KernelMould:
+            whole = written(self._traced(template, outlines), outlines[0].dtype)
+            if whole is None:
+                raise Unfollowed("nothing changes")
+            return KernelMould(whole, [*outlines, *[None] * (len(whole.inputs) - len(outlines))], [outlines[0]], trail, aliases={0: 0})
+
+        found = self.families.find((template, _STATE.word), specs, make)
+        return None if found is None else (found[0].executable(found[1]), found[0].weak)
+
+
+def check_inplace_result(value: Any, target: Spec) -> None:
+    """RuntimeError where a result does not fit the tensor it must go into."""
+    if value.shape != target.shape:
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
+    if not can_cast(value.dtype, target.dtype):
+        raise RuntimeError(f"result type {value.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}")
+
+
+def written(graph: Graph, dtype: DType) -> Graph | None:
+    """The graph with its first result in `dtype`, that of its first input, to whose place it goes; None where nothing changes there."""
+    builder = GraphBuilder()
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        outputs = evaluate(graph, inputs)
+        outputs[0] = build.convert(outputs[0], dtype)
+    return None if outputs[0] is inputs[0] and len(outputs) == 1 else builder.finish(outputs)
+
+
+def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., tuple[Tensor, ...]]:
+    """Runs the graph with its first result written into the first tensor; returns the residuals."""
+    whole = written(graph, target.dtype)
+    if target.device is META or whole is None:
+        return lambda *_: ()
+    rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+    n = len(specs)
+    exe = executable(whole, [*specs, *[None] * (len(whole.inputs) - n)], [target, *rest], aliases={0: 0})
+
+    if not rest:
+        in_complex = any(v.weak and v.dtype.is_complex for v in whole.inputs[n:])
+        return inplace_kernel(exe, n, in_complex)
+
+    def run(*args: Any) -> tuple[Tensor, ...]:
+        made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
+        storages = made if isinstance(made, tuple) else (made,)
+        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
+
+    return run
+
+
+def inplace_kernel(exe: Any, n: int, in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """Calls an executable for its effect: with n tensors and some numbers."""
+
+    def run(*args: Any) -> tuple[Tensor, ...]:
+        exe(*[t._ptr for t in args[:n]], *(number_words(list(args[n:])) if in_complex else args[n:]))
+        return ()
+
+    if not in_complex:
+        run.keep = exe  # type: ignore[attr-defined]
+    return run
+
+
+def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, alone: bool) -> Callable[..., Any]:
+    """The plan around a runner: checks, versions, history; `alone`: no operand may lie where the target is."""
+    wants = recipe is not None
+
+    def separate(args: Sequence[Any]) -> Sequence[Any]:
+        """Copies of operands that overlap the target in another layout."""
+        x = args[0]
+        for i in range(1, n):
+            other = args[i]
+            if alone and other._storage is x._storage and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
+                raise RuntimeError(OVERLAP)
+            if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
+                if overlaps_partly(x, other):
+                    raise RuntimeError(OVERLAP)
+                args = (*args[:i], apart(other), *args[i + 1 :])
+        return args
+
+    def plan(*args: Any) -> Tensor:
+        x: Tensor = args[0]
+        if wants or x._meta is not None or x._rg:
+            check_writable(x, wants)
+        if n > 1:
+            args = separate(args)  # type: ignore[assignment]
+        if recipe is not None:
+            return _recorded(run, recipe, wrt, args)
+        run(*args)
+        if x._storage is not None:
+            bump(x._storage)
+        if x._meta is not None and x._meta.creation == "no_grad":
+            refresh_quiet(x)
+        return x
+
+    return plan
+
+
+def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args: Sequence[Any]) -> Tensor:
+    x: Tensor = args[0]
+    needs_old = ("input", 0) in recipe.sources
+    old: Any = None
+    if needs_old:
+        old = _copy_of(x)
+    edges = [edge_of(args[i]) for i in wrt]
+    before = [a._storage.version if isinstance(a, Tensor) and a._storage is not None else 0 for a in args]
+    residuals = run(*args)
+    if x._storage is not None:
+        bump(x._storage)
+    node = recipe.cls.__new__(recipe.cls)
+    node.info, node._edges, node._seq = recipe, edges, next_sequence()
+    node._extra = None
+    saved: list[Any] = []
+    versions: list[Any] = []
+    for kind, number in recipe.sources:
+        item: Any
+        if kind == "input":
+            item = old if number == 0 else args[number]
+        else:
+            item = alias(x) if kind == "output" else residuals[number]
+        saved.append(item)
+        if not isinstance(item, Tensor):
+            versions.append(None)
+        elif kind == "input" and number:  # an operand that is the target itself, or a view of it, has been overwritten by now
+            versions.append(before[number])
+        else:
+            versions.append(item._storage.version if item._storage is not None else 0)
+    node.saved, node.versions = saved, versions
+    node.where = user_code()
+    if _STATE.word & (ANOMALY | SAVED_HOOKS):
+        watch(node)
+    rebase(x, node, list(wrt).index(0) if 0 in wrt else None)
+    return x
+
+
+def _copy_of(x: Tensor) -> Tensor:
+    """The old values of `x`, in the graph where `x` was."""
+    from rushlight._engine.autograd.engine import OPS
+
+    before = _STATE.word
+    _STATE.word = before & ~GRAD
+    try:
+        copy: Tensor = OPS["clone"](alias(x))
+    finally:
+        _STATE.word = before
+    copy._rg, copy._node, copy._meta = x._rg, x._node, None
+    if x._meta is not None and x._meta.output_nr:
+        from rushlight._engine.tensor import meta_of
+
+        meta_of(copy).output_nr = x._meta.output_nr
+    return copy
+
+
+def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
+    """The in-place method or function."""
+
+    def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        override = OVERRIDE[0]
+        if override is not None:
+            handled, made = override(method, args, kwargs)
+            if handled:
+                return made
+        plan, inputs = caller.prepare(args, kwargs)
+        return plan(*inputs)
+
+    method = make_dispatch(caller.op, caller.prepare, slow, None)
+    method.__name__ = method.__qualname__ = caller.name
+    method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
+    method.__module__ = __name__
+    method.operator = caller.op
+    return method  # type: ignore[no-any-return]

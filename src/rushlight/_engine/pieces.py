@@ -1,0 +1,105 @@
+"""What the plan of an operator's call is made of: its graph and derivative, the specs of its results, its device, the name of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import NotDifferentiableError
+from rushlight._engine.lower import Literal, Slot, differentiate, trace_operator
+from rushlight._engine.packing import number_bounds
+from rushlight._engine.plan import Pieces, Recipe, operand_strides
+from rushlight._engine.tensor import Tensor
+from rushlight._graph.core import Graph, live_nodes
+from rushlight._ops.table import Operator
+from rushlight._types.device import CPU, META, Device
+from rushlight._types.layout import image_strides
+from rushlight._types.spec import Spec
+
+__all__ = ["common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs"]
+
+
+def operator_pieces(
+    op: Operator, template: tuple[Any, ...], specs: Sequence[Any], wrt: Sequence[int], device: Device, of: Callable[..., Any] = Spec.of
+) -> Pieces:
+    """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic, `of` makes such specs."""
+    whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
+    graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
+    results = result_specs(op, graph.outputs, specs, device, template, of)
+    in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
+    bounds = number_bounds(results[0].dtype) if "fits" in op.tags and len(in_specs) > len(specs) else None
+    mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
+    if not wrt or not any(mask):
+        return Pieces(graph, in_specs, results, of, device, bounds=bounds)
+    try:
+        found = differentiate(op, template, specs, wrt, mask, traced=(whole, count))
+    except NotDifferentiableError as error:
+        return Pieces(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
+    return Pieces(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
+
+
+def operator_recipe(
+    op: Operator,
+    template: tuple[Any, ...],
+    tensors: Sequence[Tensor],
+    wrt: Sequence[int],
+    differentiable: Sequence[bool],
+    overwritten: Sequence[int] = (),
+    inplace: bool = False,
+    traced: tuple[Graph, int] | None = None,
+) -> Recipe:
+    """How to differentiate this call; see `Recipe`, and `differentiate` for `traced`."""
+    specs = [t._spec for t in tensors]
+    found = differentiate(op, template, specs, wrt, differentiable, overwritten, traced)
+    recipe = Recipe(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
+    recipe.origin = (op, template, specs)
+    return recipe
+
+
+def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec], inplace: bool = False) -> str:
+    """The name of the backward node of this call."""
+    if isinstance(op.node, str):
+        return op.node_name({}, inplace)
+    rest = iter(specs)
+    given: dict[str, Any] = {}
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        if isinstance(item, Slot) and item.kind == "list":
+            given[argument.name] = [next(rest) for _ in range(item.count)]
+        elif isinstance(item, Slot):
+            given[argument.name] = next(rest) if item.kind == "tensor" else item
+        else:
+            given[argument.name] = item.value if isinstance(item, Literal) else item
+    return op.node_name(given, inplace)
+
+
+def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
+    """The device of a call.  0-dim CPU tensors may be mixed in; any other mix raises."""
+    devices = {t._spec.device for t in tensors}
+    if len(devices) <= 1:
+        return next(iter(devices), CPU)
+    large = {t._spec.device for t in tensors if t._spec.ndim}
+    if len(large) <= 1 and META in devices:
+        return META
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(sorted(map(str, devices)))}! "
+        f"(when checking arguments of {name})"
+    )
+
+
+def result_specs(
+    op: Operator, values: Sequence[Any], specs: Sequence[Any], device: Device, template: Sequence[Any], of: Callable[..., Any] = Spec.of
+) -> list[Any]:
+    """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other
+    arguments)."""
+    found = []
+    for value in values:
+        strides = None
+        if op.like == "operands" and specs:
+            strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)])
+        elif op.like == "image":
+            strides = image_strides(value.shape, specs[0].shape, specs[0].strides)
+        elif callable(op.like):
+            more = [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
+            strides = op.like(value.shape, specs, *more)
+        found.append(of(value.dtype, device, value.shape, strides))
+    return found
