@@ -57,7 +57,8 @@ from rushlight._backends.native import (
     u32,
     u64,
 )  # fmt: skip
-from rushlight._backends.native.compiler import NativeError, compile_unit
+from rushlight._backends.native.compiler import compile_unit
+from rushlight._backends.native.emitter import NativeError
 from rushlight._backends.native.function import digest_of
 
 STEP = 3
@@ -374,6 +375,23 @@ def test_short_circuit():
                 want = int((a and b) or not c)
                 assert f(address(calls), a, b, c) == want
                 assert calls[0] == (2 if a and b else 3 if a else 2)
+
+
+ABSENT = None
+
+
+@native("i64(i64)")
+def decided(n):
+    result = 0
+    if n > 0 and ABSENT is not None and ABSENT(n):
+        result = 1
+    if n > 5 or ABSENT is None or ABSENT(n):
+        result += 2
+    return result
+
+
+def test_what_follows_a_constant_that_decides_is_not_compiled():
+    assert [bind(decided)(n) for n in (-1, 3, 9)] == [2, 2, 2]
 
 
 @native("i64(ptr, i64)")

@@ -43,7 +43,7 @@ __all__ = ["Runtime", "cached_object", "compile_made", "compile_native", "is_loa
 # ***** native functions to object code *****
 
 _COMPILER = ("_backends/cpu/jit.py",)
-_LANGUAGE = (*_COMPILER, "_backends/native/compiler.py", "_backends/native/intrinsics.py", "_backends/native/types.py")
+_LANGUAGE = (*_COMPILER, *(f"_backends/native/{name}.py" for name in ("compiler", "emitter", "expressions", "intrinsics", "types")))
 
 
 def cached_object(text: str, opt: str = "kernel") -> bytes:
