@@ -80,14 +80,12 @@ def test_bits_comparisons_and_extremes(dtype):
     ):  # fmt: skip
         np.testing.assert_array_equal(run(name, x, y), reference(x, y))
     np.testing.assert_array_equal(run("bitwise_not", x), ~x)
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    for name in ("eq", "ne", "lt", "le"):
         reference = {
             "eq": "equal",
             "ne": "not_equal",
             "lt": "less",
             "le": "less_equal",
-            "gt": "greater",
-            "ge": "greater_equal",
         }
         np.testing.assert_array_equal(run(name, x, y, out="bool"), getattr(np, reference[name])(x, y))
 
@@ -122,7 +120,7 @@ def test_bools():
     x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
     for name, expected in (
         ("add", x | y), ("mul", x & y), ("bitwise_and", x & y), ("bitwise_or", x | y), ("bitwise_xor", x ^ y), ("eq", x == y),
-        ("ne", x != y), ("lt", x < y), ("le", x <= y), ("gt", x > y), ("ge", x >= y), ("maximum", x | y), ("minimum", x & y),
+        ("ne", x != y), ("lt", x < y), ("le", x <= y), ("maximum", x | y), ("minimum", x & y),
     ):  # fmt: skip
         np.testing.assert_array_equal(run(name, x, y), expected, err_msg=name)
     np.testing.assert_array_equal(run("bitwise_not", x), ~x)

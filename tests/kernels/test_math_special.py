@@ -137,8 +137,6 @@ def test_maximum_and_minimum_propagate_nan(name, reference, dtype):
         ("ne", np.not_equal),
         ("lt", np.less),
         ("le", np.less_equal),
-        ("gt", np.greater),
-        ("ge", np.greater_equal),
     ],
 )
 def test_comparisons(name, reference, dtype):

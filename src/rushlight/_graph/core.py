@@ -78,10 +78,10 @@ class Value:
         return build.binary("le", self, other)
 
     def __gt__(self, other: Any) -> Any:
-        return build.binary("gt", self, other)
+        return build.binary("lt", other, self)
 
     def __ge__(self, other: Any) -> Any:
-        return build.binary("ge", self, other)
+        return build.binary("le", other, self)
 
     def __and__(self, other: Any) -> Any:
         return build.binary("bitwise_and", self, other)

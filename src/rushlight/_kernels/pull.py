@@ -271,7 +271,7 @@ def _checked(p: Puller, found: X, places: Sequence[Ix]) -> X:
     for place in places:
         atom = place.terms[0][0]
         if not _reads_at(found, atom, seen):
-            holds = p.builder.op("ge", (p.builder.index(place, INT64), p.builder.const(0, INT64)), BOOL)
+            holds = p.builder.op("le", (p.builder.const(0, INT64), p.builder.index(place, INT64)), BOOL)
             found = p.builder.op("select", (holds, found, p.builder.const(0.0 if found.dtype.kind in "fc" else 0, found.dtype)), found.dtype)
         seen.clear()
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import ge, le
 from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
@@ -377,21 +378,21 @@ _extreme("maximum", "max(input, other); NaN if either is.", "bitwise_or")
 _extreme("minimum", "min(input, other); NaN if either is.", "bitwise_and")
 
 
-def _extreme_but_nan(name: str, doc: str, first: str, logic: str) -> None:
+def _extreme_but_nan(name: str, doc: str, first: Callable[[Any, Any], Any], logic: str) -> None:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
         if x.dtype.is_complex:
             raise RuntimeError(f"{name} not implemented for complex tensors.")
         if x.dtype is BOOL:
             return getattr(prim, logic)(x, y)
-        better = getattr(prim, first)(x, y)
+        better = first(x, y)
         return build.select(better | isnan(y) if x.dtype.is_floating_point else better, x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", out=True, doc=doc)(body)
 
 
-_extreme_but_nan("fmax", "max(input, other); a NaN gives way to the other.", "ge", "bitwise_or")
-_extreme_but_nan("fmin", "min(input, other); a NaN gives way to the other.", "le", "bitwise_and")
+_extreme_but_nan("fmax", "max(input, other); a NaN gives way to the other.", ge, "bitwise_or")
+_extreme_but_nan("fmin", "min(input, other); a NaN gives way to the other.", le, "bitwise_and")
 
 
 @operator("hypot(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, inplace_spaces=(), out=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import ge, gt, le, lt
 from typing import Any
 
 from rushlight._ops.bodies import (
@@ -26,28 +27,29 @@ from rushlight._types.promotion import default_dtype
 __all__: list[str] = []
 
 BOTH = ("input", "other")
+Rule = Callable[[Any, Any], Any]
 
 
 # ***** comparing *****
 
 
-def _comparison(name: str, alias: str, doc: str) -> None:
+def _comparison(name: str, alias: str, doc: str, compare: Rule) -> None:
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
         if name not in ("eq", "ne"):
             refuse(x, name, "c", joined=True)
-        return getattr(prim, name)(x, y)
+        return compare(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), out=True, inplace=True,
              inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc)(body)  # fmt: skip
 
 
-_comparison("eq", "", "input == other.")
-_comparison("ne", "not_equal", "input != other.")
-_comparison("lt", "less", "input < other.")
-_comparison("le", "less_equal", "input <= other.")
-_comparison("gt", "greater", "input > other.")
-_comparison("ge", "greater_equal", "input >= other.")
+_comparison("eq", "", "input == other.", build.eq)
+_comparison("ne", "not_equal", "input != other.", build.ne)
+_comparison("lt", "less", "input < other.", lt)
+_comparison("le", "less_equal", "input <= other.", le)
+_comparison("gt", "greater", "input > other.", gt)
+_comparison("ge", "greater_equal", "input >= other.", ge)
 
 
 @operator(
@@ -228,9 +230,9 @@ def clamp(x: Any, min: Any, max: Any) -> Any:
 def _(ct: Any, out: Any, x: Any, min: Any, max: Any) -> Any:
     given = [None if b is None or is_weak(b) else b for b in (min, max)]
     x, low, high = _bounds(x, min, max)
-    inside = prim.ge(x, low) if low is not None else None
+    inside = x >= low if low is not None else None
     if high is not None:
-        below = prim.le(x, high)
+        below = x <= high
         inside = below if inside is None else inside & below
     to_low = to_high = None
     if given[0] is not None:
@@ -242,7 +244,7 @@ def _(ct: Any, out: Any, x: Any, min: Any, max: Any) -> Any:
     return build.select(inside, ct, 0), to_low, to_high
 
 
-def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], Any], inside: str, hit: str) -> None:
+def _one_bound(name: str, argument: str, doc: str, logic: Rule, inside: Rule, hit: Rule) -> None:
     def body(x: Any, bound: Any) -> Any:
         refuse(x, name, "c", joined=True)
         return logic(*pair(x, bound))
@@ -254,12 +256,10 @@ def _one_bound(name: str, argument: str, doc: str, logic: Callable[[Any, Any], A
     def rule(ct: Any, out: Any, x: Any, bound: Any) -> Any:
         weak = is_weak(bound)
         x, bound = pair(x, bound)
-        return build.select(getattr(prim, inside)(x, bound), ct, 0), None if weak else build.select(
-            getattr(prim, hit)(x, bound), ct, 0
-        )
+        return build.select(inside(x, bound), ct, 0), None if weak else build.select(hit(x, bound), ct, 0)
 
     declared.gradient(rule)
 
 
-_one_bound("clamp_min", "min", "max(input, min): not below `min`.", _raise_to, "ge", "lt")
-_one_bound("clamp_max", "max", "min(input, max): not above `max`.", _cut_to, "le", "gt")
+_one_bound("clamp_min", "min", "max(input, min): not below `min`.", _raise_to, ge, lt)
+_one_bound("clamp_max", "max", "min(input, max): not above `max`.", _cut_to, le, gt)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import ge, le
 from typing import Any
 
 from rushlight._ops.bodies import along, common, pad_dim, take_slice, wrap
@@ -405,22 +406,22 @@ def constant_pad_nd(x: Any, pad: Any, value: Any) -> Any:
 # ***** triangles and diagonals *****
 
 
-def _triangle(name: str, doc: str, inside: str) -> None:
+def _triangle(name: str, doc: str, inside: Callable[[Any, Any], Any]) -> None:
     def body(x: Any, diagonal: int) -> Any:
         if len(x.shape) < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
         last = len(x.shape) - 1
         row, column = (along(x.shape, d) for d in (last - 1, last))
         bound = max(-x.shape[-2] - 1, min(diagonal, x.shape[-1] + 1))
-        return build.select(getattr(prim, inside)(*build.match(column - row, bound)), x, 0)
+        return build.select(inside(column - row, bound), x, 0)
 
     operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out="exact", inplace=True, inplace_spaces=(), doc=doc)(
         body
     )
 
 
-_triangle("tril", "What lies on and below a diagonal, 0 elsewhere.", "le")
-_triangle("triu", "What lies on and above a diagonal, 0 elsewhere.", "ge")
+_triangle("tril", "What lies on and below a diagonal, 0 elsewhere.", le)
+_triangle("triu", "What lies on and above a diagonal, 0 elsewhere.", ge)
 
 
 def _embedded(x: Any, offset: int, dim1: int, dim2: int) -> Any:

@@ -36,8 +36,6 @@ _comparison("eq", "a == b; False where either is NaN.", lambda a, b: a == b, "bu
 _comparison("ne", "a != b; True where either is NaN.", lambda a, b: a != b, "buifc", (*ORDERED, "complex128"))
 _comparison("lt", "a < b.", lambda a, b: a < b)
 _comparison("le", "a <= b.", lambda a, b: a <= b)
-_comparison("gt", "a > b.", lambda a, b: a > b)
-_comparison("ge", "a >= b.", lambda a, b: a >= b)
 
 # ***** bits *****
 

@@ -266,7 +266,6 @@ FLOAT_BINARY = {
     "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / y,
     "rem_trunc": fmod, "maximum": maximum, "minimum": minimum, "copysign": copysign, "nextafter": nextafter,
     "eq": lambda x, y: x.eq(y), "ne": lambda x, y: x.ne(y), "lt": lambda x, y: x.lt(y), "le": lambda x, y: x.le(y),
-    "gt": lambda x, y: x.gt(y), "ge": lambda x, y: x.ge(y),
 }  # fmt: skip
 # integers get one more argument: whether they are signed
 INT_UNARY = {
@@ -281,8 +280,7 @@ INT_BINARY = {
     "bitwise_and": lambda x, y, signed: x & y, "bitwise_or": lambda x, y, signed: x | y,
     "bitwise_xor": lambda x, y, signed: x ^ y, "shift_left": shift_left, "shift_right": shift_right,
     "eq": lambda x, y, signed: x.eq(y), "ne": lambda x, y, signed: x.ne(y), "lt": lambda x, y, signed: x.lt(y, signed),
-    "le": lambda x, y, signed: x.le(y, signed), "gt": lambda x, y, signed: x.gt(y, signed),
-    "ge": lambda x, y, signed: x.ge(y, signed),
+    "le": lambda x, y, signed: x.le(y, signed),
 }  # fmt: skip
 # bool: sum is "or", product is "and", as PyTorch adds and multiplies bools
 BOOL_UNARY = {
@@ -295,5 +293,4 @@ BOOL_BINARY = {
     "add": lambda x, y: x | y, "mul": lambda x, y: x & y, "maximum": lambda x, y: x | y, "minimum": lambda x, y: x & y,
     "bitwise_and": lambda x, y: x & y, "bitwise_or": lambda x, y: x | y, "bitwise_xor": lambda x, y: x ^ y,
     "eq": lambda x, y: ~(x ^ y), "ne": lambda x, y: x ^ y, "lt": lambda x, y: ~x & y, "le": lambda x, y: ~x | y,
-    "gt": lambda x, y: x & ~y, "ge": lambda x, y: x | ~y,
 }  # fmt: skip
