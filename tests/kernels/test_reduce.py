@@ -38,7 +38,7 @@ def layer_norm(x):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8", "bool"])
 def test_full(n, dtype):
     x = (rng.integers(-100, 100, n) if dtype != "bool" else rng.integers(0, 2, n)).astype(dtype)
-    names = ["all", "any"] if dtype == "bool" else ["sum", "amax", "amin"]
+    names = ["amin", "amax"] if dtype == "bool" else ["sum", "amax", "amin"]
     check(lambda v: [getattr(prim, name)(v, dims=(0,)) for name in names], x, rtol=1e-6)
     check(lambda v: [prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x)
 

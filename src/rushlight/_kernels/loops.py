@@ -137,7 +137,7 @@ class Tile:
 class Item:
     """One result of a reduction, or of a scan.
 
-    `op` is a primitive's name (add mul maximum minimum bitwise_and bitwise_or), or one of argmax argmin lastmax lastmin, whose
+    `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin, whose
     `position` (int64) is reported; the last two take the last of equals.  `twin` is an item of the same loops whose value is this one's;
     `rising`: the loops meet positions in rising order.
     """
@@ -441,12 +441,8 @@ def blocked(var: Var, reduce: Reduce) -> int:
 
 def identity(op: str, dtype: DType) -> Any:
     """The number that `op` leaves everything as it is with."""
-    if op == "add" or op == "bitwise_or" or op == "bitwise_xor":
-        return False if dtype is BOOL else 0
-    if op == "mul":
-        return True if dtype is BOOL else 1
-    if op == "bitwise_and":
-        return True if dtype is BOOL else -1
+    if op in ("add", "mul"):
+        return op == "mul" if dtype is BOOL else int(op == "mul")
     least = op.endswith("max") or op == "maximum"
     if dtype is BOOL:
         return not least

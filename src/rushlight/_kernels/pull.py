@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.indexing import ZERO, Data, Ix, Var, delinearize, linearize
-from rushlight._kernels.loops import Buffer, Builder, X
+from rushlight._kernels.loops import Buffer, Builder, X, identity
 from rushlight._types.dtype import BOOL, FLOAT32, INT64
 from rushlight._types.layout import BELOW_ALL
 
@@ -22,8 +22,7 @@ __all__ = ["REDUCTIONS", "Puller", "Source", "data_index", "index_before", "is_t
 Index = Sequence[Ix]
 # The operation that combines the elements of each reducing primitive.
 REDUCTIONS = {
-    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "all": "bitwise_and", "any": "bitwise_or",
-    "argmax": "argmax", "argmin": "argmin",
+    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "argmax": "argmax", "argmin": "argmin",
 }  # fmt: skip
 
 
@@ -303,7 +302,7 @@ def _trivial_reduction(p: Puller, node: Node, index: Index, guard: X | None) -> 
     if name == "unwindow":
         return unwindow_element(p, node, index, [ZERO] * len(node.params["size"]), guard)
     if 0 in x.shape:
-        return p.builder.const({"sum": 0, "prod": 1, "all": True, "any": False}[name], x.dtype)
+        return p.builder.const(identity(REDUCTIONS[name], x.dtype), x.dtype)
     if name in ("argmax", "argmin"):
         return p.builder.const(0, node.outputs[0].dtype)
     rest = iter(index)
@@ -340,6 +339,6 @@ _RULES: dict[str, Callable[[Puller, Node, Index, X | None], X]] = {
     "broadcast": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice, "flip": _flip, "pad": _pad,
     "cat": _cat, "window": _window, "iota": _iota, "full": _full, "gather": _gather, "index": _index,
     "sum": _trivial_reduction, "prod": _trivial_reduction, "amax": _trivial_reduction, "amin": _trivial_reduction,
-    "all": _trivial_reduction, "any": _trivial_reduction, "argmax": _trivial_reduction, "argmin": _trivial_reduction,
+    "argmax": _trivial_reduction, "argmin": _trivial_reduction,
     "unwindow": _trivial_reduction,
 }  # fmt: skip

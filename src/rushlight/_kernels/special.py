@@ -14,7 +14,7 @@ from rushlight._kernels.indexing import ZERO, Ix, Var
 from rushlight._kernels.loops import Item, Loop, Scan, Section, Store, X
 from rushlight._kernels.nest import Facts, Nest, facts_of, fitting, merge
 from rushlight._kernels.pull import RUNTIME_ERROR, data_index
-from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -91,8 +91,6 @@ def _prepare_scatter(special: Special) -> None:
     place = list(index)
     place[dim] = data_index(group.puller.pull(at, index), x.shape[dim], dim, RUNTIME_ERROR)
     combine = _COMBINE[node.params["reduce"]]
-    if x.dtype is BOOL and combine is not None:
-        combine = {"add": "bitwise_or", "mul": "bitwise_and", "maximum": "bitwise_or", "minimum": "bitwise_and"}[combine]
     update = Stage([dims[dim]] if dims[dim] is not None else [])
     update.stores = [Store(target.buffer, target.place(place), value, combine)]
     group.stages.append(update)
@@ -110,9 +108,7 @@ def _prepare_index_put(special: Special) -> None:
     index, dims = _vars(values.shape)
     where = [data_index(group.puller.pull(a, index[:ndim]), x.shape[k], k) for k, a in enumerate(at)]
     value = group.puller.pull(values, index)
-    combine = None
-    if node.params["accumulate"]:
-        combine = "bitwise_or" if x.dtype is BOOL else "add"
+    combine = "add" if node.params["accumulate"] else None
     update = Stage([d for d in dims[:ndim] if d is not None])
     update.stores = [Store(target.buffer, target.place([*where, *index[ndim:]]), value, combine)]
     group.stages.append(update)

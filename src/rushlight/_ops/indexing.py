@@ -676,7 +676,7 @@ def _bags(rows: Any, counted: Any, mode: str) -> Any:
         found = build.reshape(found, (rows.shape[0], rows.shape[2]))
         if counted is None:
             return found
-        some = prim.any(counted, dims=(1,))
+        some = prim.amax(counted, dims=(1,))
         return build.select(prim.broadcast(some, shape=found.shape, dims=(0,)), found, 0.0)
     total = prim.sum(rows, dims=(1,))
     if mode == "sum":

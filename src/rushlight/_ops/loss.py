@@ -748,7 +748,7 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     cube = (rows.shape[0], size, size)  # [row, listed class, class]
     named = prim.eq(prim.broadcast(safe, shape=cube, dims=(0, 1)), prim.iota(shape=cube, dim=2, dtype=INT64))
     named = named & prim.broadcast(valid, shape=cube, dims=(0, 1))
-    is_target = prim.any(named, dims=(1,))
+    is_target = prim.amax(named, dims=(1,))
     own = prim.gather(rows, safe, dim=1)
     gap = _positive_part(
         1.0 - prim.broadcast(own, shape=cube, dims=(0, 1)) + prim.broadcast(rows, shape=cube, dims=(0, 2))

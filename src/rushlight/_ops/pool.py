@@ -640,7 +640,7 @@ def _declare_fractional(n: int) -> None:
         missing = isnan(values)
         # The last NaN of a window is its maximum, else the first of the greatest.
         late = numel(kernel) - 1 - prim.argmax(prim.flip(build.convert(missing, INT32), dims=(last,)), dim=last)
-        place = build.select(prim.any(missing, dims=(last,)), late, prim.argmax(values, dim=last))
+        place = build.select(prim.amax(missing, dims=(last,)), late, prim.argmax(values, dim=last))
         best = prim.gather(index, build.expand_dims(place, (last,)), dim=last)
         return _unbatched(narrow(prim.amax(values, dims=(last,)), x.dtype), x), _unbatched(build.squeeze(best, (last,)), x)
 

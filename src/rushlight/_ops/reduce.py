@@ -62,7 +62,7 @@ def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Sum of all elements, or along dims; integers and bool are summed in int64."""
     dims, result = dims_of(x, dim), count_dtype(x, dtype)
     if result is BOOL:
-        return finish(reduce_dims("any", as_bool(wide(x)), dims), x.shape, dims, keepdim)
+        return finish(reduce_dims("amax", as_bool(wide(x)), dims), x.shape, dims, keepdim)
     return narrow(finish(reduce_dims("sum", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
 
 
@@ -123,7 +123,7 @@ def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
     """Product of all elements, or along a dim; integers and bool are multiplied in int64."""
     dims, result = dims_of(x, dim), count_dtype(x, dtype)
     if result is BOOL:
-        return finish(reduce_dims("all", as_bool(wide(x)), dims), x.shape, dims, keepdim)
+        return finish(reduce_dims("amin", as_bool(wide(x)), dims), x.shape, dims, keepdim)
     return narrow(finish(reduce_dims("prod", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
 
 
@@ -148,17 +148,17 @@ def trace(x: Any) -> Any:
 # ***** truth *****
 
 
-def _truth(name: str, doc: str) -> None:
+def _truth(name: str, primitive: str, doc: str) -> None:
     def body(x: Any, dim: Any, keepdim: bool) -> Any:
         dims = dims_of(x, dim, empty_is_all=False)
-        found = finish(reduce_dims(name, as_bool(wide(x)), dims), x.shape, dims, keepdim)
+        found = finish(reduce_dims(primitive, as_bool(wide(x)), dims), x.shape, dims, keepdim)
         return build.convert(found, x.dtype) if x.dtype.name == "uint8" else found
 
     operator(f"{name}(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
 
 
-_truth("all", "x[0] and x[1] and ... over all elements (along dims); True for none.")
-_truth("any", "x[0] or x[1] or ... over all elements (along dims); False for none.")
+_truth("all", "amin", "x[0] and x[1] and ... over all elements (along dims); True for none.")
+_truth("any", "amax", "x[0] or x[1] or ... over all elements (along dims); False for none.")
 
 # ***** extremes *****
 

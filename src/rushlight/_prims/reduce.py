@@ -10,7 +10,7 @@ from rushlight._prims.families import require
 from rushlight._prims.record import Aval, Primitive, Rule, not_differentiable, prim
 from rushlight._prims.samples import Samples, any_dtype, integers
 from rushlight._prims.shape import inverse
-from rushlight._types.dtype import INT64
+from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import numel
 
 __all__: list[str] = []
@@ -29,7 +29,7 @@ def _samples(dtypes: tuple[str, ...], empty: bool) -> Rule:
         for dtype in dtypes:
             for shape, dims in (((3, 4, 5), (1,)), ((3, 4, 5), (0, 2)), ((6,), (0,)), ((2, 3), ()), ((0, 3), (1,))):
                 yield [any_dtype(shape, dtype)], {"dims": dims}
-            if empty:
+            if empty or dtype == "bool":
                 yield [any_dtype((0, 3), dtype)], {"dims": (0,)}
 
     return samples
@@ -38,12 +38,12 @@ def _samples(dtypes: tuple[str, ...], empty: bool) -> Rule:
 def _reduction(
     name: str, doc: str, reference: Rule, kinds: str, dtypes: tuple[str, ...], vjp: Any, jvp: Any, kind: str, identity: bool = True
 ) -> None:
-    """`identity`: whether reducing no elements gives a value."""
+    """`identity`: whether reducing no elements gives a value in every dtype; bool always has one."""
 
     def spec(x: Any, dims: Ints) -> Aval:
         require(name, x, kinds)
         shape = _reduced(name, x.shape, dims)
-        if not identity and numel(x.shape) == 0 and numel(shape) != 0:
+        if not (identity or x.dtype is BOOL) and numel(x.shape) == 0 and numel(shape) != 0:
             raise ValueError(f"prim.{name} has no value for no elements: shape {list(x.shape)}, dims {dims}")
         return shape, x.dtype
 
@@ -108,7 +108,16 @@ _reduction(
     jvp=lambda tangents, out, x, dims: prim.sum(tangents[0] * _prod_slope(x, dims), dims=dims),
 )  # fmt: skip
 
-# ***** extremes: ties share the gradient evenly *****
+# ***** extremes: ties share the gradient evenly; of bool they are "any" and "all" *****
+
+
+def _extreme(function: str, of_none: bool) -> Rule:
+    """`of_none`: what bool gives for no elements."""
+
+    def reference(x: Any, dims: Ints) -> Any:
+        return getattr(np, function)(x, axis=dims, **({"initial": of_none} if x.dtype == bool else {}))
+
+    return reference
 
 
 def _ties(out: Any, x: Any, dims: Ints) -> tuple[Any, Any]:
@@ -130,19 +139,13 @@ def _extreme_jvp(tangents: Any, out: Any, x: Any, dims: Ints) -> Any:
 
 
 _reduction(
-    "amax", "The greatest element; NaN if there is one.", lambda x, dims: np.max(x, axis=dims), "buif", ORDERED, _extreme_vjp,
-    _extreme_jvp, "max", identity=False,
+    "amax", "The greatest element; NaN if there is one.  Of bool: whether any is true, False for no elements.", _extreme("max", False),
+    "buif", ORDERED, _extreme_vjp, _extreme_jvp, "max", identity=False,
 )  # fmt: skip
 _reduction(
-    "amin", "The least element; NaN if there is one.", lambda x, dims: np.min(x, axis=dims), "buif", ORDERED, _extreme_vjp,
-    _extreme_jvp, "min", identity=False,
+    "amin", "The least element; NaN if there is one.  Of bool: whether all are true, True for no elements.", _extreme("min", True),
+    "buif", ORDERED, _extreme_vjp, _extreme_jvp, "min", identity=False,
 )  # fmt: skip
-
-# ***** truth *****
-
-TRUTH = not_differentiable("its result is bool")
-_reduction("all", "Whether all are true; True for no elements.", lambda x, dims: np.all(x, axis=dims), "b", ("bool",), TRUTH, TRUTH, "and")
-_reduction("any", "Whether any is true; False for no elements.", lambda x, dims: np.any(x, axis=dims), "b", ("bool",), TRUTH, TRUTH, "or")
 
 # ***** where the extreme is *****
 

@@ -390,7 +390,7 @@ def cat_one(node: Node) -> Any:
 # ***** reductions *****
 
 
-@rule("sum", "prod", "amax", "amin", "all", "any")
+@rule("sum", "prod", "amax", "amin")
 def reduce_nothing(node: Node) -> Any:
     """no dims, or dims of size 1: the elements themselves"""
     (x,), dims = node.inputs, node.params["dims"]
