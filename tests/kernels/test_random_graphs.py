@@ -208,7 +208,7 @@ def test_boolean_graph():
     builder = GraphBuilder()
     v = builder.input(x.shape, BOOL)
     with builder:
-        outputs = [prim.amin(v, dims=(1,)), prim.amax(v, dims=(0,)), prim.bitwise_not(v), prim.sum(build.convert(v, INT64), dims=(0, 1))]
+        outputs = [prim.amin(v, dims=(1,)), prim.amax(v, dims=(0,)), ~v, prim.sum(build.convert(v, INT64), dims=(0, 1))]
     graph = builder.finish(outputs)
     for got, want in zip(Ran(graph, [x]).results, run_reference(graph, [x]), strict=True):
         compare(got, want)

@@ -77,6 +77,11 @@ EXACT_CASES = {
     "sum of some of size 1": (lambda x: prim.sum(reshaped(x, 3, 1, 4), dims=(1, 2)), ["sum"]),
     "sum of zeros": (lambda x: prim.sum(build.zeros_like(x), dims=(0,)), ["full"]),
     "select of equals": (lambda x: build.select(x > 0.0, x, x), []),
+    "xor twice": (lambda x: build.convert(~~(x > 0.0), FLOAT64), ["full", "lt", "convert"]),
+    "xor with two constants": (
+        lambda x: build.convert(build.convert(x, INT32) ^ build.full(x.shape, 5, INT32) ^ build.full(x.shape, 3, INT32), FLOAT64),
+        ["convert", "full", "bitwise_xor", "full", "bitwise_xor", "convert"],
+    ),
     "select by not": (lambda x: build.select(~(x > 0.0), x, prim.exp(x)), ["full", "lt", "exp", "select"]),
     "select by true": (lambda x: prim.select(build.full((3, 4), True, BOOL), x, prim.exp(x)), []),
     "select of select": (lambda x: build.select(x > 0.0, build.select(x > 0.0, x, -x), prim.exp(x)), ["full", "lt", "exp", "select"]),

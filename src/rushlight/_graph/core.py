@@ -93,7 +93,7 @@ class Value:
         return build.binary("bitwise_xor", self, other)
 
     def __invert__(self) -> Any:
-        return build.unary("bitwise_not", self)
+        return build.invert(self)
 
 
 class Node:

@@ -102,7 +102,7 @@ _logical("logical_xor", "bitwise_xor", "(input != 0) != (other != 0).")
 @operator("logical_not(Tensor input) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=())
 def logical_not(x: Any) -> Any:
     """Whether it is 0."""
-    return prim.bitwise_not(as_bool(wide(x)))
+    return ~as_bool(wide(x))
 
 
 # ***** bits *****
@@ -127,7 +127,7 @@ _bitwise("bitwise_xor", "Bits set in one of the two (`!=` for bool).")
 def bitwise_not(x: Any) -> Any:
     """~input: every bit flipped (`not` for bool)."""
     refuse(x, "bitwise_not_cpu", "fc")
-    return prim.bitwise_not(x)
+    return build.invert(x)
 
 
 def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:

@@ -753,9 +753,7 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     gap = _positive_part(
         1.0 - prim.broadcast(own, shape=cube, dims=(0, 1)) + prim.broadcast(rows, shape=cube, dims=(0, 2))
     )
-    wanted = prim.broadcast(valid, shape=cube, dims=(0, 1)) & prim.bitwise_not(
-        prim.broadcast(is_target, shape=cube, dims=(0, 2))
-    )
+    wanted = prim.broadcast(valid, shape=cube, dims=(0, 1)) & ~prim.broadcast(is_target, shape=cube, dims=(0, 2))
     each = prim.sum(build.select(wanted, gap, 0.0), dims=(1, 2)) / as_double(size)
     if len(x.shape) < 2:
         each = build.reshape(each, ())

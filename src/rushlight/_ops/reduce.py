@@ -109,7 +109,7 @@ def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     x = wide(x)
     real = x.dtype.to_real()
     missing = isnan(x)
-    count = reduce_dims("sum", build.convert(prim.bitwise_not(missing), real), dims)
+    count = reduce_dims("sum", build.convert(~missing, real), dims)
     total = reduce_dims("sum", build.select(missing, 0, x), dims)
     return narrow(finish(total / build.convert(count, x.dtype), x.shape, dims, keepdim), result)
 

@@ -14,8 +14,8 @@ from rushlight._types.layout import broadcast_shapes
 from rushlight._types.symbols import as_double, truncated
 
 __all__ = [
-    "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "eq", "expand_dims", "full", "full_like", "in_single", "keep_dims", "match",
-    "ne", "pad", "reshape", "select", "squeeze", "sum_to", "total", "transpose", "unary", "zeros_like",
+    "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "eq", "expand_dims", "full", "full_like", "in_single", "invert",
+    "keep_dims", "match", "ne", "pad", "reshape", "select", "squeeze", "sum_to", "total", "transpose", "unary", "zeros_like",
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
@@ -126,6 +126,12 @@ def eq(a: Any, b: Any) -> Any:
 def ne(a: Any, b: Any) -> Any:
     """a != b, element by element."""
     return binary("ne", a, b)
+
+
+def invert(x: Any) -> Any:
+    """Every bit of an integer flipped; `not` for bool."""
+    every = True if x.dtype is BOOL else -1 if x.dtype.is_signed else (1 << 8 * x.dtype.itemsize) - 1
+    return PRIMITIVES["bitwise_xor"](x, full_like(x, every))
 
 
 def conj(x: Any) -> Any:

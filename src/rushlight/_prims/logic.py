@@ -44,7 +44,7 @@ BITS = not_differentiable("it is for integers and bool")
 for _name, _doc, _reference in (
     ("bitwise_and", "Bits set in both; `and` for bool.", lambda a, b: np.bitwise_and(a, b)),
     ("bitwise_or", "Bits set in either; `or` for bool.", lambda a, b: np.bitwise_or(a, b)),
-    ("bitwise_xor", "Bits set in one of the two; `!=` for bool.", lambda a, b: np.bitwise_xor(a, b)),
+    ("bitwise_xor", "Bits set in one of the two; `!=` for bool.  With a constant of all bits it is `not`.", lambda a, b: np.bitwise_xor(a, b)),
 ):
     pointwise(
         _name, _doc, kinds="bui", reference=_reference, rules=BITS, samples=pointwise_samples(("bool", "int64", "uint8"), 2)

@@ -193,7 +193,3 @@ pointwise(
     reference=lambda x: np.signbit(x) if x.dtype.kind == "f" else x < 0,
     rules=not_differentiable("its result is bool"), arity=1, samples=pointwise_samples(("float64", "float32", "int64", "uint8")),
 )  # fmt: skip
-pointwise(
-    "bitwise_not", "Every bit flipped; `not` for bool.", kinds="bui", reference=lambda x: np.invert(x),
-    rules=not_differentiable("it is for integers and bool"), arity=1, samples=pointwise_samples(("bool", "int64", "uint8", "int32")),
-)  # fmt: skip

@@ -290,7 +290,7 @@ class _GraphSteps:
         place = prim.broadcast(first, **spread) + column
         self.places = build.reshape(build.select(place < rows, place, build.full(shape, rows - 1, INT64)), (steps * batch,))
         row = prim.iota(shape=(rows, steps), dim=0, dtype=INT64)
-        over = build.convert(build.unary("bitwise_not", prim.lt(row, prim.broadcast(ends, shape=(rows, steps), dims=(1,)))), INT64)
+        over = build.convert(row >= prim.broadcast(ends, shape=(rows, steps), dims=(1,)), INT64)
         step = prim.sum(over, dims=(1,))  # how many steps end before a row
         number = prim.iota(shape=(rows,), dim=0, dtype=INT64)
         self.rows = step * batch + number - prim.index(first, step)

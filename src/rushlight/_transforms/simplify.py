@@ -230,8 +230,8 @@ def select_known(node: Node) -> Any:
     number = constant(condition)
     if number is not None:
         return a if number else b
-    inner = made_by(condition, "bitwise_not")
-    return prim.select(inner.inputs[0], b, a) if inner is not None else None
+    positive, flipped = _without_constant(condition)
+    return prim.select(positive, b, a) if flipped else None
 
 
 @rule("select")
@@ -247,11 +247,22 @@ def select_again(node: Node) -> Any:
     return None
 
 
-@rule("bitwise_not")
+def _without_constant(x: Value) -> tuple[Value, int]:
+    """(y, c) with x = y xor c and a constant c, which is 0 where there is none.  `not` is such an xor."""
+    node = made_by(x, "bitwise_xor")
+    for y, other in (node.inputs, node.inputs[::-1]) if node is not None else ():
+        number = constant(other)
+        if number is not None:
+            return y, number
+    return x, 0
+
+
+@rule("bitwise_xor")
 def double_not(node: Node) -> Any:
-    """not not x = x"""
-    inner = made_by(node.inputs[0], "bitwise_not")
-    return inner.inputs[0] if inner is not None else None
+    """x xor c xor c = x: not not x = x"""
+    outer, number = _without_constant(node.outputs[0])
+    inner, again = _without_constant(outer)
+    return inner if number and number == again else None
 
 
 @rule("bitwise_and", "bitwise_or", "maximum", "minimum")

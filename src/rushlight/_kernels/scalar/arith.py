@@ -269,7 +269,7 @@ FLOAT_BINARY = {
 }  # fmt: skip
 # integers get one more argument: whether they are signed
 INT_UNARY = {
-    "neg": lambda x, signed: -x, "abs": int_abs, "sign": int_sign, "bitwise_not": lambda x, signed: ~x,
+    "neg": lambda x, signed: -x, "abs": int_abs, "sign": int_sign,
     "signbit": lambda x, signed: x.lt(0) if signed else x.em.const("i1", False),
     "floor": lambda x, signed: x, "ceil": lambda x, signed: x, "trunc": lambda x, signed: x, "round": lambda x, signed: x,
 }  # fmt: skip
@@ -284,7 +284,6 @@ INT_BINARY = {
 }  # fmt: skip
 # bool: sum is "or", product is "and", as PyTorch adds and multiplies bools
 BOOL_UNARY = {
-    "bitwise_not": lambda x: ~x,
     "signbit": lambda x: x.em.const("i1", False),
     "abs": lambda x: x,
     "sign": lambda x: x,
