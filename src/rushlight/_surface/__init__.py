@@ -7,7 +7,19 @@ from typing import Any
 import rushlight._engine.override
 import rushlight._engine.pickling
 import rushlight._ops.families
-from rushlight._surface import factories, gamma_draws, methods, older, random, settings, switches
+from rushlight._surface import (
+    casts,
+    draws,
+    dropout,
+    factories,
+    gamma_draws,
+    methods,
+    older,
+    random,
+    settings,
+    switches,
+    to_python,
+)
 from rushlight._surface.composites import register_composites
 from rushlight._surface.engine_ops import provide_engine_operators
 from rushlight._surface.operators import install_python_operators

@@ -13,7 +13,8 @@ from rushlight._engine.elements import elements_of
 from rushlight._engine.printing import leaves
 from rushlight._engine.tensor import Tensor, legacy_constructor, meta_of
 from rushlight._engine.view import as_strided
-from rushlight._surface.methods import TYPE_NAMES, both, method
+from rushlight._surface.casts import TYPE_NAMES
+from rushlight._surface.methods import both, method
 from rushlight._surface.registry import SPACES, LazyMethod, function_of
 from rushlight._types.dtype import DType
 

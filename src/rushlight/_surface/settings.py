@@ -11,7 +11,7 @@ from rushlight._engine import determinism, dlpack, printing, storage
 from rushlight._engine.creation import as_tensor, python_dtype, tensor
 from rushlight._engine.state import clear_plans
 from rushlight._engine.tensor import Tensor, legacy_constructor
-from rushlight._surface.methods import TYPE_NAMES
+from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._types.device import CPU, as_device, default_device_hooks
 from rushlight._types.device import set_default_device as choose_device

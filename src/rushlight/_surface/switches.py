@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from rushlight._base.lazy import require
 from rushlight._engine import autocast
 from rushlight._engine.state import STATE
-from rushlight._surface.methods import TYPE_NAMES
+from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._surface.settings import are_deterministic_algorithms_enabled as _is_deterministic
 from rushlight._surface.settings import is_deterministic_algorithms_warn_only_enabled as _only_warns

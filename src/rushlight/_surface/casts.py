@@ -1,0 +1,211 @@
+"""Tensor methods that copy, cast, resize and view, the views taken in place among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.absent import absent_function
+from rushlight._engine import convert, creation
+from rushlight._engine.fast import RUNS
+from rushlight._engine.override import handle
+from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, LEARNING, OBSERVED, STATE
+from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.view import as_strided, view_dtype
+from rushlight._ops.forms import forms
+from rushlight._surface.methods import method
+from rushlight._surface.registry import composite, function_of, row_named
+from rushlight._types.device import CPU, Device
+from rushlight._types.dtype import ALL_DTYPES, BY_NAME, DType
+from rushlight._types.layout import channels_last_strides, contiguous_strides
+
+__all__ = ["TYPE_NAMES"]
+
+# ***** copies and casts *****
+
+composite("clone", method=True, learns=("input", "memory_format"))(convert.clone)
+composite("contiguous", spaces=(), method=True, learns=("self", "memory_format"))(convert.contiguous)
+composite("to", spaces=(), method=True, learns=("self", "dtype?", "non_blocking", "copy", "memory_format", "device"))(convert.to)
+composite("detach", method=True, learns=("input",))(convert.detach)
+composite("copy_", spaces=(), method=True, learns=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
+composite("as_strided", method=True, learns=True)(as_strided)
+
+
+def _cast(name: str, dtype: DType) -> None:
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        if memory_format is not None:
+            return convert.to(self, dtype, memory_format=memory_format)
+        return self if self._spec.dtype is dtype else convert.cast(self, dtype)
+
+    cast.__name__ = name
+    cast.__doc__ = f"The same as `to(torch.{dtype.name})`."
+    composite(name, spaces=(), method=True, learns=("self", "memory_format"))(cast)
+
+
+for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"),
+                     ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128"),
+                     ("chalf", "complex32")):
+    _cast(_name, BY_NAME[_word])
+
+
+@method
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """On the CPU; itself when it is there."""
+    return self if self._spec.device is CPU and type(self) in plain_classes else convert.to(self, CPU)
+
+
+@method
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """On another device, in the words of the array API standard; there are no streams to choose from."""
+    if stream is not None:
+        raise ValueError(f"to_device: expected no stream, found {stream!r}")
+    return convert.to(self, Device(device) if isinstance(device, str) else device)
+
+
+@method
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """Raises: rushlight has no GPU yet."""
+    return convert.to(self, Device("cuda") if device is None else device)
+
+
+@forms("(self: Tensor) -> str", "(self: Tensor, dtype: dtype | str | type, non_blocking: bool = False) -> Tensor")
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """Without an argument the type's name (`torch.FloatTensor`), else a cast."""
+    if dtype is None:
+        return f"torch.{TYPE_NAMES[self._spec.dtype.name]}Tensor"
+    if isinstance(dtype, str):
+        word = dtype.removeprefix("torch.").removesuffix("Tensor")
+        found = next((n for n, t in TYPE_NAMES.items() if t == word), None)
+        if found is None:
+            raise ValueError(f"invalid type: '{dtype}'")
+        dtype = BY_NAME[found]
+    elif not isinstance(dtype, DType):
+        dtype = getattr(dtype, "dtype", dtype)
+    return convert.to(self, dtype)
+
+
+Tensor.type = _type  # type: ignore[attr-defined]  # not named `type` here: this module needs the built-in one
+
+
+TYPE_NAMES = {d.name: ("quantized." if d.kind == "q" else "") + d.scalar for d in ALL_DTYPES}
+
+
+@composite("type_as", spaces=(), method=True, learns=True)
+def type_as(self: Tensor, tensor: Tensor) -> Tensor:
+    """Cast to the dtype of another tensor."""
+    return convert.to(self, tensor._spec.dtype)
+
+
+@method
+@forms(
+    "(self: Tensor, *sizes: int, memory_format: memory_format | None = None) -> Tensor",
+    "(self: Tensor, sizes: Sequence[int], *, memory_format: memory_format | None = None) -> Tensor",
+)
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Change the shape in place; new elements are undefined."""
+    shape = creation.as_shape(sizes)
+    if memory_format is not None and str(memory_format) == "torch.preserve_format":
+        raise RuntimeError("Unsupported memory formatPreserve")
+    return convert.resize_(self, shape, None if memory_format is None else _dense_strides(shape, memory_format))
+
+
+def _dense_strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
+    return contiguous_strides(shape) if str(memory_format) == "torch.contiguous_format" else channels_last_strides(shape)
+
+
+@method
+def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
+    """`resize_` to the shape of another tensor; `torch.preserve_format` also takes its order in memory."""
+    shape = tuple(other.shape)
+    if memory_format is not None and str(memory_format) == "torch.preserve_format":
+        return convert.resize_(self, shape, creation.like_strides(other, memory_format))
+    return self.resize_(shape, memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
+
+
+@method
+def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """Use another tensor's or storage's memory."""
+    return convert.set_(self, source, storage_offset, None if size is None else tuple(size), None if stride is None else tuple(stride))
+
+
+@method  # type: ignore[no-redef]
+def as_subclass(self: Tensor, cls: Any) -> Tensor:
+    """The same tensor as an object of a subclass."""
+    from rushlight._engine import override
+
+    return override.shown_as(self, cls)
+
+
+def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor:
+    """A detached alias of `data` as an object of `cls`."""
+    from rushlight._engine import override
+
+    if require_grad and not (data.dtype.is_floating_point or data.dtype.is_complex):
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+    plain = type(data) in plain_classes and data._meta is None and not hasattr(cls, "__torch_dispatch__")
+    if plain and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
+        made = Tensor.__new__(cls)
+        made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
+        made._rg, made._node, made._meta = require_grad, None, None
+        return made  # type: ignore[no-any-return]
+    made = override.as_subclass(convert.detach(data), cls)
+    if require_grad:
+        made.requires_grad = True
+    return made
+
+
+Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
+Tensor._make_wrapper_subclass = staticmethod(  # type: ignore[attr-defined]
+    absent_function("torch.Tensor._make_wrapper_subclass", "tensors without memory of their own need __torch_dispatch__, which nothing here calls")
+)
+
+
+@composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"))
+@forms(
+    "(self: Tensor, *size: int) -> Tensor",
+    "(self: Tensor, size: Sequence[int]) -> Tensor",
+    "(self: Tensor, dtype: dtype) -> Tensor",
+)
+def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
+    """The same elements under another shape, or the same bytes as another dtype (`x.view(torch.int32)`)."""
+    dtype = size[0] if size else kwargs.get("dtype")
+    if isinstance(dtype, type):  # `float`, `int`, ... stand for dtypes too
+        dtype = creation.python_dtype(dtype)
+    if type(dtype) is not DType:
+        if RUNS.now is not None:
+            return convert.call("view", self, *size, **kwargs)  # type: ignore[no-any-return]
+        return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
+    handled, made = handle(Tensor.view, (self, dtype), {})  # type: ignore[attr-defined]
+    return made if handled else view_dtype(self, dtype)  # type: ignore[no-any-return]
+
+
+# ***** views taken in place *****
+
+
+def _restride(name: str) -> None:
+    """`x.t_()` and its kin: the tensor itself becomes its view."""
+
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        shown = getattr(self, name)(*args, **kwargs)
+        if self._rg and self._node is None and STATE.word & GRAD:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+        if self._meta is not None:
+            self._meta.output_nr = 0
+        return self
+
+    change.__name__ = name + "_"
+    change.operator = row_named(name)  # type: ignore[attr-defined]
+    change.__doc__ = f"`{name}` in place: shape and strides of this tensor change, its memory does not."
+    setattr(Tensor, name + "_", change)
+
+
+for _view in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
+    _restride(_view)
+
+
+@method
+def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """`as_strided` in place."""
+    shown = as_strided(self, size, stride, storage_offset)
+    self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+    return self

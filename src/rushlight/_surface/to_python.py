@@ -1,0 +1,205 @@
+"""Tensor methods that lead to Python and NumPy: numbers, lists, arrays, indexing, text, copies by `copy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rushlight._engine import convert, creation, indexing
+from rushlight._engine.override import as_subclass as retyped
+from rushlight._engine.override import handle
+from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
+from rushlight._ops.forms import forms
+from rushlight._surface.methods import both, method
+from rushlight._surface.registry import SPACES, composite
+from rushlight._types.device import CPU
+from rushlight._types.dtype import BY_NAME
+
+__all__: list[str] = []
+
+
+Tensor.item = convert.item  # type: ignore[attr-defined]
+Tensor.tolist = convert.tolist  # type: ignore[attr-defined]
+Tensor.numpy = convert.numpy_of  # type: ignore[attr-defined]
+
+
+@method
+@forms("(self: Tensor, dtype: Any = None, copy: bool | None = None) -> ndarray")
+def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    array = convert.numpy_of(self)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+@method
+def __array_wrap__(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    """What a NumPy function of a tensor returns: again a tensor, so `np.sin(x)` stays in the program's own type."""
+    if array.dtype == bool:
+        array = array.astype("uint8")  # PyTorch's old choice for NumPy's comparisons, kept
+    return SPACES["torch"]["from_numpy"](array)
+
+
+def _scalar(self: Tensor, kind: type) -> Any:
+    if self._spec.numel != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    value = convert.item(self)
+    if isinstance(value, complex) and kind is not complex:
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type {'double' if kind is float else 'int64_t'} without overflow")
+        value = value.real
+    return kind(value)
+
+
+@method
+def __bool__(self: Tensor) -> bool:
+    if self._spec.numel != 1:
+        word = "no values" if not self._spec.numel else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it")
+    return bool(convert.item(self))
+
+
+@method
+def __float__(self: Tensor) -> float:
+    if self._spec.numel == 1 and type(value := convert.item(self)) is float:
+        return value
+    return float(_scalar(self, float))
+
+
+@method
+def __int__(self: Tensor) -> int:
+    if self._spec.numel == 1 and type(value := convert.item(self)) is int:
+        return value
+    return int(_scalar(self, int))
+
+
+@method
+def __complex__(self: Tensor) -> complex:
+    return complex(_scalar(self, complex))
+
+
+@method
+def __index__(self: Tensor) -> int:
+    if self._spec.numel != 1 or not (self._spec.dtype.is_integer or self._spec.dtype is BY_NAME["bool"]):
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(convert.item(self))
+
+
+@method
+def __len__(self: Tensor) -> int:
+    if not self._spec.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return self._spec.shape[0]  # type: ignore[no-any-return]
+
+
+@method
+def __iter__(self: Tensor) -> Iterator[Tensor]:
+    if not self._spec.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))  # type: ignore[attr-defined]
+
+
+@method
+def __contains__(self: Tensor, item: Any) -> bool:
+    if isinstance(item, (Tensor, bool, int, float, complex)):
+        return bool((self == item).any())  # type: ignore[attr-defined, union-attr]
+    raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
+
+
+@composite("__getitem__", spaces=(), method=True, overridable=False, learns=("self", "index?"))
+@forms("(self: Tensor, index: Index) -> Tensor")
+def __getitem__(self: Tensor, index: Any) -> Tensor:
+    if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
+        handled, made = handle(Tensor.__getitem__, (self, index), {})  # type: ignore[attr-defined, misc]
+        if handled:
+            return made  # type: ignore[no-any-return]
+    return indexing.get_item(self, index)
+
+
+@composite("__setitem__", spaces=(), method=True, overridable=False, learns=("self", "index?", "value*"))
+@forms("(self: Tensor, index: Index, value: Tensor | Scalar | Sequence[Any]) -> None")
+def __setitem__(self: Tensor, index: Any, value: Any) -> None:
+    if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
+        handled, _ = handle(Tensor.__setitem__, (self, index, value), {})  # type: ignore[attr-defined, index]
+        if handled:
+            return
+    indexing.set_item(self, index, value)
+
+
+@method
+def __delitem__(self: Tensor, index: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
+
+
+@composite("index_put_", method=True, learns=("input", "indices?", "values?", "accumulate"))
+@forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
+def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write (or add, with `accumulate`) values at the places that `input[indices]` would read; None in `indices` takes a whole dim."""
+    return indexing.index_put_(input, indices, values, accumulate)
+
+
+@both
+@forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`index_put_` on a copy: `input` stays as it is."""
+    return indexing.index_put(input, indices, values, accumulate)
+
+
+@method
+def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
+    from rushlight._engine.describe import describe
+
+    return describe(self, tensor_contents)
+
+
+@method
+def __format__(self: Tensor, spec: str) -> str:
+    if not self._spec.ndim and self._storage is not None and type(self) in plain_classes:
+        return format(convert.item(self), spec)
+    return object.__format__(self, spec)
+
+
+@method
+def __dir__(self: Tensor) -> list[str]:
+    return sorted({*dir(type(self)), *self.__dict__})
+
+
+@method
+def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    if self._node is not None:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to "
+            "deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+        )
+    found = memo.get(id(self))
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    storage = self._storage
+    made = alias(convert.clone(self.detach()) if self._spec.conj else self)  # type: ignore[attr-defined]
+    if self._spec.conj:
+        storage = None  # the copy has memory of its own
+    if storage is not None:
+        copied = memo.get(("storage", storage.ptr))  # type: ignore[call-overload]
+        if copied is None:
+            whole = creation.from_address(storage.ptr, creation.Spec.of(BY_NAME["uint8"], CPU, (storage.nbytes,)), storage.nbytes, storage)
+            copied = convert.clone(whole)._storage
+            memo[("storage", storage.ptr)] = copied  # type: ignore[index]
+        made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)
+    if type(self) is not Tensor:
+        made = retyped(made, type(self))
+    made._rg = self._rg
+    memo[id(self)] = made
+    if self._meta is not None and self._meta.grad is not None:
+        meta_of(made).grad = __deepcopy__(self._meta.grad, memo)
+    if self.__dict__:
+        import copy
+
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return made
+
+
+@method
+def __copy__(self: Tensor) -> Tensor:
+    made = retyped(alias(self), type(self)) if type(self) is not Tensor else alias(self)
+    made._rg = self._rg
+    made.__dict__.update(self.__dict__)
+    return made
