@@ -1,0 +1,148 @@
+"""Elements in order, the first of them, the one of a rank, and where a number belongs among ordered ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.bodies import common, dims_of, finish, flat, lowest, narrow, refuse, take_slice, wide
+from rushlight._ops.places import lines_of
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import INT32, INT64
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+
+def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]:
+    refuse(x, "sort", "c")
+    lines, dim = lines_of(x, dim)
+    values, indices = prim.sort(wide(lines), dim=dim, descending=descending, stable=stable)
+    return narrow(build.reshape(values, x.shape), x.dtype), build.reshape(indices, x.shape)
+
+
+@operator(
+    "sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)",
+    node=lambda input, dim, descending, stable: f"SortBackward{int(stable)}",
+    out="exact",
+    like="operands",
+)
+def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
+    """values[i] <= values[i + 1] and values[i] = input[indices[i]] along dim (>= with `descending`); NaN counts as greatest."""
+    return _sorted(x, dim, descending, stable)
+
+
+@operator("argsort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
+def argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
+    """indices with input[indices[i]] <= input[indices[i + 1]] along dim: where values in order come from."""
+    return _sorted(x, dim, descending, stable)[1]
+
+
+@operator("msort(Tensor input) -> Tensor", out="exact", node="SortBackward0")
+def msort(x: Any) -> Any:
+    """out[i] <= out[i + 1]: values in order along the first dim."""
+    return _sorted(x, 0, False, True)[0]
+
+
+@operator(
+    "topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
+    out="exact",
+)
+def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
+    """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and where they are."""
+    refuse(x, "topk", "c")
+    lines, dim = lines_of(x, dim)
+    if not 0 <= k <= lines.shape[dim]:
+        raise RuntimeError(f"selected index k out of range: topk() of {lines.shape[dim]} elements along dim {dim}, but k is {k}")
+    values, indices = prim.topk(wide(lines), k=k, dim=dim, largest=largest, sorted=sorted)
+    shape = values.shape if x.shape else (() if k else (0,))
+    return narrow(build.reshape(values, shape), x.dtype), build.reshape(indices, shape)
+
+
+def _kth(x: Any, k: int, dim: int, keepdim: bool) -> tuple[Any, Any]:
+    """The value of rank k (from 0) along dim, and its place."""
+    lines, place = lines_of(x, dim)
+    if 4 * (k + 1) <= lines.shape[place]:
+        values, indices = prim.topk(lines, k=k + 1, dim=place, largest=False, sorted=True)
+    else:
+        values, indices = _sorted(lines, place, False, True)
+    dims = dims_of(x, dim)
+    shape = lines.shape if x.shape else ()
+    found = [build.squeeze(take_slice(v, place, k, k + 1), (place,)) for v in (values, indices)]
+    return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims, keepdim) for v in found)  # type: ignore[return-value]
+
+
+@operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart",))
+def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
+    """The k-th least value along dim, and where it is."""
+    refuse(x, "kthvalue_cpu", "bc")
+    lines, place = lines_of(x, dim)
+    if not numel(lines.shape):
+        return _kth(x, k - 1, dim, keepdim)
+    if not 1 <= k <= lines.shape[place]:
+        raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(place))
+    values, indices = prim.kth(wide(lines), rank=k - 1, dim=place)
+    found = [build.squeeze(v, (place,)) for v in (narrow(values, x.dtype), indices)]
+    return tuple(finish(v, lines.shape if x.shape else (), dims_of(x, dim), keepdim) for v in found)
+
+
+@operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,
+          out=True, node="MedianBackward1")  # fmt: skip
+def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
+    """sorted(input)[(n - 1) // 2] along a dim of size n (the lower of two middles), and where it is; NaN where there is one."""
+    refuse(x, "median", "bc")
+    lines, place = lines_of(x, dim)
+    if lines.shape[place] == 0:
+        raise IndexError(f"median(): Expected reduction dim {place} to have non-zero size.")
+    values, indices = _kth(x, (lines.shape[place] - 1) // 2, dim, keepdim)
+    if not x.dtype.is_floating_point:
+        return values, indices
+    last_value, last_index = _kth(x, lines.shape[place] - 1, dim, keepdim)
+    missing = prim.ne(wide(last_value), wide(last_value))
+    first_nan = _first_nan(x, dim, keepdim)
+    return prim.select(missing, last_value, values), build.select(
+        missing, first_nan if first_nan is not None else last_index, indices
+    )
+
+
+def _first_nan(x: Any, dim: int, keepdim: bool) -> Any:
+    lines, place = lines_of(x, dim)
+    found = prim.argmax(build.convert(prim.ne(wide(lines), wide(lines)), INT32), dim=place)
+    return finish(
+        build.reshape(found, found.shape if x.shape else ()), lines.shape if x.shape else (), dims_of(x, dim), keepdim
+    )
+
+
+@operator(
+    "median(Tensor input) -> Tensor", name="median_all", spaces=(), method=False, out=True, node="MedianBackward0"
+)
+def median_all(x: Any) -> Any:
+    """sorted(input)[(n - 1) // 2] of all n values (the lower of two middles); NaN for none, or where there is one."""
+    refuse(x, "median", "bc")
+    if numel(x.shape) == 0:
+        return build.full((), float("nan") if x.dtype.is_floating_point else lowest(x.dtype), x.dtype)
+    return median_dim(flat(x), 0, False)[0]
+
+
+@operator("bucketize_core(Tensor input, Tensor boundaries, bool right) -> Tensor", spaces=(), method=False)
+def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
+    """the number of i with boundaries[i] < x (<= x with `right`), for each element x: by halving, as often as the boundaries need."""
+    if len(boundaries.shape) != 1 and (len(boundaries.shape) != len(x.shape) or boundaries.shape[:-1] != x.shape[:-1]):
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(boundaries.shape)})")
+    x, boundaries = (wide(v) for v in common([x, boundaries]))
+    size = boundaries.shape[-1]
+    low, high = build.full(x.shape, 0, INT64), build.full(x.shape, size, INT64)
+    for _ in range(size.bit_length()):
+        middle = prim.shift_right(low + high, build.full(x.shape, 1, INT64))
+        safe = build.select(middle < size, middle, max(size - 1, 0))
+        held = (
+            prim.index(boundaries, safe)
+            if len(boundaries.shape) == 1
+            else prim.gather(boundaries, safe, dim=len(x.shape) - 1)
+        )
+        goes_up = (held <= x if right else held < x) & (middle < size) & (low < high)
+        low, high = (
+            build.select(goes_up, middle + 1, low),
+            build.select(goes_up, high, build.select(low < high, middle, high)),
+        )
+    return low

@@ -1,0 +1,338 @@
+"""Writing at places along one dim that are data: written over, added, multiplied, reduced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._ops.bodies import (
+    dims_of,
+    highest,
+    is_number,
+    is_weak,
+    lowest,
+    narrow,
+    number_value,
+    reduce_dims,
+    take_slice,
+    wide,
+)  # fmt: skip
+from rushlight._ops.places import (
+    as_index,
+    check_fits,
+    check_ranks,
+    from_zero,
+    index_vector,
+    inverse_perm,
+    lines_of,
+    to_front,
+)
+from rushlight._ops.table import operator
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BOOL, INT32, INT64
+from rushlight._types.layout import numel
+
+__all__: list[str] = []
+
+_REDUCTIONS = {None: "set", "add": "add", "multiply": "mul"}
+
+
+def _scatter_operands(name: str, x: Any, dim: int, index: Any, src: Any) -> tuple[Any, Any, Any, int]:
+    """(x, index, source, dim), all with dims, the source cut to the index."""
+    places = from_zero(as_index(name, index, "int32 int64"))
+    lines, dim = lines_of(x, dim)
+    places = places if places.shape else build.reshape(places, (1,))
+    if numel(index.shape) == 0:
+        places = build.full((*lines.shape[:dim], 0, *lines.shape[dim + 1 :]), 0, INT64)
+        return lines, places, build.full(places.shape, 0, x.dtype), dim
+    check_ranks(name, x, index, None if is_weak(src) else src)
+    check_fits(name, lines, places, dim)
+    if is_weak(src):
+        return lines, places, build.broadcast_to(number_value(src, x.dtype), places.shape), dim
+    if src.dtype is not x.dtype:
+        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
+    source = src if src.shape else build.reshape(src, (1,))
+    for d, n in enumerate(places.shape):
+        if n > source.shape[d]:
+            raise RuntimeError(
+                f"Expected index {list(places.shape)} to be no larger than src {list(source.shape)} apart from dimension {dim} and to be no larger "
+                f"size than src"
+            )
+        source = take_slice(source, d, 0, n)
+    return lines, places, source, dim
+
+
+def _scattered(x: Any, places: Any, source: Any, dim: int, reduce: str) -> Any:
+    if reduce == "set":
+        return prim.scatter(x, places, source, dim=dim, reduce="set")
+    if x.dtype is BOOL:
+        logic = {"add": "amax", "mul": "amin", "amax": "amax", "amin": "amin"}[reduce]
+        whole = prim.scatter(build.convert(x, INT32), places, build.convert(source, INT32), dim=dim, reduce=logic)
+        return build.convert(whole, BOOL)
+    return narrow(prim.scatter(wide(x), places, wide(source), dim=dim, reduce=reduce), x.dtype)
+
+
+@operator("scatter(Tensor input, int dim, Tensor index, Tensor? src=None, *, Scalar? value=None, str? reduce=None) -> Tensor", numbers=("src",),
+          out="exact", inplace=True, inplace_spaces=(), tags=("alone",),
+          node=lambda src, **_: f"ScatterBackward{int(not hasattr(src, 'shape'))}")  # fmt: skip
+def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
+    """`input` with src[i][j] written to [index[i][j]][j] for dim 0, and so on; `reduce` adds or multiplies instead."""
+    if reduce not in _REDUCTIONS:
+        raise RuntimeError("reduce argument must be either add or multiply.")
+    lines, places, source, dim = _scatter_operands("scatter", x, dim, index, value if src is None else src)
+    return build.reshape(_scattered(lines, places, source, dim, _REDUCTIONS[reduce]), x.shape)
+
+
+@scatter.gradient
+def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
+    if reduce is not None:
+        raise RuntimeError("the derivative for 'scatter with reduce' is not implemented; use scatter_reduce")
+    given = value if src is None else src
+    grad, places, _, dim = _scatter_operands("scatter", ct, dim, index, 0)
+    zeros = build.full(places.shape, 0, ct.dtype)
+    to_x = build.reshape(prim.scatter(grad, places, zeros, dim=dim, reduce="set"), x.shape)
+    return to_x, None, None if is_weak(given) else _read_back(grad, places, dim, src)
+
+
+def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
+    """The cotangent of a source: what lies at its places, and 0 where the index did not reach it."""
+    found = prim.gather(grad, places, dim=dim)
+    sizes = src.shape or (1,)
+    if numel(sizes) == 0 or numel(places.shape) == 0:
+        return build.zeros_like(src)
+    hi = [size - n for size, n in zip(sizes, found.shape, strict=True)]
+    return build.reshape(build.pad(found, [0] * len(hi), hi, [0] * len(hi)), src.shape)
+
+
+@operator(
+    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out="exact", inplace=True, inplace_spaces=(), tags=("alone",)
+)
+def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
+    """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
+    lines, places, source, dim = _scatter_operands("scatter_add", x, dim, index, src)
+    return build.reshape(_scattered(lines, places, source, dim, "add"), x.shape)
+
+
+@scatter_add.gradient
+def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any) -> Any:
+    grad, places, _, dim = _scatter_operands("scatter_add", ct, dim, index, 0)
+    return ct, None, _read_back(grad, places, dim, src)
+
+
+_REDUCE_NAMES = {"sum": "add", "prod": "mul", "mean": "add", "amax": "amax", "amin": "amin"}
+
+
+def _identity(dtype: Any, reduce: str) -> Any:
+    return {"sum": 0, "mean": 0, "prod": 1, "amax": lowest(dtype), "amin": highest(dtype)}[reduce]
+
+
+@operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0",
+          tags=("reverse_only",))  # fmt: skip
+def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
+    """out.flat[places[i]] = src[i], `input` elsewhere; places are counted row by row."""
+    flat = prim.scatter(build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set")
+    return build.reshape(flat, x.shape)
+
+
+@as_strided_scatter_core.gradient
+def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
+    """PyTorch's choice, which is no slope: `input` gets the gradient of the places that src covers, and nothing elsewhere."""
+    flat = build.reshape(ct, (numel(ct.shape),))
+    covered = prim.gather(flat, places, dim=0)
+    kept = prim.scatter(build.zeros_like(flat), places, covered, dim=0, reduce="set")
+    return build.reshape(kept, x.shape), None, build.reshape(covered, src.shape)
+
+
+@operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out="exact",
+          inplace=True, inplace_spaces=())  # fmt: skip
+def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
+    """out[index[i][j]][j] = reduce(input, all src[i][j] that go there) for dim 0, and so on; without `include_self` only what src brings."""
+    if reduce not in _REDUCE_NAMES:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
+    lines, places, source, dim = _scatter_operands("scatter_reduce", x, dim, index, src)
+    if numel(index.shape) == 0:
+        return x
+    return build.reshape(_reduce_at(lines, places, source, dim, reduce, include_self), x.shape)
+
+
+def _reduce_at(x: Any, places: Any, source: Any, dim: int, reduce: str, include_self: bool) -> Any:
+    start = x
+    if not include_self:
+        neutral = build.full(places.shape, _identity(x.dtype, reduce), x.dtype)
+        start = prim.scatter(x, places, neutral, dim=dim, reduce="set")
+    found = _scattered(start, places, source, dim, _REDUCE_NAMES[reduce])
+    if reduce != "mean":
+        return found
+    count = _counts(x, places, dim, include_self)
+    if x.dtype.is_integer:
+        return prim.div_floor(found, build.convert(count, x.dtype))
+    return narrow(wide(found) / build.convert(count, wide(found).dtype), x.dtype)
+
+
+def _counts(x: Any, places: Any, dim: int, include_self: bool) -> Any:
+    """How many values meet at each place, at least 1."""
+    start = build.full(x.shape, 1 if include_self else 0, INT64)
+    count = prim.scatter(start, places, build.full(places.shape, 1, INT64), dim=dim, reduce="add")
+    return prim.maximum(count, build.full_like(count, 1))
+
+
+@scatter_reduce.gradient
+def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
+    if numel(index.shape) == 0:
+        return ct, None, build.zeros_like(src)
+    lines, places, source, dim = _scatter_operands("scatter_reduce", wide(x), dim, index, wide(src))
+    grad, out = (build.reshape(wide(v), lines.shape) for v in (ct, out))
+    rule = {"sum": _sum_slopes, "mean": _mean_slopes, "prod": _prod_slopes, "amax": _tie_slopes, "amin": _tie_slopes}[
+        reduce
+    ]
+    to_x, to_source = rule(grad, out, lines, places, source, dim, include_self)
+    if not include_self:
+        to_x = prim.scatter(to_x, places, build.full(places.shape, 0, to_x.dtype), dim=dim, reduce="set")
+    hi = [size - n for size, n in zip(src.shape or (1,), places.shape, strict=True)]
+    to_source = build.pad(to_source, [0] * len(hi), hi, [0] * len(hi))
+    return build.reshape(to_x, x.shape), None, build.reshape(to_source, src.shape)
+
+
+def _sum_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
+    return grad, prim.gather(grad, places, dim=dim)
+
+
+def _mean_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
+    share = grad / build.convert(_counts(x, places, dim, include_self), grad.dtype)
+    return share, prim.gather(share, places, dim=dim)
+
+
+def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
+    """The product of the others: by division, except that one zero among the factors leaves the product of the rest."""
+    safe_x = build.select(build.eq(x, 0.0), 1.0, x) if include_self else build.full_like(x, 1.0)
+    start = build.convert(build.eq(x, 0.0), INT64) if include_self else build.full(x.shape, 0, INT64)
+    nothing = build.eq(source, 0.0)
+    zeros = prim.scatter(start, places, build.convert(nothing, INT64), dim=dim, reduce="add")
+    rest = prim.scatter(safe_x, places, build.select(nothing, 1.0, source), dim=dim, reduce="mul")
+
+    def slope(value: Any, zeros: Any, rest: Any, grad: Any) -> Any:
+        zero = build.eq(value, 0.0)
+        others = build.select(zero, zeros - 1, zeros)
+        kept = rest / build.select(zero, 1.0, value)
+        return build.select(build.eq(others, 0), grad * build.conj(kept), 0.0)
+
+    at = [prim.gather(v, places, dim=dim) for v in (zeros, rest, grad)]
+    return slope(x, zeros, rest, grad) if include_self else grad, slope(source, *at)
+
+
+def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
+    """Equals share the gradient."""
+    mine = build.convert(prim.eq(x, out), x.dtype)
+    theirs = build.convert(prim.eq(source, prim.gather(out, places, dim=dim)), x.dtype)
+    start = (
+        mine
+        if include_self
+        else prim.scatter(mine, places, build.full(places.shape, 0, x.dtype), dim=dim, reduce="set")
+    )
+    count = prim.scatter(start, places, theirs, dim=dim, reduce="add")
+    share = grad / build.select(build.eq(count, 0.0), 1.0, count)
+    return mine * share, theirs * prim.gather(share, places, dim=dim)
+
+
+def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, tuple[int, ...], int]:
+    """(x, index, source) with the indexed dim in front, the permutation, and the dim."""
+    places = from_zero(index_vector(name, index))
+    lines, dim = lines_of(x, dim)
+    source = source if source.shape else build.reshape(source, (1,))
+    if source.shape[dim] != places.shape[0]:
+        raise (
+            IndexError(
+                f"{name}(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]}), for dim: {dim}"
+            )
+            if name != "index_copy"
+            else IndexError(
+                f"index_copy_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]})"
+            )
+        )
+    wanted = (*lines.shape[:dim], places.shape[0], *lines.shape[dim + 1 :])
+    if source.shape != wanted:
+        raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+                           f"{list(x.shape)} source.shape = {list(source.shape)}")  # fmt: skip
+    moved, perm = to_front(lines, (dim,))
+    return moved, places, build.transpose(source, perm), perm, dim
+
+
+@operator("index_add(Tensor input, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="exact", inplace=True,
+          inplace_spaces=(), tags=("alone",))  # fmt: skip
+def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
+    """`input` with alpha * source added at the places listed along dim."""
+    if x.dtype is not source.dtype:
+        raise RuntimeError(f"index_add(): self ({x.dtype}) and source ({source.dtype}) must have the same scalar type")
+    moved, places, values, perm, _ = _source_lines("index_add", x, dim, index, source)
+    if x.dtype is BOOL:
+        kept = values if is_number(alpha) and alpha == 1 else values & build.convert(number_value(alpha, BOOL), BOOL)
+        written = build.convert(
+            prim.index_put(build.convert(moved, INT32), build.convert(kept, INT32), places, accumulate=True), BOOL
+        )
+    else:
+        scaled = wide(values) if is_number(alpha) and alpha == 1 else wide(values) * alpha
+        written = narrow(prim.index_put(wide(moved), scaled, places, accumulate=True), x.dtype)
+    return build.reshape(build.transpose(written, inverse_perm(perm)), x.shape)
+
+
+@operator(
+    "index_copy(Tensor input, int dim, Tensor index, Tensor source) -> Tensor",
+    out="exact",
+    tags=("alone",),
+    inplace=True,
+    inplace_spaces=(),
+)
+def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
+    """out[..., index[i], ...] = source[..., i, ...]: `input` with places along dim written over."""
+    if x.dtype is not source.dtype:
+        raise RuntimeError(
+            f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}"
+        )
+    as_index("index_copy_", index, "int64")
+    moved, places, values, perm, _ = _source_lines("index_copy", x, dim, index, source)
+    return build.reshape(
+        build.transpose(prim.index_put(moved, values, places, accumulate=False), inverse_perm(perm)), x.shape
+    )
+
+
+@operator(
+    "index_fill(Tensor input, int dim, Tensor index, Tensor value) -> Tensor",
+    numbers=("value",),
+    tags=("fits",),
+    inplace=True,
+    inplace_spaces=(),
+    node=lambda value, **_: f"IndexFillBackward{int(hasattr(value, 'shape'))}",
+)
+def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
+    """out[..., index[i], ...] = value: `input` with places along dim filled."""
+    if not is_weak(value) and value.shape:
+        raise RuntimeError(
+            f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
+        )
+    as_index("index_fill_", index, "int64")
+    places = index_vector("index_fill_", index)
+    lines, dim = lines_of(x, dim)
+    filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
+    if dim and 8 * numel(places.shape) >= lines.shape[dim]:  # many places across rows: one pass that asks which they are
+        return build.select(_hit(places, lines, dim), build.broadcast_to(filled, lines.shape), lines)
+    moved, perm = to_front(lines, (dim,))
+    filled = build.broadcast_to(filled, (*places.shape, *moved.shape[1:]))
+    return build.reshape(
+        build.transpose(prim.index_put(moved, filled, places, accumulate=False), inverse_perm(perm)), x.shape
+    )
+
+
+@index_fill.gradient
+def _(ct: Any, out: Any, x: Any, dim: int, index: Any, value: Any) -> Any:
+    places = index_vector("index_fill_", index)
+    lines, dim = lines_of(ct, dim)
+    hit = _hit(places, lines, dim)
+    written = build.select(hit, wide(lines), 0)
+    to_value = None if is_weak(value) else narrow(reduce_dims("sum", written, dims_of(written, None)), value.dtype)
+    return build.reshape(build.select(hit, 0, lines), x.shape), None, to_value
+
+
+def _hit(places: Any, lines: Any, dim: int) -> Any:
+    """Which elements lie at one of the places along dim."""
+    size = (lines.shape[dim],)
+    hit = prim.index_put(build.full(size, False, BOOL), build.full(places.shape, True, BOOL), places, accumulate=False)
+    return prim.broadcast(hit, shape=lines.shape, dims=(dim,))
