@@ -306,6 +306,116 @@ def test_what_follows_is_done_in_the_one_call(dtype, last):
         np.testing.assert_allclose(seen[0] / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=str((x, w)))
 
 
+@pytest.fixture
+def always_winograd(monkeypatch):
+    """Wherever it can be done, and the sizes of what was done so."""
+    seen = []
+    monkeypatch.setattr(winograd, "worth", lambda words, tiles, tile: not seen.append((words["n"], words["c"], words["o"])))
+    return seen
+
+
+def followed(x, w, params, dtype, last, *, residual_over=False, seed=0):
+    """A `conv_windows` with all that may follow it in one graph, as the kernels compute it with 1, 2, 3 and 8 threads, and in float64."""
+    rng, narrow = np.random.default_rng(seed), BY_NAME[dtype]
+    shape = (x.shape[0], w.shape[0] * w.shape[1], *params["size"])
+    order = (0, *range(2, len(shape)), 1) if last else None
+    rows = [numbers(rng, shape[1:2], name) for name in (dtype, "float32", "float32")]
+    arrays = [x, w, *rows, numbers(rng, shape, dtype, order)]
+    sums = BY_NAME["float64" if dtype == "float64" else "float32"]
+
+    def function(x, w, bias, scale, shift, residual):
+        y = build.reshape(WINDOWS(x, w, build.reshape(bias, w.shape[:2]), **params, dtype=narrow), shape)
+        row = lambda v: build.broadcast_to(build.reshape(build.convert(v, sums), (1, shape[1], *(1,) * len(params["size"]))), shape)
+        y = build.convert(y, sums) * row(scale) + row(shift) + build.convert(residual, sums)
+        return build.convert(PRIMITIVES["maximum"](y, build.full(shape, 0.0, sums)), narrow)
+
+    graph = trace_arrays(function, arrays, [narrow, narrow, narrow, BY_NAME["float32"], BY_NAME["float32"], narrow])
+    wide = [a.astype(np.float64) for a in arrays]
+    want = WINDOWS.reference(wide[0], wide[1], wide[2].reshape(w.shape[:2]), **params, dtype=BY_NAME["float64"]).reshape(shape)
+    scale, shift = (v.reshape(1, -1, *(1,) * len(params["size"])) for v in wide[3:5])
+    want = np.maximum(want * scale + shift + wide[5], 0)
+    strides = [s // arrays[-1].itemsize for s in arrays[-1].strides]
+    before, seen = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 3, 8):
+            threads.set_num_threads(count)
+            given = [*arrays[:-1], np.copy(arrays[-1], order="K")]
+            ran = Ran(graph, given, aliases={0: 5}) if residual_over else Ran(graph, given, out_strides=[tuple(strides)])
+            seen.append(given[-1] if residual_over else ran.results[0])
+    finally:
+        threads.set_num_threads(before)
+    assert all(one.tobytes() == seen[0].tobytes() for one in seen)
+    return ran.program.steps, np.asarray(seen[0], np.float64), want
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_what_follows_any_convolution(dtype, last):
+    """Of any sizes: few channels a group and many, spread images, one dim of space to three."""
+    together = 0
+    for seed in range(24):
+        r, x, w, params = case(200 + seed)
+        rng = np.random.default_rng(seed)
+        order = (0, *range(3, len(x)), 1, 2) if r.random() < 0.5 else None
+        steps, got, want = followed(numbers(rng, x, dtype, order), numbers(rng, w, dtype), params, dtype, last, residual_over=r.random() < 0.3 and dtype != "bfloat16")
+        together += len(steps) == 1 and steps[0].epilogue is not None
+        scale = np.abs(want).max(initial=1.0)
+        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=f"{seed} {x} {w} {params}")
+    assert together >= 20
+
+
+FOLLOWED = {
+    "depthwise": ((2, 33, 1, 14, 15), (33, 1, 1, 3, 3), {"lo": (1, 1), "size": (14, 15)}),
+    "depthwise, large": ((1, 5, 1, 70, 131), (5, 1, 1, 5, 5), {"lo": (2, 2), "size": (70, 131)}),
+    "depthwise, short rows": ((3, 40, 1, 7, 7), (40, 1, 1, 3, 3), {"lo": (1, 1), "size": (7, 7)}),
+    "depthwise, strided": ((2, 24, 1, 29, 30), (24, 1, 1, 3, 3), {"lo": (1, 1), "size": (15, 15), "stride": (2, 2)}),
+    "depthwise, spread": ((2, 24, 1, 9, 8), (24, 1, 1, 4, 4), {"lo": (2, 2), "size": (18, 16), "spread": (2, 2)}),
+    "depthwise, 3 dims": ((1, 9, 1, 4, 8, 10), (9, 1, 1, 3, 3, 3), {"lo": (1, 1, 1), "size": (4, 8, 10)}),
+    "groups of four": ((2, 8, 4, 20, 21), (8, 4, 4, 3, 3), {"lo": (1, 1), "size": (20, 21)}),
+    "groups of many": ((2, 3, 24, 20, 21), (3, 20, 24, 3, 3), {"lo": (1, 1), "size": (20, 21)}),
+    "spread": ((2, 1, 20, 9, 10), (1, 17, 20, 4, 4), {"lo": (2, 2), "size": (18, 20), "spread": (2, 2)}),
+    "spread unevenly": ((2, 1, 20, 9, 10), (1, 17, 20, 3, 4), {"lo": (1, 3), "size": (9, 30), "spread": (1, 3)}),
+    "a sequence": ((2, 1, 20, 90), (1, 17, 20, 5), {"lo": (2,), "size": (90,)}),
+    "few places": ((1, 1, 300, 5, 5), (1, 20, 300, 3, 3), {"lo": (1, 1), "size": (5, 5)}),
+}
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_follows_is_one_call_for_every_kind_of_convolution(monkeypatch, name, last):
+    if name == "few places":  # the steps are cut into chunks, whose sums are added up before
+        monkeypatch.setattr(conv, "GRAIN", 1 << 12)
+    x, w, given = FOLLOWED[name]
+    params = {key: (1,) * len(given["size"]) for key in ("stride", "spread", "dilation")} | {"flip": False, **given}
+    for dtype in ("float32", "bfloat16"):
+        rng = np.random.default_rng(4)
+        order = (0, *range(3, len(x)), 1, 2) if last else None
+        steps, got, want = followed(numbers(rng, x, dtype, order), numbers(rng, w, dtype), params, dtype, last)
+        (step,) = steps
+        assert step.epilogue is not None
+        scale = np.abs(want).max()
+        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_what_follows_winograd(always_winograd, last):
+    for seed in range(12):
+        r, rng = random.Random(seed), np.random.default_rng(seed)
+        groups, depth, outs = r.choice((1, 1, 2)), r.choice((5, 20, 150)), r.choice((9, 17, 40))
+        space = (r.choice((2, 3, 8, 17)), r.choice((2, 7, 20, 41)))
+        x = numbers(rng, (r.choice((1, 2, 5)), groups, depth, *space), "float32", (0, 3, 4, 1, 2) if r.random() < 0.5 else None)
+        w = numbers(rng, (groups, outs, depth, 3, 3), "float32")
+        params = {"stride": (1, 1), "spread": (1, 1), "dilation": (1, 1), "lo": (1, 1), "size": space, "flip": r.random() < 0.3}
+        if seed % 4 == 1:  # a piece that is not finite is computed again, after the residual might have been written over
+            x[0, 0, 2, 1, 1] = np.nan
+        steps, got, want = followed(x, w, params, "float32", last, residual_over=seed % 2 == 1, seed=seed)
+        assert len(steps) == 1 and steps[0].epilogue is not None
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        scale = np.nanmax(np.abs(want))
+        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=5e-6, err_msg=str(seed))
+    assert len(always_winograd) == 4 * 12
+
+
 def test_a_residual_that_is_written_over():
     """The result takes the memory of the residual, which each rectangle reads before it is written."""
     rng = np.random.default_rng(12)
@@ -322,14 +432,6 @@ def test_a_residual_that_is_written_over():
 
 
 # ***** Winograd's method *****
-
-
-@pytest.fixture
-def always_winograd(monkeypatch):
-    """Wherever it can be done, and the sizes of what was done so."""
-    seen = []
-    monkeypatch.setattr(winograd, "worth", lambda words, tiles, tile: not seen.append((words["n"], words["c"], words["o"])))
-    return seen
 
 
 def convolved(x, w, bias=None, groups=1, last=False):

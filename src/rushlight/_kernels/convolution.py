@@ -17,8 +17,12 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
+    from rushlight._kernels.program import ExternStep
 
-__all__ = ["FEW_CHANNELS", "finished", "fits_routine", "takes_epilogue", "windowed"]
+__all__ = [
+    "FEW_CHANNELS", "LONGEST_ROW", "finished", "fits_routine", "has_few_channels", "places_apart", "sums_over_places", "takes_epilogue",
+    "windowed",
+]  # fmt: skip
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
@@ -30,17 +34,29 @@ def fits_routine(node: Node) -> bool:
 
 
 FEW_CHANNELS = 8  # of a group, and results of one: such convolutions are not products of matrices
+LONGEST_ROW, MOST_TAPS = 64, 1 << 12  # of a kernel that is unrolled
+
+
+def has_few_channels(call: Node | ExternStep) -> bool:
+    """Whether a `conv_windows` has so few channels a group that it is computed directly (weights of enormous kernels aside)."""
+    outs, depth, *kernel = call.inputs[1].shape[1:]
+    return max(outs, depth) <= FEW_CHANNELS and numel(kernel) <= MOST_TAPS and kernel[-1] <= LONGEST_ROW
+
+
+def sums_over_places(call: Node | ExternStep) -> bool:
+    """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its result as a kernel."""
+    return numel(call.inputs[1].shape[3:]) > 4 * numel(call.params["size"]) and all(s == 1 for s in call.params["spread"])
 
 
 def takes_epilogue(node: Node) -> bool:
-    """Whether a `conv_windows` is computed in rectangles of channels x neighbouring places, to which more can be done at once.
+    """Whether more can be done to the results of a `conv_windows` at once: to all but gradients by the weights of few channels, which are sums
+    that are complete at the end only."""
+    return not (has_few_channels(node) and sums_over_places(node))
 
-    Those of float32 by kernels of 3 x 3 mostly go by Winograd's method, which saves more than that.
-    """
-    w, p = node.inputs[1], node.params
-    outs, depth, *kernel = w.shape[1:]
-    small = kernel[-2:] == [3, 3] and numel(kernel) == 9 and all(s == 1 for s in (*p["stride"], *p["dilation"])) and w.dtype.name == "float32"
-    return max(outs, depth) > FEW_CHANNELS and all(s == 1 for s in p["spread"]) and not small
+
+def places_apart(node: Node) -> int:
+    """How far apart places lie in the result that are computed side by side: a transposed convolution takes those of one phase together."""
+    return int(node.params["spread"][-1]) if node.prim.name == "conv_windows" and not has_few_channels(node) else 1
 
 
 def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:

@@ -52,13 +52,13 @@ class Array:
 class _OnRectangle:
     """The kernel over a rectangle (`rows` x `columns`, rows of the rectangle `pitch` apart, all by slots) and the arrays it touches after that.
 
-    `batch`: sizes of the dims before the last two, as the arrays count them.
+    `batch`: sizes of the dims before the last two, as the arrays count them.  `apart`: every how many rows and columns those of a rectangle are.
     """
 
-    __slots__ = ("arrays", "batch", "kernel", "turned")
+    __slots__ = ("apart", "arrays", "batch", "kernel", "turned")
 
-    def __init__(self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], turned: bool) -> None:
-        self.kernel, self.arrays, self.batch, self.turned = kernel, arrays, batch, turned
+    def __init__(self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], turned: bool, apart: tuple[int, int] = (1, 1)) -> None:
+        self.kernel, self.arrays, self.batch, self.turned, self.apart = kernel, arrays, batch, turned, apart
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -70,7 +70,7 @@ class _OnRectangle:
         """The slots' words; those of rows, columns and pitch are for the caller to fill in."""
         strides: dict[int, int] = {}
         for k, array in enumerate(self.arrays):
-            strides |= {_STEPS + 2 * k: array.row, _STEPS + 2 * k + 1: array.column}
+            strides |= {_STEPS + 2 * k: array.row * self.apart[0], _STEPS + 2 * k + 1: array.column * self.apart[1]}
         return [strides.get(word, word) for word in self.kernel.slot_values()]
 
 
@@ -84,9 +84,9 @@ class Epilogue(_OnRectangle):
     __slots__ = ("stored", "sums")
 
     def __init__(
-        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], stored: list[Buffer], sums: DType, turned: bool
+        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], stored: list[Buffer], sums: DType, turned: bool, apart: tuple[int, int]
     ) -> None:
-        super().__init__(kernel, arrays, batch, turned)
+        super().__init__(kernel, arrays, batch, turned, apart)
         self.stored, self.sums = stored, sums
 
 
@@ -100,10 +100,13 @@ class _Unfit(Exception):
     """The group cannot be done by rectangles."""
 
 
-def epilogue_of(shape: Sequence[int], made: Buffer, group: Group, sums: DType, args: list[DType], kept: bool, target: Target) -> Epilogue | None:
+def epilogue_of(
+    shape: Sequence[int], made: Buffer, group: Group, sums: DType, args: list[DType], kept: bool, target: Target, apart: int = 1
+) -> Epilogue | None:
     """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it does not fit.
 
-    `sums` is the dtype in which the product is computed, `args` those of the graph's numbers; `kept`: others read the product as well.
+    `sums` is the dtype in which the product is computed, `args` those of the graph's numbers; `kept`: others read the product as well; `apart`: of
+    which columns a rectangle is, every first, second, ...
     """
     if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS:
         return None
@@ -122,7 +125,7 @@ def epilogue_of(shape: Sequence[int], made: Buffer, group: Group, sums: DType, a
         # the result's rows, or where there is one column only that
         first = next(a for a in arrays if a.buffer is stage.stores[0].buffer)
         turned = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
-        return _Maker(made, sums, arrays, turned).epilogue(stage, args, places.pop() if kept else None, frame, target)
+        return _Maker(made, sums, arrays, turned, apart).epilogue(stage, args, places.pop() if kept else None, frame, target)
     except _Unfit:
         return None
 
@@ -206,8 +209,9 @@ def _arrays(stage: Stage, made: Buffer, frame: _Frame) -> list[Array]:
 class _Maker:
     """Writes a stage in terms of a row and a column."""
 
-    def __init__(self, made: Buffer, sums: DType, arrays: list[Array], turned: bool) -> None:
+    def __init__(self, made: Buffer, sums: DType, arrays: list[Array], turned: bool, apart: int = 1) -> None:
         self.made, self.turned = made, turned
+        self.apart = (apart, 1) if turned else (1, apart)
         self.builder = Builder()
         self.row, self.column = Var(_ROWS, "i"), Var(_COLUMNS, "j")
         self.sums = Buffer("sums", sums, "input")
@@ -226,7 +230,7 @@ class _Maker:
         if kept is not None:
             stored.append(self.made)
         batch = tuple(v.size for v, _ in frame.batch)
-        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.turned)
+        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.turned, self.apart)
 
     def prologue(self, stage: Stage, args: list[DType], frame: _Frame, target: Target) -> Prologue:
         self.frame = frame
@@ -262,7 +266,8 @@ class _Maker:
     def at(self, k: int) -> tuple[Buffer, Ix]:
         """An element of an array: steps of 0 and 1 are part of the code, others arguments."""
         array = self.arrays[k]
-        steps = (step if step in (0, 1) else _STEPS + 2 * k + i for i, step in enumerate((array.row, array.column)))
+        whole = (array.row * self.apart[0], array.column * self.apart[1])
+        steps = (step if step in (0, 1) else _STEPS + 2 * k + i for i, step in enumerate(whole))
         row, column = steps
         return self.names[k], self.row.ix * row + self.column.ix * column
 

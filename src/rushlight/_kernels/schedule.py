@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._kernels.convolution import takes_epilogue
+from rushlight._kernels.convolution import places_apart, takes_epilogue
 from rushlight._kernels.epilogue import Epilogue, Prologue, epilogue_of, prologue_of, reads_of, stores_of
 from rushlight._kernels.groups import Group, Misfit, refine
 from rushlight._kernels.indexing import Var
@@ -636,7 +636,7 @@ class Schedule:
             if made.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
                 return False
         kept = made.buffer in self.outputs or any(made.buffer in reads_of(other) for other in self.groups[at + 1 :])
-        found = epilogue_of(_matrices_of(product.node), made.buffer, group, sums, self.args, kept, self.target)
+        found = epilogue_of(_matrices_of(product.node), made.buffer, group, sums, self.args, kept, self.target, places_apart(product.node))
         if found is None or len(found.stored) > MAX_STORES:
             return False
         product.epilogue = found

@@ -12,7 +12,7 @@ from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
-from rushlight._backends.cpu.conv_words import W
+from rushlight._backends.cpu.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue import epilogue_words
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
@@ -359,10 +359,10 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     places = [operand.place for operand in step.inputs]
     chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
     if step.epilogue is not None:
-        chunks, after = 1, epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
+        after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
         places += step.words
     if chunks > 1:
-        return _in_chunks(whole, form, chunks, step.sizes[0]), None, places
+        return _in_chunks(whole, form, chunks, step.sizes, after), None, places
     packed = _pack_once(parts, form.tiles)
     if packed:
         return _packed(parts, form, packed, call_ints(parts, step.sizes) + after), None, places
@@ -400,13 +400,14 @@ def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list
     return run
 
 
-def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callable[..., Any]:
-    """Two calls: one gives a result for each chunk of the steps, one adds them up."""
+def _in_chunks(whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int]) -> Callable[..., Any]:
+    """Two calls: one gives a result for each chunk of the steps, one adds them up, and does what is done `after` that."""
     words = whole.words
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
-    inside = int(n >= w)  # which dim lies innermost in the sums
-    head = [g * o, 1, 1, nbytes, 0, 0, 0, 0]
-    second = array("q", [*head, *({**words, "chunks": chunks, "images_inside": inside}[name] for name in W)])
+    inside = int(n >= w and not after)  # which dim lies innermost in the sums
+    words |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
+    second = array("q", [*_head(g * o, 1, sizes), *(words[name] for name in W), *after])
+    words |= {"operand": 1, "after": 0}
     if inside:
         words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
     else:
@@ -422,7 +423,7 @@ def _in_chunks(whole: Work, form: ConvForm, chunks: int, nbytes: int) -> Callabl
     first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
 
     def run(ints: int, *operands: Any, keep: Any = (first, second)) -> Any:
-        return total(second_ints, call(first_ints, *operands[:2]), *operands[2:])
+        return total(second_ints, call(first_ints, *operands[:2]), *operands[1:])
 
     return run
 
@@ -436,8 +437,13 @@ def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
 
 
 def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
-    for words in parts:
-        words["pieces"] = _pieces(words)
+    """The constants of a call that makes outputs of `sizes` bytes; those of its epilogue come right behind them."""
+    for k, words in enumerate(parts):
+        words |= {"pieces": _pieces(words), "given": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))
-    head = [sum(words["pieces"] for words in parts), int(work > GIL_WORK), len(sizes), *sizes]
-    return head + [0] * (8 - len(head)) + [words[name] for words in parts for name in W]
+    return _head(sum(words["pieces"] for words in parts), int(work > GIL_WORK), sizes) + [words[name] for words in parts for name in W]
+
+
+def _head(pieces: int, large: int, sizes: Sequence[int]) -> list[int]:
+    head = [pieces, large, len(sizes), *sizes]
+    return head + [0] * (8 - len(head))

@@ -60,7 +60,7 @@ from rushlight._kernels.panel_gather import Every, PanelGather
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_pack_all", "make_sum_chunks"]
+__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_pack_all", "make_sum_chunks", "make_write"]
 
 LINE = 64  # places whose sums are turned at a time
 SLACK = 512  # bytes that may be read or written behind a block
@@ -174,7 +174,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
     def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
         """What is done to `run` places of an image from `first` on in place of storing them."""
-        given, outs, channel = at + W_BYTES, box.i64[BOX.o1] - box.i64[BOX.o0], box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0]
+        given, outs, channel = at + at.i64[W.given], box.i64[BOX.o1] - box.i64[BOX.o0], box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0]
         if bias is not None:
             add_bias(at, box, bias, acc, acc_o, acc_place, run)
         if at.i64[W.after] == 2:
@@ -196,7 +196,8 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
     return put_epilogue
 
 
-def _make_write(form: ConvForm) -> NativeFunction:
+def make_write(form: ConvForm) -> NativeFunction:
+    """The function that writes a block of sums where they belong, or gives them to the epilogue."""
     real, kept = (f64 if form.kind == "f64" else f32), (u16 if form.target in ("f16", "bf16") else None)
     out_size, size = (kept or real).itemsize, real.itemsize
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
@@ -260,8 +261,8 @@ def _make_write(form: ConvForm) -> NativeFunction:
                         if at.i64[W.after] == 0:
                             put_places(at, box, y + out_size * to, bias, sums, acc_o, acc_place, count, step, lines)
                         else:
-                            first = ((box.i64[BOX.d0] + d) * at.i64[W.h] + box.i64[BOX.h0] + h) * at.i64[W.w] + box.i64[BOX.w0]
                             image = box.i64[BOX.n0] + n
+                            first = at.i64[W.y_base] + to - image * at.i64[W.y_n]
                             status = status | put_epilogue(at, box, bufs, piece, bias, sums, acc_o, acc_place, image, first, count, lines)
         return status
 
@@ -436,7 +437,7 @@ def make_conv(form: ConvForm) -> NativeFunction:
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
     fill_slab = make_slab(form.kind, form.source, form.panels)
     pack_weights, place = _make_pack(form), _make_place(form)
-    multiply, write = _make_multiply(form), _make_write(form)
+    multiply, write = _make_multiply(form), make_write(form)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_{form.name}")
     def conv(bufs, ints, piece):
@@ -494,8 +495,8 @@ def make_conv(form: ConvForm) -> NativeFunction:
 
 
 def make_sum_chunks(kind: str, target: str) -> NativeFunction:
-    """Adds up what chunks of the steps have given, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result; a piece is
-    one output channel."""
+    """Adds up what chunks of the steps have given, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or (in the second
+    order) gives the sums to the epilogue; a piece is one output channel."""
     real, narrow = f64 if kind == "f64" else f32, target in ("f16", "bf16")
     rounded = half_bits if target == "f16" else bfloat_bits
     size, out_size = real.itemsize, 2 if narrow else real.itemsize
@@ -503,7 +504,7 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
 
     @native(f"void(ptr, ptr, i64, i64, i64, i64, {real})", name=f"sum_run_{kind}_{target}")
     def sum_run(y, x, count, y_step, chunks, step, bias):
-        """`count` neighbours in x, of all chunks, to where they belong, `y_step` apart."""
+        """`count` neighbours in x, of all chunks, to where they belong, `y_step` apart; `y_step` 0: as they are, side by side."""
         total = stack(8 * 512)
         for first in range(0, count, 512):
             most = min(i64(512), count - first)
@@ -513,7 +514,9 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
                 for i in range(most):
                     store(real, total, i, load(real, total, i) + load(real, there, i))
             for i in range(most):
-                if narrow:
+                if y_step == 0:
+                    store(real, y, first + i, load(real, total, i) + bias)
+                elif narrow:
                     y.u16[(first + i) * y_step] = rounded(total.f32[i] + bias)
                 else:
                     store(real, y, (first + i) * y_step, load(real, total, i) + bias)
@@ -525,11 +528,26 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
         images, deep, high, wide = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
         all_ = images * deep * high * wide
         step, chunks = at.i64[W.g] * at.i64[W.o] * all_, at.i64[W.chunks]
-        x = bufs.ptr[1] + size * piece * all_
+        x = bufs.ptr[at.i64[W.operand]] + size * piece * all_
         y = bufs.ptr[0] + out_size * (at.i64[W.y_base] + group * at.i64[W.y_g] + channel * at.i64[W.y_o])
         bias = real(-0.0)
         if at.i64[W.bias_o] >= 0:
-            bias = load_bias(bufs.ptr[2], group * at.i64[W.bias_g] + channel * at.i64[W.bias_o])
+            bias = load_bias(bufs.ptr[at.i64[W.operand] + 2], group * at.i64[W.bias_g] + channel * at.i64[W.bias_o])
+        if at.i64[W.after] != 0:
+            slot = borrow(size * all_)
+            if slot < 0:
+                return rl_fail(bufs, piece, 4, 0, 0, 0)
+            sums, places = borrowed(slot), deep * high * wide
+            sum_run(sums, x, all_, i64(0), chunks, step, bias)
+            status: i32 = 0
+            for n in range(images):
+                of = sums + size * n * places
+                if at.i64[W.after] == 2:
+                    status = status | run_epilogue(bufs, at + at.i64[W.given], piece, of, i64(1), n, i64(0), piece, places, i64(1))
+                else:
+                    status = status | run_epilogue(bufs, at + at.i64[W.given], piece, of, places, n, piece, i64(0), i64(1), places)
+            give_back(slot)
+            return status
         inside = at.i64[W.images_inside] != 0
         outer, run, y_step, inner = images, wide, at.i64[W.y_w], i64(1)
         if inside:

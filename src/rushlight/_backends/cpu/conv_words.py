@@ -11,15 +11,15 @@ __all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "find_box", "find_part", "lay_sla
 W = Words("""pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
-chunk chunks images_inside form flip taps_first packed operand after""")
+chunk chunks images_inside form flip taps_first packed operand after given""")
 # form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 0 and 2 use the tile with fewer rows for what is left over, 1 and 3
 # for all.
 # images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
 # panels as they lie.
 # taps_first: the steps go over the kernel first, for each of its elements over the channels; else the other way round.
 # packed: where the panels of the weights begin, in bytes, in the memory that holds them packed; -1: each piece packs its own.
-# operand: which word of the call x is; then come w and the bias.  after: 1: the words of an epilogue follow these, which takes rectangles of
-# channels x places; 2: of places x channels; 0: there is none.
+# operand: which word of the call x is; then come w and the bias.  after: 1: there is an epilogue, which takes rectangles of channels x places;
+# 2: of places x channels; 0: there is none.  given: how many bytes behind these words its own begin.
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 BOX = Words("""n0 n1 d0 d1 h0 h1 w0 w1 o0 o1 group chunk_no c0 c1 td0 td1 th0 th1 tw0 tw1

@@ -8,12 +8,13 @@ from typing import Any
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.direct_native import D, make_direct
+from rushlight._backends.cpu.direct_native import D_BYTES, D, make_direct
 from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
+from rushlight._backends.cpu.epilogue import epilogue_words
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._backends.cpu.target import host_target
-from rushlight._kernels.convolution import FEW_CHANNELS
+from rushlight._kernels.convolution import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_places
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import numel
 
@@ -28,7 +29,8 @@ _MOST_PIECES = 256
 _ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
 _UNROLLED = 512  # multiplications of vectors in a block's loop
 _SUMS = {16: 10, 32: 25}  # vectors of sums that are held in registers, of so many
-_TAPS = 64  # places of a kernel that are unrolled at once
+_TAPS = LONGEST_ROW  # places of a kernel that are unrolled at once
+_BUNDLE = 32  # channels of a place that are given to an epilogue at once
 _WANTED = 64  # pieces that large work is cut into at least, where it can be
 _GIL_WORK = 1 << 18  # multiplications from which other Python threads may run meanwhile
 
@@ -58,15 +60,11 @@ def tile_address(tile: DirectTile | WeightTile) -> int:
 def takes_direct(step: ExternStep) -> bool:
     """Whether a `conv_windows` has so few channels a group that packing them for products would not pay."""
     x, w, *more = step.inputs
-    outs, depth, kernel, size = w.shape[1], w.shape[2], w.shape[3:], step.params["size"]
-    if is_weights(step):
-        return x.shape[0] <= FEW_CHANNELS and outs <= FEW_CHANNELS and not more and size[-1] <= _SUMS[16] and numel(size) <= 1 << 10
-    return depth <= FEW_CHANNELS and outs <= FEW_CHANNELS and numel(kernel) <= 1 << 12 and kernel[-1] <= _TAPS
-
-
-def is_weights(step: ExternStep) -> bool:
-    """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its result as a kernel."""
-    return numel(step.inputs[1].shape[3:]) > 4 * numel(step.params["size"]) and all(s == 1 for s in step.params["spread"])
+    outs, size = w.shape[1], step.params["size"]
+    if sums_over_places(step):
+        alone = not more and step.epilogue is None
+        return x.shape[0] <= FEW_CHANNELS and outs <= FEW_CHANNELS and alone and size[-1] <= _SUMS[16] and numel(size) <= 1 << 10
+    return has_few_channels(step)
 
 
 def direct_call(step: ExternStep) -> Call:
@@ -74,19 +72,26 @@ def direct_call(step: ExternStep) -> Call:
     x, w, *more = step.inputs
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
-    kind = Weights if is_weights(step) else Direct
+    kind = Weights if sums_over_places(step) else Direct
     work = kind("f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params)
     words = work.words
+    places, after = [operand.place for operand in step.inputs], []
+    words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
+    if step.epilogue is not None:
+        after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
+        words["after"] = 1 + step.epilogue.part.turned
+        work.bundle()
+        places += step.words
     pieces = -(-words["batch"] * words["groups"] // words["chunk"]) * words["bands"]
     head = [pieces, int(work.multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
-    ints = head + [0] * (8 - len(head)) + [words[name] for name in D]
-    return _callable(source, target, words["lanes"], kind is Weights), ints, [operand.place for operand in step.inputs]
+    ints = head + [0] * (8 - len(head)) + [words[name] for name in D] + after
+    return _callable(source, target, _SHORT[step.params["dtype"].name], words["lanes"], kind is Weights), ints, places
 
 
-def _callable(source: str, target: str, lanes: int, weights: bool) -> Callable[..., Any]:
+def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -> Callable[..., Any]:
     """The kernel around all blocks, loaded once."""
     mover = RowMover("f64" if source == "f64" else "f32", lanes)
-    key = f"{source} {target} {mover.copy} {weights}"
+    key = f"{source} {target} {added} {mover.copy} {weights}"
     if key not in _CALLABLES:
         moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), mover.symbols))
         imports = {**_runtime.runtime().symbols, **{name: moves[name] for name in mover.symbols}}
@@ -96,7 +101,7 @@ def _callable(source: str, target: str, lanes: int, weights: bool) -> Callable[.
             turner = host_tiles(mover.kind)[0]
             turns = _LOADED.setdefault(turner.turn_symbol, jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol]))
             imports[turner.turn_symbol] = turns[turner.turn_symbol]
-            function = make_direct(source, target, mover, turner)
+            function = make_direct(source, target, added, mover, turner)
         loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
         _CALLABLES.setdefault(key, make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _CALLABLES[key]
@@ -133,7 +138,7 @@ class Direct:
                 words["w_base"] += words[f"w_{letter}"] * (words[f"{self.kernel}_{letter}"] - 1)
                 words[f"w_{letter}"] *= -1
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
-        self.large = y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2  # nobody would find all of it in the cache
+        self.large = y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2  # nobody would find all of it in the cache
         self._bring_together(x, w, y)
         self._block()
         self._cut()
@@ -225,6 +230,14 @@ class Direct:
         words["bands"] = bands = -(-high // words["band"])
         words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
+
+
+    def bundle(self) -> None:
+        """Where an epilogue takes channels of a place side by side, groups of few are given to it some at a time."""
+        words = self.words
+        if words["after"] == 2 and not words["together"] and words["out_d"] == 1:
+            words["bundle"] = max(1, min(_BUNDLE // self.outs, words["groups"]))
+            words["chunk"] = min(-(-words["chunk"] // words["bundle"]) * words["bundle"], words["batch"] * words["groups"])
 
 
 class Weights(Direct):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.conv_native import from_brain, from_half
 from rushlight._backends.cpu.direct_tile import RowMover
+from rushlight._backends.cpu.epilogue_native import run_epilogue
 from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
@@ -20,26 +21,31 @@ from rushlight._backends.native import (
     extern,
     f32,
     f64,
+    i32,
     i64,
     load,
+    memcpy,
     memset,
     native,
+    stack,
     store,
     u16,
 )
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["D", "REAL", "item_of", "make_direct", "make_movers", "make_ready", "places_of"]
+__all__ = ["D_BYTES", "REAL", "D", "item_of", "make_direct", "make_movers", "make_ready", "places_of"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
-# ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready
+# ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready;
+# how many groups are given to the epilogue together; the last three as in `conv_words.W`, but that `given` counts from the first of the constants
 D = Words("""tile last height_tile vectors vectors_last lanes outs together blocks steps
 batch groups depth chunk bands band singles
 in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
 stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
 x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w
-y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows x_turn y_turn""", first=8)
+y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows x_turn y_turn bundle operand after given""", first=8)
+D_BYTES = 8 * (8 + len(D))
 
 SIGNATURE = "void(ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, i64)"
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -365,17 +371,47 @@ def _make_unit(source: str, target: str, fill: NativeFunction, block: NativeFunc
     return unit
 
 
-def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
-    """The kernel of a convolution with few channels a group: bufs are the result, the images, the weights, and the bias if there is one."""
+def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunction]:
+    """Functions that lay out what is collected for an epilogue, and that call it."""
+
+    @native("i64(ptr, ptr, i64)", name=f"collected_{source}_{target}")
+    def collected(ints, own, rows):
+        """`own` are the words of a result that holds `rows` rows of a bundle of groups alone; how many elements it has."""
+        memcpy(own, ints, i64(D_BYTES))
+        width = ints.i64[D.out_w]
+        channels = ints.i64[D.lanes] if ints.i64[D.together] != 0 else ints.i64[D.outs] * ints.i64[D.blocks]
+        place, channel = i64(1), rows * width
+        if ints.i64[D.after] == 2 or ints.i64[D.y_turn] != 0:
+            place, channel = channels * ints.i64[D.bundle], i64(1)
+        own.i64[D.y_w], own.i64[D.y_h], own.i64[D.y_g], own.i64[D.y_o] = place, place * width, channel, channel
+        return channels * ints.i64[D.bundle] * rows * width
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name=f"after_{source}_{target}")
+    def put_epilogue(bufs, own, given, piece, made, image, channel, count, place, places):
+        """What is done to `count` channels at some places of an image, which lie side by side in the order that it takes."""
+        if own.i64[D.after] == 2:
+            return run_epilogue(bufs, given, piece, made, own.i64[D.y_w], image, place, channel, places, count)
+        return run_epilogue(bufs, given, piece, made, places, image, channel, place, count, places)
+
+    return collected, put_epilogue
+
+
+def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
+    """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype `added`: bufs are the result, the
+    images, the weights, and the bias if there is one.
+
+    Where there is an epilogue, the results of a band are collected in the order that it takes, and given to it.
+    """
     real = REAL[source]
     size, item, y_item = real.itemsize, item_of(source), item_of(target)
     take, put = make_movers(source, mover)
-    take_target, put_target = (take, put) if source == target else make_movers(target, mover)
-    taps, bias = _make_taps(source, take), _make_bias(target, real, take_target)
+    put_target = put if source == target else make_movers(target, mover)[1]
+    take_added = take if source == added else make_movers(added, mover)[0]
+    taps, bias = _make_taps(source, take), _make_bias(added, real, take_added)
     unit = _make_unit(source, target, _make_fill(source, make_ready(source, mover, take)), _make_block(target, real, mover, put_target))
-    turn_in, turn_out = _make_turns(source, turner)
+    (turn_in, turn_out), (collected, put_epilogue) = _make_turns(source, turner), _make_after(source, target)
 
-    @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}")
+    @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
     def direct(bufs, ints, piece):
         together = ints.i64[D.together] != 0
         lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
@@ -387,7 +423,13 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
         turned_bytes: i64 = 0
         if ints.i64[D.y_turn] != 0:
             turned_bytes = size * lanes * (ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w])
-        slot = borrow(weights_bytes + aside_bytes + rows_bytes + turned_bytes)
+        begin = piece % ints.i64[D.bands] * ints.i64[D.band]
+        end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
+        own = stack(D_BYTES)
+        kept: i64 = 0
+        if ints.i64[D.after] != 0:
+            kept = size * collected(ints, own, end - begin)
+        slot = borrow(weights_bytes + aside_bytes + rows_bytes + turned_bytes + kept)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         memory = borrowed(slot)
@@ -395,33 +437,53 @@ def make_direct(source: str, target: str, mover: RowMover, turner: RegisterTile)
         memset(memory + weights_bytes + aside_bytes, 0, rows_bytes)
         start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
-        begin = piece % ints.i64[D.bands] * ints.i64[D.band]
-        end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
+        turned = memory + weights_bytes + aside_bytes + rows_bytes
+        done, places = turned + turned_bytes, (end - begin) * ints.i64[D.out_w]
+        given = ints + ints.i64[D.given]
+        held: i64 = 0  # groups of a bundle that are there
+        status: i32 = 0
         for number in range(start, stop):
             image, group = number // ints.i64[D.groups], number % ints.i64[D.groups]
-            valid = lanes
+            valid, count = lanes, outs * ints.i64[D.blocks]
+            channel = group * count
             if together:
                 group = group * lanes
                 valid = min(lanes, ints.i64[D.singles] - group)
-            x = bufs.ptr[1] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
+                channel, count = group, valid
+            x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
             for b in range(ints.i64[D.blocks]):
                 weights = memory + each * b
                 if ints.i64[D.bias_o] < 0:
                     bias(ints, weights, None, group, b * outs, valid)
                 else:
-                    bias(ints, weights, bufs.ptr[3], group, b * outs, valid)
-                taps(ints, weights + size * outs * width, bufs.ptr[2], group, b * outs, valid)
+                    bias(ints, weights, bufs.ptr[ints.i64[D.operand] + 2], group, b * outs, valid)
+                taps(ints, weights + size * outs * width, bufs.ptr[ints.i64[D.operand] + 1], group, b * outs, valid)
             if ints.i64[D.y_turn] != 0:
-                turned = memory + weights_bytes + aside_bytes + rows_bytes
                 made = turned + size * lanes * ints.i64[D.in_h] * ints.i64[D.in_w]
                 turn_in(ints, turned, x, valid)
                 unit(ints, made, turned, memory, begin, end, 0, lanes)
-                turn_out(ints, bufs.ptr[0] + size * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, valid)
+                if kept == 0:
+                    turn_out(ints, bufs.ptr[0] + size * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, valid)
+                elif ints.i64[D.after] == 2:
+                    status = status | put_epilogue(bufs, own, given, piece, made, image, channel, count, i64(0), places)
+                else:
+                    own.i64[D.y_turn] = places
+                    turn_out(own, done, made, valid)
+                    status = status | put_epilogue(bufs, own, given, piece, done, image, channel, count, i64(0), places)
                 continue
             for depth in range(ints.i64[D.out_d]):
                 y = bufs.ptr[0] + y_item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
-                unit(ints, y, x, memory, begin, end, depth, valid)
+                if kept == 0:
+                    unit(ints, y, x, memory, begin, end, depth, valid)
+                else:
+                    unit(own, done + size * (held * count * own.i64[D.y_o] - begin * own.i64[D.y_h]), x, memory, begin, end, depth, valid)
+                    held += 1
+                    if held == ints.i64[D.bundle] or group == ints.i64[D.groups] - 1 or number == stop - 1:
+                        first = (depth * ints.i64[D.out_h] + begin) * ints.i64[D.out_w]
+                        some = held * count
+                        status = status | put_epilogue(bufs, own, given, piece, done, image, channel + count - some, some, first, places)
+                        held = 0
         give_back(slot)
-        return 0
+        return status
 
     return direct

@@ -103,8 +103,6 @@ def _kth(step: ExternStep) -> Call:
 
 
 def _conv(step: ExternStep) -> Call:
-    if step.epilogue is not None:
-        return conv_call(step)
     return direct_call(step) if takes_direct(step) else winograd_call(step) or conv_call(step)
 
 

@@ -24,8 +24,9 @@ from rushlight._backends.cpu.conv import (
     padded_places,
 )
 from rushlight._backends.cpu.conv_native import ConvForm
-from rushlight._backends.cpu.conv_words import W
-from rushlight._backends.cpu.winograd_native import DEPTH, make_winograd, make_winograd_weights
+from rushlight._backends.cpu.conv_words import W_BYTES, W
+from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.winograd_native import DEPTH, MORE, make_winograd, make_winograd_weights
 from rushlight._base.knobs import Knob
 from rushlight._kernels.program import ExternStep
 from rushlight._kernels.register_tile import RegisterTile
@@ -50,10 +51,15 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Calla
     """The callable of a `conv_windows` and the places of its operands; None where a plain convolution is the better way."""
     x, w, *more = step.inputs
     y = step.outputs[0]
-    form = form or conv_form(SHORT[x.dtype.name], SHORT[y.dtype.name])
+    form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     if not WINOGRAD.get() or form.name != "f32_f32_f32" or max(step.params["spread"]) > 1:
         return None
     (words,) = Work(x, w, y, more[0] if more else None, step.params).phases()
+    places, after = [operand.place for operand in step.inputs], []
+    if step.epilogue is not None:
+        after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
+        words |= {"after": 1 + step.epilogue.part.turned, "operand": len(step.sizes)}
+        places += step.words
     if not _fits(words):
         return None
     tile = _tile(words["o"], form)
@@ -64,13 +70,15 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Calla
     each = (4 * channels * tile.rows + 127) // 64 * 64
     transform, convolve, address = _kernels(form, tile)
     first = array("q", [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *(words[name] for name in W)])
-    second = array("q", [*call_ints([tiles], step.sizes), *(words[name] for name in W), address, tile.rows, _together(tiles, tile)])
+    words["given"] = W_BYTES + 8 * len(MORE)
+    extra = address, tile.rows, _together(tiles, tile), len(step.sizes) + len(places)
+    second = array("q", [*call_ints([tiles], step.sizes), *(words[name] for name in W), *extra, *after])
     first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
 
-    def run(ints: int, x: Any, w: Any, *bias: Any, keep: Any = (first, second)) -> Any:
-        return convolve(second_ints, x, transform(first_ints, w), w, *bias)
+    def run(ints: int, *operands: Any, keep: Any = (first, second)) -> Any:
+        return convolve(second_ints, *operands, transform(first_ints, operands[1]))
 
-    return run, None, [operand.place for operand in step.inputs]
+    return run, None, places
 
 
 def _fits(words: dict[str, int]) -> bool:
@@ -109,7 +117,8 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     choose_parts(words)
     for letter, times in zip("ndhwo", (1, 1, 2, 2, 1), strict=True):
         words |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
-    words |= {"form": 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
+    # places as rows where the epilogue takes them so
+    words |= {"form": 2 if words["after"] == 2 else 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
     for letter in "ndhw":
         words["pieces"] *= tiles[f"blocks_{letter}"]
     return tiles

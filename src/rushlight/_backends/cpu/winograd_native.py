@@ -10,7 +10,7 @@ hold it, and sums of large numbers may leave the range where a plain convolution
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv_native import SLACK, ConvForm, rl_fail
+from rushlight._backends.cpu.conv_native import SLACK, ConvForm, make_write, rl_fail
 from rushlight._backends.cpu.conv_slab import make_block, make_slab, make_weights
 from rushlight._backends.cpu.conv_words import BOX, BOX_BYTES, W_BYTES, W, find_box, find_part, lay_slab, list_moves
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
@@ -20,6 +20,7 @@ from rushlight._backends.native import (
     call_ptr,
     extern,
     f32,
+    i32,
     i64,
     memcpy,
     memset,
@@ -30,9 +31,11 @@ from rushlight._backends.native import (
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._kernels.winograd import TAPS, Winograd
 
-__all__ = ["DEPTH", "make_winograd", "make_winograd_weights"]
+__all__ = ["DEPTH", "MORE", "make_winograd", "make_winograd_weights"]
 
-MORE = Words("tile rows together", first=len(W))  # what follows the words of the plain convolution
+# What follows the words of the plain convolution: the address of a register tile, its rows, how many panels of tiles meet the weights at a
+# time at most, and which word of the call the transformed weights are.
+MORE = Words("tile rows together weights", first=len(W))
 DEPTH = 128  # channels that are transformed at a time
 SIZE = 4
 TILE = "void(ptr, ptr, ptr, i64, i64, i64)"
@@ -147,6 +150,21 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     return results
 
 
+@native("i64(ptr, ptr, ptr)")
+def collected(whole, region, own):
+    """`own` are the words of a result that holds a `region` alone, in the order that the epilogue takes; the element at which it begins."""
+    memcpy(own, whole, W_BYTES)
+    outs, channel, place = region.i64[BOX.o1] - region.i64[BOX.o0], region.i64[BOX.columns], i64(1)
+    if whole.i64[W.after] == 2:
+        channel, place = i64(1), outs
+    own.i64[W.y_o], own.i64[W.y_w] = channel, place
+    own.i64[W.y_h] = own.i64[W.y_w] * (region.i64[BOX.w1] - region.i64[BOX.w0])
+    own.i64[W.y_d] = own.i64[W.y_h] * (region.i64[BOX.h1] - region.i64[BOX.h0])
+    own.i64[W.y_n] = own.i64[W.y_d] * (region.i64[BOX.d1] - region.i64[BOX.d0])
+    first = region.i64[BOX.n0] * own.i64[W.y_n] + region.i64[BOX.d0] * own.i64[W.y_d]
+    return first + region.i64[BOX.h0] * own.i64[W.y_h] + region.i64[BOX.w0] * own.i64[W.y_w]
+
+
 def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     lanes, short = work.lanes, work.short
     image, image_short = (extern(s, "void(ptr, i64, ptr, i64, i64, i64, i64, i64, ptr, i64)") for s in (work.image_symbol, work.short_symbol))
@@ -169,14 +187,16 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
 
 
 def make_winograd(form: ConvForm) -> NativeFunction:
-    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, transformed weights, w and the bias; ints[8...] the words of
-    tiles (see above), those of the plain convolution, cut in the same manner, the address of a register tile, its rows, and how many panels
-    of tiles meet the weights at a time, at most."""
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are those of the plain convolution, and the transformed weights; ints[8...] the words of
+    tiles (see above), those of the plain convolution, cut in the same manner, and `MORE`.
+
+    Where there is an epilogue, the results of a piece are collected first: what it writes over may be what it reads, so it must not run before
+    it is known that all of them are finite."""
     tile = form.tiles[0]
     wide, work = tile.columns, Winograd(tile.lanes, tile.rows)
     fill_slab = make_slab(form.kind, form.source, form.panels)
     transform, results = _make_transform(form, work, wide), _make_results(form, work, wide)
-    plain = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)")
+    plain, write = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)"), make_write(form)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_{form.name}")
     def winograd(bufs, ints, piece):
@@ -191,22 +211,34 @@ def make_winograd(form: ConvForm) -> NativeFunction:
         each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
         apart, sums_apart = SIZE * min(channels, i64(DEPTH)) * wide + 64, SIZE * outs * wide + 64  # not all 16 in the same places of the cache
         size, sums_size, together = TAPS * apart, TAPS * sums_apart, min(most, (box.i64[BOX.columns] + wide - 1) // wide)
-        room = SIZE * 4 * wide * (i64(1) if whole.i64[W.y_w] == 1 else outs)
-        slot = borrow(together * (size + sums_size) + room + SIZE * box.i64[BOX.s_c] * channels + SLACK)
+        begin: i64 = 0
+        kept: i64 = 0
+        region, own = stack(BOX_BYTES), stack(W_BYTES)
+        place = whole  # the words by whose strides results are written
+        if whole.i64[W.after] != 0:
+            find_box(whole, region, piece)
+            begin = collected(whole, region, own)
+            kept = (SIZE * region.i64[BOX.columns] * (region.i64[BOX.o1] - region.i64[BOX.o0]) + 63) // 64 * 64
+            place = own
+        room = SIZE * 4 * wide * (i64(1) if place.i64[W.y_w] == 1 else outs)
+        slot = borrow(together * (size + sums_size) + room + kept + SIZE * box.i64[BOX.s_c] * channels + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         sums = borrowed(slot)
         panels = sums + together * sums_size
         lines = panels + together * size
-        fill_slab(at, box, lines + room, bufs.ptr[1])
-        weights = bufs.ptr[2] + each * (box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows)
+        done, slab = lines + room, lines + room + kept
+        fill_slab(at, box, slab, bufs.ptr[whole.i64[W.operand]])
+        weights = bufs.ptr[whole.i64[MORE.weights]] + each * (box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows)
         y = bufs.ptr[0] + SIZE * (whole.i64[W.y_base] + box.i64[BOX.group] * whole.i64[W.y_g] + box.i64[BOX.o0] * whole.i64[W.y_o])
+        if kept > 0:
+            y = done - SIZE * begin
         bias: ptr = None
         if whole.i64[W.bias_o] >= 0:
-            bias = bufs.ptr[4] + SIZE * (box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o])
+            bias = bufs.ptr[whole.i64[W.operand] + 2] + SIZE * (box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o])
         memset(start, 0, 64)
         memset(behind, 0, 64)
-        start.ptr[5] = lines + room
+        start.ptr[5] = slab
         odd: i64 = 0
         first: i64 = 0
         while first < box.i64[BOX.columns]:
@@ -225,14 +257,15 @@ def make_winograd(form: ConvForm) -> NativeFunction:
                             i += rows
             memcpy(start, cursor, 64)
             for j in range(now):
-                n = list_runs(at, whole, box, behind, runs, i64(wide))
-                odd |= results(whole, box, lines, sums + j * sums_size, sums_apart, runs, n, y, bias, min(i64(wide), box.i64[BOX.columns] - first))
+                n = list_runs(at, place, box, behind, runs, i64(wide))
+                odd |= results(place, box, lines, sums + j * sums_size, sums_apart, runs, n, y, bias, min(i64(wide), box.i64[BOX.columns] - first))
                 first += wide
+        status: i32 = 0
+        if kept > 0 and odd == 0:
+            status = write(whole, region, bufs, piece, None, done, own.i64[W.y_o], own.i64[W.y_w], lines)
         give_back(slot)
         if odd != 0:
-            others = stack(64)
-            others.ptr[0], others.ptr[1], others.ptr[2], others.ptr[3] = bufs.ptr[0], bufs.ptr[1], bufs.ptr[3], bufs.ptr[4]
-            return plain(others, ints + W_BYTES, piece)
-        return 0
+            status = plain(bufs, ints + W_BYTES, piece)
+        return status
 
     return winograd
