@@ -396,6 +396,26 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
     return collected, put_epilogue
 
 
+def _make_load_weights(source: str, added: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+    real = REAL[source]
+    size, take_added = real.itemsize, take if source == added else make_movers(added, mover)[0]
+    taps, bias = _make_taps(source, take), _make_bias(added, real, take_added)
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"weights_{source}_{added}")
+    def load_weights(bufs, ints, memory, each, group, valid):
+        """What blocks of a group begin with, and their weights behind it, `each` bytes apart."""
+        outs, width = ints.i64[D.outs], ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
+        for b in range(ints.i64[D.blocks]):
+            weights = memory + each * b
+            if ints.i64[D.bias_o] < 0:
+                bias(ints, weights, None, group, b * outs, valid)
+            else:
+                bias(ints, weights, bufs.ptr[ints.i64[D.operand] + 2], group, b * outs, valid)
+            taps(ints, weights + size * outs * width, bufs.ptr[ints.i64[D.operand] + 1], group, b * outs, valid)
+
+    return load_weights
+
+
 def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
     """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype `added`: bufs are the result, the
     images, the weights, and the bias if there is one.
@@ -406,8 +426,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     size, item, y_item = real.itemsize, item_of(source), item_of(target)
     take, put = make_movers(source, mover)
     put_target = put if source == target else make_movers(target, mover)[1]
-    take_added = take if source == added else make_movers(added, mover)[0]
-    taps, bias = _make_taps(source, take), _make_bias(added, real, take_added)
+    load_weights = _make_load_weights(source, added, mover, take)
     unit = _make_unit(source, target, _make_fill(source, make_ready(source, mover, take)), _make_block(target, real, mover, put_target))
     (turn_in, turn_out), (collected, put_epilogue) = _make_turns(source, turner), _make_after(source, target)
 
@@ -451,13 +470,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                 valid = min(lanes, ints.i64[D.singles] - group)
                 channel, count = group, valid
             x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
-            for b in range(ints.i64[D.blocks]):
-                weights = memory + each * b
-                if ints.i64[D.bias_o] < 0:
-                    bias(ints, weights, None, group, b * outs, valid)
-                else:
-                    bias(ints, weights, bufs.ptr[ints.i64[D.operand] + 2], group, b * outs, valid)
-                taps(ints, weights + size * outs * width, bufs.ptr[ints.i64[D.operand] + 1], group, b * outs, valid)
+            load_weights(bufs, ints, memory, each, group, valid)
             if ints.i64[D.y_turn] != 0:
                 made = turned + size * lanes * ints.i64[D.in_h] * ints.i64[D.in_w]
                 turn_in(ints, turned, x, valid)
