@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._base.digest import digest
 from rushlight._base.lazy import LazyModule
 from rushlight._kernels.epilogue import Epilogue, Prologue
+from rushlight._kernels.grouping import MANY_ROWS
 from rushlight._kernels.groups import Group, Stage
 from rushlight._kernels.indexing import ZERO, Var
 from rushlight._kernels.interleaved import apart
@@ -31,9 +32,10 @@ from rushlight._kernels.loops import (
     substitute,
 )
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
+from rushlight._kernels.placing import Copy, Extern, Special
 from rushlight._kernels.prepare import prepared
 from rushlight._kernels.pull import Source
-from rushlight._kernels.schedule import MANY_ROWS, Copy, Extern, Schedule, Special
+from rushlight._kernels.schedule import Schedule
 from rushlight._kernels.special import SpecialNest
 from rushlight._types.dtype import INT64, DType
 from rushlight._types.layout import contiguous_strides, numel

@@ -19,7 +19,7 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._kernels.nest import Target
-    from rushlight._kernels.schedule import Special
+    from rushlight._kernels.placing import Special
 
 __all__ = ["SpecialNest", "prepare"]
 
