@@ -109,7 +109,7 @@ def test_method_inplace_and_out_agree_with_the_function(key: str, i: int) -> Non
             made = getattr(target, name + "_")(*args[1:], **kwargs)
             assert made is target and target._version > 0
             np.testing.assert_array_equal(numpy_of(target), numpy_of(expected[0], force=True))
-    if op.out and alone:
+    if op.out and alone and (op.out != "dim" or len(args) > 1 or "dim" in kwargs):
         out = torch.empty_like(expected[0])
         assert function_of(key)(*args, **kwargs, out=out) is out
         np.testing.assert_array_equal(numpy_of(out), numpy_of(expected[0], force=True))

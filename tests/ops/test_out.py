@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,33 @@ def test_running_log_sums() -> None:
     np.testing.assert_allclose(total.detach().numpy(), np.logaddexp.accumulate(long), rtol=1e-12)
     total[-1].backward()
     np.testing.assert_allclose(y.grad.numpy(), np.exp(long - np.logaddexp.reduce(long)), rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "call",
+    [
+        "t.add(a.mT, a.mT, out=o)", "t.exp(a.mT, out=o)", "t.mm(a.mT, a, out=o)", "t.cat([a.mT, a.mT], out=o)", "t.sum(a.mT, (0,), True, out=o)", "t.cumsum(a.mT, 0, out=o)",
+        "t.tril(a.mT, out=o)", "t.linalg.inv(a.mT @ a, out=o)", "t.linalg.solve(a.mT @ a, a.mT, out=o)", "t.softmax(a.mT, 0, out=o)", "t.add(image, 1, out=o)",
+    ],
+)  # fmt: skip
+def test_out_without_elements_takes_the_strides_of_the_result(call: str) -> None:
+    import torch
+
+    def strides(t: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        a, o = t.eye(4, 3), t.empty(0)
+        image = t.ones(2, 3, 4, 5).contiguous(memory_format=t.channels_last)
+        made = eval(call, {"t": t, "a": a, "o": o, "image": image})  # noqa: S307
+        assert made is o
+        return tuple(o.shape), o.stride()
+
+    assert strides(rl) == strides(torch)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_nan_stands_behind_all_numbers(right: bool) -> None:
+    nan = float("nan")
+    edges, values = np.array([0.0, 1.0]), np.array([nan, 1.0, 2.0, -1.0])
+    found = rl.searchsorted(rl.tensor(edges), rl.tensor(values), right=right)
+    assert found.tolist() == np.searchsorted(edges, values, "right" if right else "left").tolist()
+    assert rl.searchsorted(rl.tensor(edges), nan, right=right).item() == 2

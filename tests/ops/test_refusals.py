@@ -83,6 +83,30 @@ F.one_hot(input=a.classes) | F.pairwise_distance(a.f, a.f, 0.0) | t.result_type(
 t.nextafter(a.v, a.z.double()) | t.add(a.v, a.z.to(t.float8_e4m3fn)) | t.add(a.v, a.v.to(t.float8_e4m3fn)) | t.view_copy(a.f.mT, (6,)) | t.narrow(a.v, True, 0, 1)
 """
 
+# What makes tensors, and what they are written to.
+MAKING = """
+t.empty(2, requires_grad=1) | t.empty(2, requires_grad=None) | t.zeros(2, requires_grad="a") | t.ones(2, requires_grad=t.tensor(True)) | t.randn(2, requires_grad=1)
+t.tensor([1.0], requires_grad=1) | t.tensor([1.0], requires_grad=None) | t.full((2,), 1.0, requires_grad=1) | t.ones(2).requires_grad_(1) | t.ones(2).requires_grad_(None)
+t.signal.windows.hann(0, requires_grad=1) | t.full(5, 1.0) | t.full([2, 2], 1) | t.full((2,), None) | t.full((2,), 1j, dtype=t.float32) | t.full((2,), 3 + 0j, dtype=t.float32)
+t.full_like(a.f, None) | t.full_like(a.f, 1j) | t.full_like(a.f, t.tensor(2.0, requires_grad=True)) | t.full_like(a.i, 1j) | a.f.new_full((2,), None)
+t.zeros(2, out=t.empty(0, device="meta"), device="cpu") | t.zeros(2, out=3) | t.ones(2, out=(t.empty(0),)) | t.multinomial(a.v, 2, 1) | t.multinomial(a.v, 2, None)
+t.rand(2, dtype=t.float8_e4m3fn) | t.randn_like(a.f.to(t.float8_e4m3fn)) | F.rms_norm(a.f.to(t.float8_e4m3fn), (3,)) | t.nan_to_num(a.f.to(t.float8_e4m3fn))
+t.isin(a.f, [1, 2]) | t.isin([1.0], a.f) | t.isin(a.f, 2) | t.isin(1, 2) | t.isin(a.f, (a.v,)) | t.bucketize([1.0], a.v) | t.bucketize(2, a.v) | t.bucketize(a.b, a.v)
+t.bucketize(a.b, a.b[0]) | t.searchsorted(a.v, [2.0]) | t.searchsorted(a.v, 2) | t.renorm(a.f, float("nan"), 0, 1.0) | t.renorm(a.f, 2.0, 0, float("nan"))
+"""
+
+OUT = """
+t.svd(a.f, out=t.empty(0)) | t.svd(a.f, out=(t.empty(0),)) | t.linalg.eigh(t.eye(2), out=t.empty(0, requires_grad=True)) | t.mode(a.f, out=(t.empty(0),))
+t.linalg.inv(t.eye(2), out=t.empty(0).double()) | t.linalg.det(t.eye(2), out=t.empty(0).double()) | t.linalg.eig(t.eye(2), out=(t.empty(0).cdouble(), t.empty(0).cdouble()))
+t.linalg.cond(t.eye(2), out=t.empty(0).double()) | t.linalg.norm(a.f, out=t.empty(0).double()) | t.norm(a.f, 3, 0, out=t.empty(0).double())
+t.linalg.lu_factor(t.eye(2), out=(t.empty(0), t.empty(0))) | t.cholesky_inverse(t.eye(2), out=t.empty(0).double()) | t.linalg.solve_ex(t.eye(2), t.eye(2), out=(t.empty(0), t.empty(0)))
+t.sum(a.f, out=t.empty(0)) | t.sum(a.f, 0, out=t.empty(0)) | t.sum(a.f, dim=None, out=t.empty(0)) | t.prod(a.f, out=t.empty(0)) | t.prod(a.f, 0, out=t.empty(0))
+t.all(a.f, out=t.empty(0)) | t.any(a.f, out=t.empty(0, dtype=t.bool)) | t.all(a.f, 0, out=t.empty(0, dtype=t.uint8)) | t.heaviside(a.f, a.f, out=t.empty(0).double())
+F.gelu(a.f, out=t.empty(0).double()) | F.mish(a.f, out=t.empty(0)) | F.silu(a.f, out=None) | F.glu(t.ones(2), out=t.empty(0)) | F.softshrink(a.f, out=t.empty(0).half())
+F.linear(a.f, a.w, out=t.empty(0).double()) | F.avg_pool2d(a.image, 2, out=t.empty(0).double()) | t.float_power(a.f, 2, out=t.empty(0)) | t.max(a.f, 0, out=t.empty(0))
+t.unbind_copy(a.v, 0, out=(t.empty(0),)) | t.unbind_copy(a.v, 0, out=a.v) | t.nanmedian(a.f, 0, out=(t.empty(0),)) | t.lerp(a.f, a.f, 0.5, out=t.empty(0).double())
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
@@ -99,7 +123,7 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [BINDING, DTYPES, WRITTEN], ids=["binding", "dtypes", "written"])
+@pytest.mark.parametrize("table", [BINDING, DTYPES, WRITTEN, MAKING, OUT], ids=["binding", "dtypes", "written", "making", "out"])
 def test_the_same_is_refused_in_the_same_way(table: str) -> None:
     import torch
 

@@ -10,7 +10,7 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, ran, spoil
-from rushlight._engine.integers import integer
+from rushlight._engine.integers import as_flag, integer
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.native_plans import constants_plan, kernel_plan, ready
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
@@ -57,8 +57,8 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
     """Set `requires_grad` on a fresh tensor, and mark it when made in inference mode."""
     if STATE.word & INFERENCE:
         meta_of(made).inference = True
-    if requires_grad:
-        made.requires_grad = True
+    if requires_grad is not False and requires_grad is not None:
+        made.requires_grad = as_flag("empty", "requires_grad", requires_grad)
     if RUNS.now is not None and (requires_grad or made._meta is not None):
         spoil()  # a plan that only makes the tensor would not do
     return made

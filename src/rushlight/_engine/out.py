@@ -20,7 +20,7 @@ from rushlight._engine.watch import NAMING, observed
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._types.device import META
 from rushlight._types.dtype import DType
-from rushlight._types.layout import broadcast_shapes, overlaps_itself
+from rushlight._types.layout import broadcast_shapes, is_dense, overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Unfollowed
@@ -54,7 +54,11 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     values = bind(caller.op, caller.name, args, kwargs)
     _, tensors, _ = flatten(caller.op, values)
     apart = "apart" in caller.op.tags
-    outs = check_outs(caller.name, out, tensors, apart, len(caller.op.schema.results) > 1)
+    outs = check_outs(caller.name, out, tensors, apart, len(caller.op.schema.results))
+    if caller.op.out == "dim" and len(args) < 2 and not kwargs.keys() & {"dim", "axis"}:
+        raise TypeError(f"{caller.name}() received an invalid combination of arguments: with 'out' it takes 'dim'")
+    if caller.op.out == "truth" and outs[0].dtype.name not in ("bool", "uint8"):
+        raise RuntimeError(f"{caller.name} only supports bool tensor for result, got: {outs[0].dtype.scalar}")
     if (apart or caller.op.like == "operands") and any(overlaps_itself(t._spec.shape, t._spec.strides) for t in outs):
         raise RuntimeError(SELF_OVERLAP)
     if caller.op.like == "operands" and any(t is outs[0] for t in tensors):
@@ -65,23 +69,24 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
         return outs[0]
     made = caller.call(args, kwargs)
     results = list(made) if isinstance(made, (tuple, list)) else [made]
-    if len(results) != len(outs):
-        raise TypeError(f"{caller.name}(): argument 'out' must be tuple of {len(results)} Tensors, not of {len(outs)}")
     for tensor, result in zip(outs, results, strict=True):
         write_out(caller.name, tensor, result, caller.op.out == "exact")
     return outs[0] if not isinstance(out, (tuple, list)) else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
 
 
-def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, several: bool | None) -> list[Tensor]:
-    """The tensors given as `out=`, of any function that takes some; `several` says whether it takes a tuple of them (None: either).
+def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, several: int | None) -> list[Tensor]:
+    """The tensors given as `out=`, of any function that takes some; `several` says how many of them (1: the tensor itself; 0: a tuple of as many
+    as there are results; None: whatever is given).
 
     TypeError for what is no tensor; RuntimeError where gradients are wanted, where one is on another device, and where one lies across
     an argument (with `apart`, also where it is one).
     """
     listed = isinstance(out, (tuple, list))
-    if several is not None and listed is not several:
-        raise TypeError(f"{name}(): argument 'out' must be {'tuple of Tensors' if several else 'Tensor'}, not {type(out).__name__}")
+    if several is not None and listed is not (several != 1):
+        raise TypeError(f"{name}(): argument 'out' must be {'Tensor' if several == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
     outs = list(out) if listed else [out]
+    if several is not None and 1 < several != len(outs):
+        raise TypeError(f"{name}(): expected tuple of {several} elements as 'out' but got {len(outs)}")
     for tensor in outs:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
@@ -119,7 +124,8 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
             )
         from rushlight._engine.convert import grow
 
-        grow(out, tuple(result.shape))
+        shape, strides = tuple(result._spec.shape), tuple(result._spec.strides)
+        grow(out, shape, strides if is_dense(shape, strides) else None)
     elif overlaps_itself(out._spec.shape, out._spec.strides):
         raise RuntimeError(SELF_OVERLAP)
     out.copy_(result)  # type: ignore[attr-defined]

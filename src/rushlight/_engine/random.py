@@ -31,7 +31,7 @@ from rushlight._backends.cpu.random_state import (
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import CPU, Device, as_device
-from rushlight._types.dtype import UINT8
+from rushlight._types.dtype import UINT8, ByName
 
 if TYPE_CHECKING:
     from rushlight._types.dtype import DType
@@ -50,11 +50,11 @@ STATE_SIZE = 5056  # bytes of a saved state
 _STATE = struct.Struct("<QiiQ624QdddiifBxxx")
 assert _STATE.size == STATE_SIZE
 
-_KINDS = {
+_KINDS = ByName({
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "i8", "int16": "i16",
     "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "u8",
-}  # fmt: skip
-_FORMATS = {"float32": "<f", "float64": "<d", "float16": "<e"}
+})  # fmt: skip
+_FORMATS = ByName({"float32": "<f", "float64": "<d", "float16": "<e"})
 # how many consecutive integers from 0 a float dtype can hold: 2 to the power of its digits
 _DIGITS = {"float32": 24, "float64": 53, "float16": 11, "bfloat16": 8}
 

@@ -164,7 +164,7 @@ def _within(x: Any, size: Any) -> Any:
 
 
 @operator("hardshrink(Tensor input, Scalar lambd=0.5) -> Tensor", promote="same", promote_over=("input",), spaces=("torch", "nn.functional"),
-          inplace=False, out=True)  # fmt: skip
+          inplace=False, out="exact")  # fmt: skip
 def hardshrink(x: Any, lambd: Any) -> Any:
     """0 within [-lambd, lambd], x elsewhere."""
     refuse(x, "hardshrink", "buic")
@@ -174,7 +174,7 @@ def hardshrink(x: Any, lambd: Any) -> Any:
 hardshrink.gradient(lambda ct, out, x, lambd: build.select(_within(x, _number(lambd, x)), 0.0, ct))
 
 
-@operator("softshrink(Tensor input, Scalar lambd=0.5) -> Tensor", promote="same", promote_over=("input",), spaces=NN, method=False, out=True,
+@operator("softshrink(Tensor input, Scalar lambd=0.5) -> Tensor", promote="same", promote_over=("input",), spaces=NN, method=False, out="exact",
           static=("lambd",))  # fmt: skip
 def softshrink(x: Any, lambd: Any) -> Any:
     """x moved toward 0 by lambd, and 0 where it would cross."""
@@ -192,7 +192,7 @@ softshrink.gradient(lambda ct, out, x, lambd: build.select(_within(x, _number(la
 # ***** smooth ones *****
 
 
-@operator("gelu(Tensor input, *, str approximate='none') -> Tensor", promote="same", spaces=NN, method=False, out=True)
+@operator("gelu(Tensor input, *, str approximate='none') -> Tensor", promote="same", spaces=NN, method=False, out="exact")
 def gelu(x: Any, *, approximate: str) -> Any:
     """x times the normal distribution function of x; `approximate="tanh"` uses a tanh for it."""
     refuse(x, "GeluKernelImpl", "buic")
@@ -213,7 +213,7 @@ def _(ct: Any, out: Any, x: Any, *, approximate: str) -> Any:
     return ct * (0.5 * (1.0 + bend) + 0.5 * x * (1.0 - bend * bend) * slope)
 
 
-@operator("silu(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG, out=True)
+@operator("silu(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG)
 def silu(x: Any) -> Any:
     """x * sigmoid(x)."""
     refuse(x, "silu_cpu", "bui")
@@ -226,7 +226,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     return ct * build.conj(s * (1.0 + x * (1.0 - s)))
 
 
-@operator("mish(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG, out=True)
+@operator("mish(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, inplace=True, tags=FLAG)
 def mish(x: Any) -> Any:
     """x * tanh(log(1 + exp(x)))."""
     refuse(x, "mish_cpu", "buic")
@@ -281,7 +281,7 @@ def _(ct: Any, out: Any, x: Any, alpha: Any) -> Any:
 
 
 @operator("softplus(Tensor input, Scalar beta=1.0, Scalar threshold=20.0) -> Tensor", promote="same", promote_over=("input",), spaces=NN,
-          method=False, out=True)  # fmt: skip
+          method=False, out="exact")  # fmt: skip
 def softplus(x: Any, beta: Any, threshold: Any) -> Any:
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
     refuse(x, "softplus", "buic")
@@ -297,7 +297,7 @@ def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
 
 
 @operator(
-    "logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out=True
+    "logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out="exact"
 )
 def logsigmoid(x: Any) -> Any:
     """log(1 / (1 + exp(-x)))."""
@@ -333,7 +333,7 @@ def _halves(x: Any, dim: int) -> tuple[Any, Any]:
 
 
 @operator(
-    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="image", out=True
+    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="image"
 )
 def glu(x: Any, dim: int) -> Any:
     """a * sigmoid(b), where a and b are the halves of x along dim."""

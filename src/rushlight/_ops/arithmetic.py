@@ -328,7 +328,7 @@ def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
 
 
 @operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
-          inplace_spaces=(), out=True, like="operands", node="PowBackward0", tags=("same_dtype_in_place",))  # fmt: skip
+          inplace_spaces=(), out="exact", like="operands", node="PowBackward0", tags=("same_dtype_in_place",))  # fmt: skip
 def float_power(base: Any, exponent: Any) -> Any:
     """input ^ exponent, computed and returned in double precision."""
     complex_ = any(number_kind(v) == "c" for v in (base, exponent))
@@ -618,7 +618,7 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: Any) -> Any:
 
 
 @operator(
-    "heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True
+    "heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out="exact"
 )
 def heaviside(x: Any, values: Any) -> Any:
     """0 below 0, 1 above, `values` at 0."""

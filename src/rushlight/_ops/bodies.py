@@ -16,6 +16,7 @@ from rushlight._types.dtype import (
     FLOAT64,
     INT32,
     INT64,
+    ByName,
     DType,
 )
 from rushlight._types.layout import numel, wrap_dim
@@ -37,13 +38,13 @@ C_NAME = {
     "complex128": "c10::complex<double>",
 }  # fmt: skip
 _INFINITY = float("inf")
-_LARGEST = {
+_LARGEST = ByName({
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
     "float32": 3.4028234663852886e38,
     "float64": 1.7976931348623157e308,
-}
-_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+})
+_EPSILON = ByName({"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52})
 
 
 # ***** numbers and dtypes *****

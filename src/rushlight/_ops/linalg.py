@@ -93,7 +93,7 @@ def _fits(name: str, a: Any, b: Any, left: bool) -> None:
 
 @operator(
     "solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor", name="linalg_solve_triangular",
-    spaces=("linalg",), method=False, out=True, like=columns_first,
+    spaces=("linalg",), method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: bool) -> Any:
     """X with A X = B (X A = B unless `left`) for triangular A; what lies beyond the triangle is not read."""
@@ -109,7 +109,7 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: 
 
 @operator(
     "triangular_solve(Tensor input, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
-    "-> (Tensor solution, Tensor cloned_coefficient)", out=True, like=columns_first,
+    "-> (Tensor solution, Tensor cloned_coefficient)", out="exact", like=columns_first,
 )  # fmt: skip
 def triangular_solve(b: Any, a: Any, upper: bool, transpose: bool, unitriangular: bool) -> Any:
     """(X, A) with A X = b for triangular A (A^T X = b with `transpose`)."""
@@ -148,7 +148,7 @@ def _cholesky(name: str, a: Any, upper: bool, integers: bool) -> tuple[Any, Any]
 
 @operator(
     "cholesky_ex(Tensor A, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)", name="linalg_cholesky_ex", spaces=("linalg",),
-    method=False, out=True, like=fortran,
+    method=False, out="exact", like=fortran,
 )  # fmt: skip
 def cholesky_ex(a: Any, *, upper: bool, check_errors: bool) -> Any:
     """(L, info) with A = L L^H, L lower triangular (or U^H U with `upper`); info is the order of the first minor that is not positive, or 0."""
@@ -236,7 +236,7 @@ def _lu(name: str, a: Any, pivot: bool) -> tuple[Any, Any, Any]:
 
 @operator(
     "lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)", name="linalg_lu_factor_ex",
-    spaces=("linalg",), method=False, out=True, like=fortran,
+    spaces=("linalg",), method=False, out="exact", like=fortran,
 )  # fmt: skip
 def lu_factor_ex(a: Any, *, pivot: bool, check_errors: bool) -> Any:
     """(LU, pivots, info): both triangles in one matrix, with which row each was exchanged (from 1), and the first zero on U's diagonal, or 0."""
@@ -260,7 +260,7 @@ def _unpacked(both: Any, pivots: Any) -> tuple[Any, Any, Any]:
 
 
 @operator(
-    "lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", name="linalg_lu", spaces=("linalg",), method=False, out=True,
+    "lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", name="linalg_lu", spaces=("linalg",), method=False, out="exact",
     like="contiguous",
 )  # fmt: skip
 def lu(a: Any, *, pivot: bool) -> Any:
@@ -271,7 +271,7 @@ def lu(a: Any, *, pivot: bool) -> Any:
 
 @operator(
     "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)", method=False,
-    out=True, like="contiguous",
+    out="exact", like="contiguous",
 )  # fmt: skip
 def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:
     """(P, L, U) with A = P L U, from what `lu_factor` gives; what is not asked for is empty."""
@@ -360,7 +360,7 @@ def _solve_gradient(cts: Any, outs: Any, a: Any, b: Any, left: bool) -> Any:
 
 @operator(
     "solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)", name="linalg_solve_ex",
-    spaces=("linalg",), method=False, out=True, like=columns_first,
+    spaces=("linalg",), method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def solve_ex(a: Any, b: Any, *, left: bool, check_errors: bool) -> Any:
     """(X, info) with A X = B, or X A = B unless `left`; B may hold vectors.  info is not 0 where A is singular."""
@@ -403,7 +403,7 @@ def _lu_solve(both: Any, pivots: Any, b: Any, left: bool, adjoint: bool) -> Any:
 
 @operator(
     "lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor", name="linalg_lu_solve", spaces=("linalg",),
-    method=False, out=True, like=columns_first,
+    method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def linalg_lu_solve(both: Any, pivots: Any, b: Any, *, left: bool, adjoint: bool) -> Any:
     """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
@@ -419,7 +419,7 @@ def lu_solve_right(both: Any, pivots: Any, b: Any, *, adjoint: bool) -> Any:
     return _lu_solve(both, pivots, b, False, adjoint)
 
 
-@operator("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", out=True, like=columns_first, node="LinalgLuSolveBackward0")
+@operator("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", out="exact", like=columns_first, node="LinalgLuSolveBackward0")
 def lu_solve(b: Any, both: Any, pivots: Any) -> Any:
     """X with A X = input, given the factors of A."""
     return _lu_solve(both, pivots, b, True, False)
@@ -430,7 +430,7 @@ def lu_solve(b: Any, both: Any, pivots: Any) -> Any:
 
 @operator(
     "inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)", name="linalg_inv_ex", spaces=("linalg",), method=False,
-    out=True, like=fortran,
+    out="exact", like=fortran,
 )  # fmt: skip
 def inv_ex(a: Any, *, check_errors: bool) -> Any:
     """(inverse, info) of square matrices; info is not 0 where one is singular."""
@@ -463,7 +463,7 @@ def _det(a: Any) -> Any:
     return prim.minors(a, drop=0)
 
 
-@operator("det(Tensor A) -> Tensor", name="linalg_det", spaces=("linalg",), method=False, out=True)
+@operator("det(Tensor A) -> Tensor", name="linalg_det", spaces=("linalg",), method=False, out="exact")
 def linalg_det(a: Any) -> Any:
     """det(A), of square matrices (..., n, n)."""
     return _det(a)
@@ -490,13 +490,13 @@ def _slogdet(name: str, a: Any) -> tuple[Any, Any]:
     return prim.prod(units * _signs(pivots, a.dtype), dims=dims), prim.sum(prim.log(sizes), dims=dims)
 
 
-@operator("slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", name="linalg_slogdet", spaces=("linalg",), method=False, out=True)
+@operator("slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", name="linalg_slogdet", spaces=("linalg",), method=False, out="exact")
 def linalg_slogdet(a: Any) -> Any:
     """(det(A) / |det(A)|, log |det(A)|) of square matrices."""
     return _slogdet("linalg.slogdet", a)
 
 
-@operator("slogdet(Tensor input) -> (Tensor sign, Tensor logabsdet)", node="LinalgSlogdetBackward0", out=True)
+@operator("slogdet(Tensor input) -> (Tensor sign, Tensor logabsdet)", node="LinalgSlogdetBackward0", out="exact")
 def slogdet(a: Any) -> Any:
     """`linalg.slogdet`."""
     return _slogdet("linalg.slogdet", a)
@@ -516,7 +516,7 @@ def logdet(a: Any) -> Any:
 
 @operator(
     "ldl_factor_ex(Tensor A, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)",
-    name="linalg_ldl_factor_ex", spaces=("linalg",), method=False, out=True, like=fortran,
+    name="linalg_ldl_factor_ex", spaces=("linalg",), method=False, out="exact", like=fortran,
 )  # fmt: skip
 def ldl_factor_ex(a: Any, *, hermitian: bool, check_errors: bool) -> Any:
     """A = L D L^T (L^H where Hermitian) as (LD, pivots, info) in LAPACK's compact form; the lower triangle is read."""
@@ -528,7 +528,7 @@ def ldl_factor_ex(a: Any, *, hermitian: bool, check_errors: bool) -> Any:
 
 @operator(
     "ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor", name="linalg_ldl_solve", spaces=("linalg",), method=False,
-    out=True, like=columns_first,
+    out="exact", like=columns_first,
 )  # fmt: skip
 def ldl_solve(factors: Any, pivots: Any, b: Any, *, hermitian: bool) -> Any:
     """X with A X = B, from the factors that `ldl_factor` gives."""

@@ -31,14 +31,14 @@ def _qr(a: Any, mode: str) -> tuple[Any, Any]:
 
 
 @operator(
-    "qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", name="linalg_qr", spaces=("linalg",), method=False, out=True, like=columns_first,
+    "qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", name="linalg_qr", spaces=("linalg",), method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def linalg_qr(a: Any, mode: str) -> Any:
     """(Q, R) with A = Q R, Q with orthonormal columns and R upper triangular; `mode` is "reduced", "complete" or "r" (Q empty)."""
     return _qr(a, mode)
 
 
-@operator("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", out=True, like=columns_first, node="LinalgQrBackward0")
+@operator("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", out="exact", like=columns_first, node="LinalgQrBackward0")
 def qr(a: Any, some: bool) -> Any:
     """`linalg.qr`."""
     return _qr(a, "reduced" if some else "complete")
@@ -91,7 +91,7 @@ def orgqr(a: Any, tau: Any) -> Any:
     return _reflections(a, tau)
 
 
-@operator("ormqr(Tensor input, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor", out=True, like=columns_first)
+@operator("ormqr(Tensor input, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor", out="exact", like=columns_first)
 def ormqr(a: Any, tau: Any, other: Any, left: bool, transpose: bool) -> Any:
     """`other` times Q (or Q^H) from the left or the right, where Q is the product of the reflections that `geqrf` keeps."""
     _check_ormqr(a, tau, other, left)

@@ -287,7 +287,7 @@ def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:
     spaces=("nn.functional",),
     method=False,
     node=_linear_node,
-    out=True,
+    out="exact",
 )
 def linear(x: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over the last dim: one product with all rows."""

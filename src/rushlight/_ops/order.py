@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.bodies import common, dims_of, finish, flat, lowest, narrow, refuse, take_slice, wide
+from rushlight._ops.bodies import (
+    common,
+    dims_of,
+    finish,
+    flat,
+    lowest,
+    narrow,
+    not_implemented,
+    refuse,
+    take_slice,
+    wide,
+)
 from rushlight._ops.places import lines_of
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -130,6 +141,8 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     if len(boundaries.shape) != 1 and (len(boundaries.shape) != len(x.shape) or boundaries.shape[:-1] != x.shape[:-1]):
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(boundaries.shape)})")
     x, boundaries = (wide(v) for v in common([x, boundaries]))
+    if x.dtype.kind == "b":
+        raise not_implemented("searchsorted_out_cpu", x.dtype)
     size = boundaries.shape[-1]
     low, high = build.full(x.shape, 0, INT64), build.full(x.shape, size, INT64)
     for _ in range(size.bit_length()):
@@ -140,7 +153,7 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
             if len(boundaries.shape) == 1
             else prim.gather(boundaries, safe, dim=len(x.shape) - 1)
         )
-        goes_up = (held <= x if right else held < x) & (middle < size) & (low < high)
+        goes_up = ~(held > x if right else held >= x) & (middle < size) & (low < high)  # NaN stands behind all numbers
         low, high = (
             build.select(goes_up, middle + 1, low),
             build.select(goes_up, high, build.select(low < high, middle, high)),

@@ -332,7 +332,7 @@ def _declare_avg(n: int) -> None:
     operator(
         f"avg_pool{n}d(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, bool ceil_mode=False, "
         f"bool count_include_pad=True{more}) -> Tensor",
-        spaces=spaces, method=False, out=n > 1, node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
+        spaces=spaces, method=False, out="exact" if n > 1 else False, node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
         like="image" if n == 2 else "contiguous",
         doc=f"The mean of each window over the last {n} dims.",
     )(body).gradient(rule)  # fmt: skip

@@ -55,7 +55,7 @@ def count_of(x: Any, dims: Any) -> int:
 
 @operator(
     "sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
-    out=True,
+    out="dim",
     node=_by_dim("Sum"),
 )
 def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
@@ -116,7 +116,7 @@ def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
 
 @operator(
     "prod(Tensor input, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
-    out=True,
+    out="dim",
     node=_by_dim("Prod"),
 )
 def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
@@ -154,7 +154,7 @@ def _truth(name: str, primitive: str, doc: str) -> None:
         found = finish(reduce_dims(primitive, as_bool(wide(x)), dims), x.shape, dims, keepdim)
         return build.convert(found, x.dtype) if x.dtype.name == "uint8" else found
 
-    operator(f"{name}(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor", out=True, doc=doc)(body)
+    operator(f"{name}(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor", out="truth", doc=doc)(body)
 
 
 _truth("all", "amin", "x[0] and x[1] and ... over all elements (along dims); True for none.")
@@ -446,7 +446,7 @@ def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType 
 
 vector_norm = operator(
     "vector_norm(Tensor x, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", name="linalg_vector_norm",
-    spaces=("linalg",), method=False, static=("ord",), out=True,
+    spaces=("linalg",), method=False, static=("ord",), out="exact",
 )(vector_norm_body)  # fmt: skip
 
 

@@ -41,8 +41,8 @@ class Operator:
       last where the first tensor is), "contiguous", or a function of the result's shape and the operands' specs.
     - `spaces`: where the function lives: "torch", "nn.functional", "linalg", "special", ...
     - `method`, `inplace`, `out`: which other forms exist; `out="exact"` means that the dtype of `out` must be the result's (else it may
-      be any that the result can be cast to); `inplace` is the in-place method (`relu_`), also found in the spaces where
-      PyTorch has it (`inplace_spaces`).
+      be any that the result can be cast to), "truth" that it must be bool or uint8, "dim" that only the form with a `dim` takes one;
+      `inplace` is the in-place method (`relu_`), also found in the spaces where PyTorch has it (`inplace_spaces`).
     - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.  It may be a function of the
       call's arguments by name (a tensor as its spec), because overloads of one name have different nodes; see `node_name`.
     - `aliases`: other names of the same function, in the same spaces and with the same method and in-place forms

@@ -102,7 +102,7 @@ class _Form:
 class Accepting:
     """The arguments of one function; made at its declaration, read at its first call."""
 
-    __slots__ = ("_forms", "_known", "checked", "function", "loose", "name", "native", "single", "takes_out")
+    __slots__ = ("_forms", "_known", "checked", "function", "loose", "name", "native", "outs", "takes_out")
 
     def __init__(self, function: Callable[..., Any], name: str, spaces: Sequence[str]) -> None:
         self.function, self.name, self.native = function, name, is_native(name, spaces)
@@ -110,7 +110,8 @@ class Accepting:
         self.loose = "nn.functional" in spaces and not is_native(name, ("nn.functional",))  # Python asks of a flag whether it is true
         self._forms: list[_Form] | None = None
         self._known: set[Any] = set()
-        self.single, self.takes_out = False, True
+        self.takes_out = True
+        self.outs: int | None = None  # as `check_outs` takes it
 
     @property
     def forms(self) -> list[_Form]:
@@ -131,7 +132,8 @@ class Accepting:
         parameters = signature.parameters.values()
         taken = {name for form in self._forms for name in form.named} | signature.parameters.keys()
         self.takes_out = "out" in taken or (any(p.kind is p.VAR_KEYWORD for p in parameters) and any(f.any_keyword for f in self._forms))
-        self.single = signature.return_annotation == "Tensor"
+        made = {text.partition(" -> ")[2] for text in forms_of(inner)} or {signature.return_annotation}
+        self.outs = 1 if made == {"Tensor"} else 0 if all(str(m).startswith(("return_types.", "tuple[")) for m in made) else None
 
     def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keywords by the names that are declared: NumPy's words for some of them are taken too."""
@@ -179,7 +181,7 @@ class Accepting:
         if not self.takes_out:
             raise TypeError(f"{self.name}() got an unexpected keyword argument 'out'")
         tensors = list(tensors_among((*args, *[v for k, v in kwargs.items() if k != "out"])))
-        check_outs(self.name, kwargs["out"], tensors, apart, False if self.single else None)
+        check_outs(self.name, kwargs["out"], tensors, apart, self.outs)
 
 
 def tensors_among(values: Any) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
 from rushlight._engine.fast import RUNS, ran, unwatched
-from rushlight._engine.integers import as_int
+from rushlight._engine.integers import as_flag, as_int
 from rushlight._engine.memory import empty_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import (
@@ -178,6 +178,7 @@ def multinomial(
     """
     check_generator("multinomial", generator)
     samples = as_int("multinomial", "num_samples", num_samples)
+    as_flag("multinomial", "replacement", replacement)
     shape = _check_multinomial(input, samples, replacement, out)
     made = fresh(INT64, input._spec.device, shape)
     if made._storage is not None and made._spec.numel:

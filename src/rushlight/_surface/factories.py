@@ -11,6 +11,7 @@ from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
 from rushlight._engine.determinism import MODE, fill, fresh
 from rushlight._engine.fast import RUNS, ran
+from rushlight._engine.integers import as_flag
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.native_plans import fresh_plan
 from rushlight._engine.packing import check_number
@@ -20,6 +21,7 @@ from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPARSE_FACTORIES, composite
+from rushlight._types.device import as_device
 from rushlight._types.dtype import BOOL, INT32, INT64, DType
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.promotion import default_dtype, number_dtype
@@ -28,10 +30,10 @@ from rushlight._types.spec import Spec
 __all__: list[str] = []
 
 
-def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, bool, Any]:
+def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, Any, Any]:
     """(dtype, device, requires_grad, out) from the keywords that every factory takes."""
     dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
-    requires_grad, out = bool(kwargs.pop("requires_grad", False)), kwargs.pop("out", None)
+    requires_grad, out = kwargs.pop("requires_grad", False), kwargs.pop("out", None)
     layout = kwargs.pop("layout", None)
     if layout is not None and getattr(layout, "name", "strided") != "strided":
         raise NotImplementedError(f"rushlight has no layout {layout!r} yet ({name})")
@@ -40,8 +42,13 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, bool, Any]:
             raise NotImplementedError(f"rushlight has no argument '{ignored}' of {name} yet")
     if dtype is not None and not isinstance(dtype, DType):
         dtype = creation.python_dtype(dtype)
-    if out is not None and dtype not in (None, out.dtype):
-        raise RuntimeError(f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})")
+    if out is not None:
+        if not isinstance(out, Tensor):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        if dtype not in (None, out.dtype):
+            raise RuntimeError(f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})")
+        if device is not None and as_device(device) is not out.device:
+            raise RuntimeError(f"device type {as_device(device)} does not match device type of out parameter ({out.device})")
     return dtype, device, requires_grad, out
 
 
@@ -171,9 +178,19 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any 
               requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:
     """A tensor shaped like `input`, filled with one number."""
     spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
-    number = _plain(fill_value)
-    check_number(number, spec.dtype)
+    number = _filling("full_like", fill_value, spec.dtype)
     return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
+
+
+def _filling(name: str, value: Any, dtype: DType) -> Any:
+    """The number to fill a tensor of this dtype with; TypeError for what is none, RuntimeError for one that the dtype cannot hold."""
+    if value is None or isinstance(value, Tensor) and value._rg:
+        raise TypeError(f"{name}(): argument 'fill_value' (position 2) must be Number, not {type(value).__name__}")
+    number = _plain(value)
+    if isinstance(number, complex) and number.imag and not dtype.is_complex and dtype is not BOOL:
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    check_number(number, dtype)
+    return number
 
 
 def _plain(value: Any) -> Any:
@@ -183,7 +200,7 @@ def _plain(value: Any) -> Any:
 
 
 @composite("full", learns=("size", "fill_value*", *_OPTIONS), tensors=0)
-@forms("(size: int | Sequence[int], fill_value: Scalar | Tensor, *, **options: Factory) -> Tensor")
+@forms("(size: Sequence[int], fill_value: Scalar, *, **options: Factory) -> Tensor")
 def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     """A tensor of this size, filled with one number, whose type gives the dtype."""
     if _sparse(kwargs.get("layout")):
@@ -192,7 +209,7 @@ def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     _reject(kwargs, "full")
     value = _plain(fill_value)
     spec = spec_for(as_shape((size,)), dtype or (out.dtype if out is not None else number_dtype(value)), device)
-    check_number(value, spec.dtype)
+    _filling("full", value, spec.dtype)
     return _into(out, finish(creation.full(tuple(spec.shape), value, spec), requires_grad))
 
 
@@ -226,8 +243,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
              pin_memory: bool = False) -> Tensor:
     """A filled tensor with this tensor's dtype and device."""
     spec = spec_for(as_shape((size,)), dtype or self.dtype, device or self.device)
-    number = _plain(fill_value)
-    check_number(number, spec.dtype)
+    number = _filling("new_full", fill_value, spec.dtype)
     return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
 
 
@@ -449,6 +465,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> torch.tensor([[1, 2], [3, 4]]).dtype
     torch.int64
     """
+    as_flag("tensor", "requires_grad", requires_grad)
     if STATE.word & FUNCTION_MODE:
         handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
         if handled:

@@ -11,7 +11,7 @@ from rushlight._engine import convert
 from rushlight._engine.autograd import api
 from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.inplace import retain
-from rushlight._engine.integers import as_int, as_ints, is_numpy_scalar
+from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar
 from rushlight._engine.state import TRANSFORMS
 from rushlight._engine.tensor import Tensor, meta_of
 from rushlight._ops.forms import forms
@@ -227,7 +227,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
             "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, "
             "hessian) or call requires_grad_() outside of a function being transformed instead."
         )
-    self.requires_grad = requires_grad
+    self.requires_grad = as_flag("requires_grad_", "requires_grad", requires_grad)
     return self
 
 

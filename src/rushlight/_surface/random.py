@@ -94,7 +94,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
                 fill(generator, made._ptr, spec.numel, spec.dtype)
         else:
             method(made, generator=generator)
-        return made if not requires_grad and not state.word & INFERENCE else finish(made, requires_grad)
+        return made if requires_grad is False and not state.word & INFERENCE else finish(made, requires_grad)
 
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:

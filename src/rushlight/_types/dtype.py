@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = [
     "ALL_DTYPES", "BFLOAT16", "BOOL", "BY_NAME", "COMPLEX32", "COMPLEX64", "COMPLEX128", "DTYPES", "FLOAT8", "FLOAT16", "FLOAT32", "FLOAT64",
-    "INT8", "INT16", "INT32", "INT64", "QUANTIZED", "UINT8", "UINT16", "UINT32", "UINT64", "DType", "from_numpy_name",
+    "INT8", "INT16", "INT32", "INT64", "QUANTIZED", "UINT8", "UINT16", "UINT32", "UINT64", "ByName", "DType", "from_numpy_name",
 ]  # fmt: skip
 
 
@@ -71,6 +71,13 @@ class DType:
         if self not in _COMPLEX:
             raise RuntimeError(f"Unknown Complex ScalarType for {self.scalar}: there is no complex dtype whose parts are {self!r}")
         return _COMPLEX[self]
+
+
+class ByName(dict[str, Any]):
+    """Something for each of some dtypes, by name; NotImplementedError that names the dtype for all others."""
+
+    def __missing__(self, name: str) -> Any:
+        raise NotImplementedError(f"not implemented for '{BY_NAME[name].scalar}'")
 
 
 BOOL = DType("bool", 1, "b", 0)

@@ -30,6 +30,10 @@ def _copy_of(name: str, make_view: Callable[..., Any], form: str = "") -> None:
         found = make_view(*args, **kwargs)
         if isinstance(found, (tuple, list)):
             if out is not None:
+                if not isinstance(out, (tuple, list)):
+                    raise TypeError(f"{name}(): argument 'out' must be tuple of Tensors, not {type(out).__name__}")
+                if len(out) != len(found):
+                    raise RuntimeError(f"{name}(): expected an out= argument of size {len(found)}, got size {len(out)}")
                 for target, part in zip(out, found, strict=True):
                     into(target, part, name, exact=True)
                 return None

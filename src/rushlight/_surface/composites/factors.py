@@ -73,22 +73,24 @@ def given(name: str, out: Any, *inputs: Any) -> None:
         )
 
 
-def result(name: str, value: Tensor, out: Any, *inputs: Any) -> Tensor:
-    """The value, or `out` with the value in it."""
+def result(name: str, value: Tensor, out: Any, *inputs: Any, exact: bool = True) -> Tensor:
+    """The value, or `out` with the value in it; it must have the value's dtype where `exact`."""
     if out is None:
         return value
     given(name, out, *inputs)
-    write_out(name, out, value)
+    write_out(name, out, value, exact)
     return out  # type: ignore[no-any-return]
 
 
-def results(name: str, fields: tuple[str, ...], values: Sequence[Any], out: Any, *inputs: Any) -> Any:
-    """Named results, or `out` with the values in them."""
+def results(name: str, fields: tuple[str, ...], values: Sequence[Any], out: Any, *inputs: Any, exact: bool = True) -> Any:
+    """Named results, or `out` with the values in them, which must have their dtypes where `exact`."""
     if out is None:
         return result_type_of(name, fields)(values)
     given(name, out, *inputs)
+    if len(out) != len(values):
+        raise TypeError(f"{name}(): expected tuple of {len(values)} elements as 'out' but got {len(out)}")
     for target, value in zip(out, values, strict=True):
-        write_out(name, target, value)
+        write_out(name, target, value, exact)
     return result_type_of(name + OUT, fields)(tuple(out))
 
 
@@ -162,7 +164,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
         )
     found, info = function_of("linalg_inv_ex")(A.reshape(math.prod(head), math.prod(tail)))  # type: ignore[attr-defined]
     require_success(info, "inv", "inverse")
-    return result("linalg_tensorinv", found.reshape((*tail, *head)), out, A)
+    return result("linalg_tensorinv", found.reshape((*tail, *head)), out, A, exact=False)
 
 
 @composite("tensorsolve", spaces=LINALG)
@@ -176,7 +178,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None, *, out: Any = None) -> T
             f"{math.prod(shape)} != {math.prod(a._spec.shape[: B._spec.ndim])}"
         )
     found = solve(a.reshape(-1, math.prod(shape)), B.reshape(-1))  # type: ignore[attr-defined]
-    return result("linalg_tensorsolve", found.reshape(shape), out, A, B)
+    return result("linalg_tensorsolve", found.reshape(shape), out, A, B, exact=False)
 
 
 # ***** Cholesky *****
@@ -205,7 +207,7 @@ def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
     """`linalg.cholesky`."""
     found, info = function_of("cholesky_core")(input, upper)
     require_success(info, "cholesky", "cholesky")
-    return result("cholesky", found, out, input)
+    return result("cholesky", found, out, input, exact=False)
 
 
 # ***** singular values *****
@@ -291,18 +293,18 @@ def eig(A: Tensor, *, out: Any = None) -> Any:
     _finite("eig", A)
     *found, info = function_of("linalg_eig_core")(A)
     require_success(info, "linalg.eig", "eig")
-    return results("linalg_eig", ("eigenvalues", "eigenvectors"), found, out, A)
+    return results("linalg_eig", ("eigenvalues", "eigenvectors"), found, out, A, exact=False)
 
 
 @composite("eigvals", spaces=LINALG)
 def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
     """The eigenvalues of square matrices, complex."""
     if _wants_gradient(A):
-        return result("linalg_eigvals", eig(A)[0], out, A)
+        return result("linalg_eigvals", eig(A)[0], out, A, exact=False)
     _finite("eigvals", A)
     found, info = function_of("linalg_eigvals_core")(A)
     require_success(info, "linalg.eigvals", "eig")
-    return result("linalg_eigvals", found, out, A)
+    return result("linalg_eigvals", found, out, A, exact=False)
 
 
 # ***** what follows from singular values *****
@@ -315,7 +317,7 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
     if out is None:
         found = lowered(found)  # the last step of PyTorch's is a product of matrices
-    return result("linalg_pinv", found, out, A)
+    return result("linalg_pinv", found, out, A, exact=False)
 
 
 @composite("pinverse", method=True)
@@ -332,7 +334,7 @@ def matrix_rank(
     low, relative = (atol, rtol) if tol is None else (tol, 0.0)
     found, info = function_of("linalg_matrix_rank_core")(A.detach(), atol=low, rtol=relative, hermitian=hermitian)  # type: ignore[attr-defined]
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
-    return result("linalg_matrix_rank", found, out)
+    return result("linalg_matrix_rank", found, out, exact=False)
 
 
 @composite("cond", spaces=LINALG, learns=True)
@@ -342,11 +344,11 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         raise RuntimeError("linalg.cond: The input tensor must have at least 2 dimensions.")
     real = A._spec.dtype.to_real() if A._spec.dtype.is_complex else A._spec.dtype
     if not A._spec.numel:
-        return result("linalg_cond", T["zeros"](A._spec.shape[:-2], dtype=real), out, A)
+        return result("linalg_cond", T["zeros"](A._spec.shape[:-2], dtype=real), out, A, exact=False)
     if p is None or p in (2, -2):
         s = svdvals(A)
         first, last = s[..., 0], s[..., -1]
-        return result("linalg_cond", last / first if p == -2 else first / last, out, A)
+        return result("linalg_cond", last / first if p == -2 else first / last, out, A, exact=False)
     norm = SPACES["linalg"]["matrix_norm"]
     if p == "nuc" and A._spec.shape[-1] != A._spec.shape[-2]:
         raise RuntimeError(f"linalg.cond: A must be batches of square matrices, but they are {A._spec.shape[-2]} by {A._spec.shape[-1]} matrices")
@@ -357,7 +359,7 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         found = found.masked_fill(info != 0, math.inf)
     else:
         found = T["nan_to_num"](norm(A, p) * norm(inverted, p), math.inf, math.inf, -math.inf)
-    return result("linalg_cond", found, out, A)
+    return result("linalg_cond", found, out, A, exact=False)
 
 
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
@@ -402,7 +404,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     else:
         values = T["empty"](0, dtype=dtype.to_real(), device=A._spec.device)
     solution = found.squeeze(-1) if vectors else found
-    return results("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"), (solution, residuals, rank, values), out, A, B)
+    return results("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"), (solution, residuals, rank, values), out, A, B, exact=False)
 
 
 # ***** functions of matrices *****

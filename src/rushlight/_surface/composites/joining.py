@@ -167,7 +167,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 
 
 
-@composite("bucketize", refuses="b", learns=True)
+@composite("bucketize", learns=True)
+@forms("(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None) -> Tensor")
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)

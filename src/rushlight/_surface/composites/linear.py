@@ -41,7 +41,7 @@ def matrix_norm(
     x = A if dtype is None else A.to(dtype)  # type: ignore[attr-defined]
     if isinstance(ord, str):
         if ord == "fro":
-            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim))  # type: ignore[no-any-return]
+            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim), exact=True)  # type: ignore[no-any-return]
         if ord != "nuc":
             raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     elif abs(ord) not in (1, 2, float("inf")):
@@ -52,11 +52,11 @@ def matrix_norm(
         if keepdim:
             for d in sorted(dims):
                 found = found.unsqueeze(d)
-        return into(out, found)  # type: ignore[no-any-return]
+        return into(out, found, exact=True)  # type: ignore[no-any-return]
     inner, outer = (dims[0], dims[1]) if abs(ord) == 1 else (dims[1], dims[0])
     sums = function_of("linalg_vector_norm")(x, 1, (inner,), True)
     found = function_of("amax" if ord > 0 else "amin")(sums, (outer,), True)
-    return into(out, found if keepdim else found.squeeze(dims))  # type: ignore[no-any-return]
+    return into(out, found if keepdim else found.squeeze(dims), exact=True)  # type: ignore[no-any-return]
 
 
 @composite("norm", spaces=LINALG, learns=True)
@@ -67,7 +67,7 @@ def norm(
     dims = _both(dim)
     if ord is None and (dims is None or len(dims) <= 2) and not isinstance(ord, str):
         found = function_of("linalg_vector_norm")(A, 2, dims, keepdim, dtype=dtype)
-        return into(out, found)  # type: ignore[no-any-return]
+        return into(out, found, exact=True)  # type: ignore[no-any-return]
     if dims is not None and len(dims) not in (1, 2):
         raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
     if dims is None and A._spec.ndim not in (1, 2):
@@ -76,14 +76,14 @@ def norm(
         )
     if isinstance(ord, str) or (len(dims) if dims is not None else A._spec.ndim) == 2:
         return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)  # type: ignore[no-any-return]
-    return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype))  # type: ignore[no-any-return]
+    return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
 
 
 @composite("vecdot", spaces=LINALG, refuses="bui", learns=True)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
     left = T["conj"](x) if x._spec.dtype.is_complex else x
-    return into(out, (left * y).sum(dim))  # type: ignore[no-any-return, operator]
+    return into(out, (left * y).sum(dim), exact=True)  # type: ignore[no-any-return, operator]
 
 
 @composite("cross", spaces=LINALG, refuses="b", learns=True)
@@ -91,7 +91,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
     """The cross products of vectors of length 3 along dim."""
     if input._spec.ndim != other._spec.ndim:
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
-    return into(out, cross_product(input, other, dim))  # type: ignore[no-any-return]
+    return into(out, cross_product(input, other, dim), exact=True)  # type: ignore[no-any-return]
 
 
 @composite("diagonal", spaces=LINALG, learns=True)
@@ -127,7 +127,7 @@ def multi_dot(tensors: Any, *, out: Any = None) -> Tensor:
     sizes = [given[0]._spec.shape[0], *[t._spec.shape[1] for t in given]]
     found = _chain(given, _best_splits(sizes), 0, len(given) - 1)
     found = found.squeeze(0) if first == 1 else found
-    return into(out, found.squeeze(-1) if last == 1 else found)  # type: ignore[no-any-return]
+    return into(out, found.squeeze(-1) if last == 1 else found, exact=True)  # type: ignore[no-any-return]
 
 
 def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
@@ -161,7 +161,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
         like = input.clone(memory_format=FORMATS["contiguous_format"])  # type: ignore[attr-defined]
-        return into(out, like.copy_(eye.expand(input._spec.shape)))  # type: ignore[no-any-return]
+        return into(out, like.copy_(eye.expand(input._spec.shape)), exact=True)  # type: ignore[no-any-return]
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
     found = None
     while power:
@@ -169,7 +169,7 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
             found = base if found is None else found @ base  # type: ignore[operator]
         power >>= 1
         base = base @ base if power else base  # type: ignore[operator]
-    return into(out, found if found is not input else input.clone())  # type: ignore[no-any-return, attr-defined]
+    return into(out, found if found is not input else input.clone(), exact=True)  # type: ignore[no-any-return, attr-defined]
 
 
 @composite("vander", spaces=LINALG, learns=True)

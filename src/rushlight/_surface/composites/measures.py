@@ -45,11 +45,11 @@ def norm(
 ) -> Tensor:
     """The p-norm of all elements or along dims; "fro" is the 2-norm, "nuc" the sum of singular values."""
     if p == "nuc":
-        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype))  # type: ignore[no-any-return]
+        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
     if isinstance(p, str) and p != "fro":
         raise ValueError(f"unsupported norm type {p}")
     order = 2.0 if p in ("fro", None) else p
-    return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype))  # type: ignore[no-any-return]
+    return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
 
 
 @composite("norm", spaces=(), method=True, learns=True)
@@ -63,11 +63,11 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None
     """Each slice along dim scaled down to have a p-norm of at most maxnorm."""
     if not input.is_floating_point() and not input.is_complex():  # type: ignore[attr-defined]
         raise RuntimeError("renorm: expected a floating point or complex tensor")
-    if p <= 0:
+    if not p > 0:
         raise RuntimeError("renorm: non-positive norm not supported")
     if input._spec.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input._spec.ndim} dimensions")
-    if maxnorm < 0:
+    if not maxnorm >= 0:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
     at = wrap_dim(dim, input._spec.ndim)
     others = tuple(d for d in range(input._spec.ndim) if d != at)
@@ -418,12 +418,13 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 
 
 @composite("isin", refuses="bc", learns=True)
+@forms("(elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None) -> Tensor")
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
 ) -> Tensor:
     """Whether each element is one of the test elements."""
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
-        raise ValueError("isin: at least one of elements and test_elements must be a tensor")
+        raise TypeError("isin(): at least one of elements and test_elements must be a tensor")
     x = elements if isinstance(elements, Tensor) else T["tensor"](elements)
     y = test_elements if isinstance(test_elements, Tensor) else T["tensor"](test_elements)
     dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
@@ -535,6 +536,10 @@ def unique_consecutive(
 
 
 @composite("searchsorted", learns=True)
+@forms(
+    "(sorted_sequence: Tensor, input: Tensor | Scalar, *, out_int32: bool = False, right: bool = False, side: str | None = None, "
+    "sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor",
+)
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -554,7 +559,7 @@ def searchsorted(
                 "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
             )
         right = side == "right"
-    values = input if isinstance(input, Tensor) else T["tensor"](input, dtype=sorted_sequence.dtype)
+    values = input if isinstance(input, Tensor) else T["tensor"](input)
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)  # type: ignore[attr-defined]
     if sorted_sequence._spec.ndim > 1 and sorted_sequence._spec.shape[:-1] != values._spec.shape[:-1]:

@@ -159,6 +159,8 @@ def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any
 def _named(name: str, found: tuple[Any, Any], out: Any, fields: tuple[str, str] = ("values", "indices")) -> Any:
     if out is None:
         return result_type_of(name, fields)(found)
+    if len(out) != len(found):
+        raise TypeError(f"{name}(): expected tuple of {len(found)} elements as 'out' but got {len(out)}")
     return result_type_of(name + OUT, fields)([into(o, v, name, exact=True) for o, v in zip(out, found, strict=True)])
 
 
