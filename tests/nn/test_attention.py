@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
+from functools import partial
 
 import pytest
+from tests.nn import stored
 from tests.nn.attention_cases import ATTENTION, TRANSFORMERS, run_attention, run_transformer
 
 import rushlight as torch
@@ -15,19 +16,7 @@ from rushlight import nn
 EXPECTED = json.loads(pathlib.Path(__file__).with_name("attention.json").read_text())
 
 
-def same(found: Any, wanted: Any) -> None:
-    if isinstance(wanted, dict):
-        assert list(found) == list(wanted)
-        for key in wanted:
-            same(found[key], wanted[key])
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for f, w in zip(found, wanted, strict=True):
-            same(f, w)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, rel=2e-4, abs=1e-4)
-    else:
-        assert found == wanted
+same = partial(stored.same, rel=2e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ATTENTION)

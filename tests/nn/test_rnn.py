@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Any
+from functools import partial
 
 import pytest
+from tests.nn import stored
 from tests.nn.rnn_cases import CASES, CELLS, run, run_cell
 
 import rushlight as torch
@@ -22,19 +23,7 @@ from rushlight.nn.utils.rnn import (
 EXPECTED = json.loads(pathlib.Path(__file__).with_name("rnn.json").read_text())
 
 
-def same(found: Any, wanted: Any) -> None:
-    if isinstance(wanted, dict):
-        assert list(found) == list(wanted)
-        for key in wanted:
-            same(found[key], wanted[key])
-    elif isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for f, w in zip(found, wanted, strict=True):
-            same(f, w)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, rel=2e-5, abs=2e-6)
-    else:
-        assert found == wanted
+same = partial(stored.same, rel=2e-5, abs=2e-6)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,14 +7,14 @@ from typing import Any
 
 import rushlight
 from rushlight import Size
-from rushlight.distributions import constraints
-from rushlight.distributions.distribution import Distribution, parametric
+from rushlight.distributions.distribution import parametric
+from rushlight.distributions.location_scale import LocationScale
 
 __all__ = ["Cauchy"]
 
 
 @parametric
-class Cauchy(Distribution):
+class Cauchy(LocationScale):
     """The Cauchy (Lorentz) distribution with median `loc` and half width at half maximum `scale`; it has no mean.
 
     >>> import rushlight as torch
@@ -22,23 +22,9 @@ class Cauchy(Distribution):
     tensor(0.7500)
     """
 
-    loc: Any
-    scale: Any
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._broadcast(validate_args, loc=loc, scale=scale)
-
     @property
     def mean(self) -> Any:
         return rushlight.full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device)
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:

@@ -7,38 +7,20 @@ from typing import Any
 
 import rushlight
 from rushlight import Size
-from rushlight.distributions import constraints
-from rushlight.distributions.distribution import Distribution, parametric
+from rushlight.distributions.distribution import parametric
+from rushlight.distributions.location_scale import LocationScale
 
 __all__ = ["Laplace"]
 
 
 @parametric
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """The Laplace distribution: an exponential distribution to both sides of `loc`.
 
     >>> import rushlight as torch
     >>> torch.distributions.Laplace(1.0, 2.0).variance
     tensor(8.)
     """
-
-    loc: Any
-    scale: Any
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._broadcast(validate_args, loc=loc, scale=scale)
-
-    @property
-    def mean(self) -> Any:
-        return self.loc
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:

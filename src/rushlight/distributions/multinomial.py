@@ -9,15 +9,15 @@ import rushlight
 from rushlight import Size
 from rushlight.distributions import constraints
 from rushlight.distributions.binomial import Binomial
-from rushlight.distributions.categorical import Categorical
-from rushlight.distributions.distribution import Distribution, parametric
+from rushlight.distributions.by_categories import ByCategories
+from rushlight.distributions.distribution import parametric
 from rushlight.distributions.utils import broadcast_all, lazy_property
 
 __all__ = ["Multinomial"]
 
 
 @parametric
-class Multinomial(Distribution):
+class Multinomial(ByCategories):
     """How often each category comes in `total_count` draws with the weights `probs` or exp(`logits`).
 
     >>> import rushlight as torch
@@ -25,8 +25,6 @@ class Multinomial(Distribution):
     tensor([2., 6.])
     """
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    _parts = ("_categorical",)
     _kept = ("total_count",)
     total_count: int
 
@@ -36,37 +34,16 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise NotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
-        self._categorical = Categorical(probs=probs, logits=logits)
-        Distribution.__init__(
-            self, self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
-        )
+        super().__init__(probs, logits, validate_args)
 
     @lazy_property
     def _binomial(self) -> Any:
         """The marginal distributions."""
         return Binomial(self.total_count, probs=self.probs, validate_args=False)
 
-    def _new(self, *args: Any, **kwargs: Any) -> Any:
-        return self._categorical._new(*args, **kwargs)
-
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Any:
-        """Log probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of `probs` and `logits`."""
-        return self._categorical.param_shape
 
     @property
     def mean(self) -> Any:

@@ -7,16 +7,16 @@ from typing import Any
 
 import rushlight
 from rushlight import Size
-from rushlight.distributions import constraints
 from rushlight.distributions.distribution import parametric
 from rushlight.distributions.exp_family import ExponentialFamily
+from rushlight.distributions.location_scale import LocationScale
 from rushlight.distributions.utils import standard_normal
 
 __all__ = ["Normal"]
 
 
 @parametric
-class Normal(ExponentialFamily):
+class Normal(LocationScale, ExponentialFamily):
     """The normal (Gaussian) distribution with mean `loc` and standard deviation `scale`.
 
     >>> import rushlight as torch
@@ -24,24 +24,7 @@ class Normal(ExponentialFamily):
     tensor(0.5000)
     """
 
-    loc: Any
-    scale: Any
-
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
     _mean_carrier_measure: Any = 0
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._broadcast(validate_args, loc=loc, scale=scale)
-
-    @property
-    def mean(self) -> Any:
-        return self.loc
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def stddev(self) -> Any:

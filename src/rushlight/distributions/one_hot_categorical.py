@@ -7,14 +7,14 @@ from typing import Any
 import rushlight
 from rushlight import Size
 from rushlight.distributions import constraints
-from rushlight.distributions.categorical import Categorical
-from rushlight.distributions.distribution import Distribution, parametric
+from rushlight.distributions.by_categories import ByCategories
+from rushlight.distributions.distribution import parametric
 
 __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
 @parametric
-class OneHotCategorical(Distribution):
+class OneHotCategorical(ByCategories):
     """A vector of zeros with a one at an index drawn as by `Categorical`.
 
     >>> import rushlight as torch
@@ -22,38 +22,12 @@ class OneHotCategorical(Distribution):
     tensor([0., 1.])
     """
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
     has_enumerate_support = True
-    _parts = ("_categorical",)
-
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._categorical = Categorical(probs, logits)
-        Distribution.__init__(
-            self, self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
-        )
-
-    def _new(self, *args: Any, **kwargs: Any) -> Any:
-        return self._categorical._new(*args, **kwargs)
 
     @property
     def _param(self) -> Any:
         return self._categorical._param
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Any:
-        """Log probabilities."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of `probs` and `logits`."""
-        return self._categorical.param_shape
 
     def _one_hot(self, index: Any) -> Any:
         return rushlight.nn.functional.one_hot(index, self._event_shape[-1])

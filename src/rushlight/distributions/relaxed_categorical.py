@@ -8,8 +8,8 @@ from typing import Any
 import rushlight
 from rushlight import Size
 from rushlight.distributions import constraints
-from rushlight.distributions.categorical import Categorical
-from rushlight.distributions.distribution import Distribution, parametric
+from rushlight.distributions.by_categories import ByCategories
+from rushlight.distributions.distribution import parametric
 from rushlight.distributions.transformed_distribution import TransformedDistribution
 from rushlight.distributions.transforms import ExpTransform
 from rushlight.distributions.utils import broadcast_all, clamp_probs
@@ -18,41 +18,18 @@ __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
 
 
 @parametric
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(ByCategories):
     """The logarithm of a relaxed one-hot vector (Maddison et al., arXiv:1611.00712, section C; Jang et al., arXiv:1611.01144)."""
 
-    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.real_vector  # its exponentials have the sum 1, which no constraint expresses
     has_rsample = True
-    _parts = ("_categorical",)
     _kept = ("temperature",)
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        self._categorical = Categorical(probs, logits)
         self.temperature = temperature
-        Distribution.__init__(
-            self, self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args
-        )
-
-    def _new(self, *args: Any, **kwargs: Any) -> Any:
-        return self._categorical._new(*args, **kwargs)
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of `probs` and `logits`."""
-        return self._categorical.param_shape
-
-    @property
-    def logits(self) -> Any:
-        """Log probabilities."""
-        return self._categorical.logits
-
-    @property
-    def probs(self) -> Any:
-        """Probabilities."""
-        return self._categorical.probs
+        super().__init__(probs, logits, validate_args)
 
     def rsample(self, sample_shape: Any = Size()) -> Any:
         # the logits with Gumbel noise; without the temperature the largest would be the drawn category
