@@ -138,7 +138,7 @@ def indexed(w: Writer) -> Any:
 
 def product(w: Writer) -> Any:
     x = w.pick(lambda v: v.ndim == 2 and 0 not in v.shape)
-    return None if x is None else prim.dot(prim.sin(x), prim.transpose(x, perm=(1, 0)))
+    return None if x is None else build.dot(prim.sin(x), prim.transpose(x, perm=(1, 0)))
 
 
 STEPS: tuple[tuple[Step, float], ...] = (

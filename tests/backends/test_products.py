@@ -403,7 +403,7 @@ def test_pointwise_work_after_a_product_is_done_where_it_is_made(name, way):
         third = rng.standard_normal((*batch, m, n) if residual else (n,)).astype(dtype.name)
         operands = [(x, dtype) for x in (a, b, third)]
         with blas.GEMM.scoped(way):
-            program, made = run_graph(graph_of(lambda x, y, z: body(PRIMITIVES["dot"](x, y), z), *operands), operands)
+            program, made = run_graph(graph_of(lambda x, y, z: body(build_values.dot(x, y), z), *operands), operands)
         assert [type(step) for step in program.steps] == [ExternStep] and program.steps[0].epilogue is not None
         expected = want(a.astype(np.float64) @ b, third, third)
         np.testing.assert_allclose(np.frombuffer(made, dtype.name).reshape(expected.shape), expected, rtol=2e-5, atol=2e-5)
@@ -415,7 +415,7 @@ def test_an_epilogue_rounds_as_if_the_product_had_been_stored(monkeypatch):
     operands = [(x, BFLOAT16) for x in (a, b, row)]
 
     def body(x, y, z):
-        total = build_values.convert(PRIMITIVES["dot"](x, y), FLOAT32) + build_values.broadcast_to(build_values.convert(z, FLOAT32), (70, 90))
+        total = build_values.convert(build_values.dot(x, y), FLOAT32) + build_values.broadcast_to(build_values.convert(z, FLOAT32), (70, 90))
         return build_values.convert(total, BFLOAT16)
 
     program, made = run_graph(graph_of(body, *operands), operands)
@@ -433,7 +433,7 @@ def test_a_product_that_others_read_is_stored_by_its_epilogue():
     operands = [(a, FLOAT32), (b, FLOAT32)]
 
     def body(x, y):
-        p = PRIMITIVES["dot"](x, y)
+        p = build_values.dot(x, y)
         return p + x, PRIMITIVES["sum"](p, dims=(0, 1))
 
     program, (total, added) = run_graph(graph_of(body, *operands), operands)
@@ -446,7 +446,7 @@ def test_a_product_that_is_repeated_along_another_dim_is_stored():
     rng = np.random.default_rng(14)
     a, b, c = (rng.standard_normal(shape).astype("float32") for shape in ((2, 1, 1, 3), (2, 1, 3, 1), (2, 1, 1, 5)))
     operands = [(x, FLOAT32) for x in (a, b, c)]
-    _, made = run_graph(graph_of(lambda x, y, z: build_values.broadcast_to(PRIMITIVES["dot"](x, y), (2, 1, 1, 5)) * z, *operands), operands)
+    _, made = run_graph(graph_of(lambda x, y, z: build_values.broadcast_to(build_values.dot(x, y), (2, 1, 1, 5)) * z, *operands), operands)
     np.testing.assert_allclose(np.frombuffer(made, "float32").reshape(2, 1, 1, 5), (a @ b) * c, rtol=1e-6)
 
 
@@ -455,7 +455,7 @@ def test_memory_that_a_product_reads_is_not_overwritten_by_its_epilogue():
     a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
     want = a @ b + a
     operands = [(a, FLOAT32), (b, FLOAT32)]
-    program, _ = run_graph(graph_of(lambda x, y: PRIMITIVES["dot"](x, y) + x, *operands), operands, aliases={0: 0})
+    program, _ = run_graph(graph_of(lambda x, y: build_values.dot(x, y) + x, *operands), operands, aliases={0: 0})
     assert program.steps[0].epilogue is None
     np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-4)
 
@@ -469,7 +469,7 @@ def test_a_large_product_with_an_epilogue_has_the_same_bits_for_any_number_of_th
     wide = source.wide
 
     def body(x, y, z):
-        total = PRIMITIVES["dot"](*(build_values.convert(v, wide) for v in (x, y)))
+        total = build_values.dot(*(build_values.convert(v, wide) for v in (x, y)))
         return build_values.convert(total + 0.5 * build_values.convert(z, wide), source)
 
     try:
@@ -488,7 +488,7 @@ def test_a_large_product_with_an_epilogue_has_the_same_bits_for_any_number_of_th
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
 def test_epilogues_compile_for_other_machines(machine):
     inputs = [((64, 64), FLOAT32), ((64, 64), FLOAT32), ((64,), FLOAT32)]
-    graph = trace(lambda x, y, z: PRIMITIVES["tanh"](with_bias(PRIMITIVES["dot"](x, y), z)), inputs)
+    graph = trace(lambda x, y, z: PRIMITIVES["tanh"](with_bias(build_values.dot(x, y), z)), inputs)
     compiled = null_compile(graph, machine=machine)
     assert compiled.calls == ["dot"] and len(compiled.kernels) == 1
     assert ("fmla" if machine == "aarch64" else "vfmadd") in compiled.kernels[0].assembly()
@@ -511,15 +511,15 @@ def converted(x, dtype=BFLOAT16):
 
 # body over two matrices and a vector of k, dtypes of the matrices, which operands have a prologue
 PROLOGUES = {
-    "casts": (lambda a, b, c: PRIMITIVES["dot"](converted(a), converted(b)), (FLOAT32, FLOAT32), [True, True]),
-    "a cast": (lambda a, b, c: PRIMITIVES["dot"](a, converted(b)), (BFLOAT16, FLOAT32), [False, True]),
+    "casts": (lambda a, b, c: build_values.dot(converted(a), converted(b)), (FLOAT32, FLOAT32), [True, True]),
+    "a cast": (lambda a, b, c: build_values.dot(a, converted(b)), (BFLOAT16, FLOAT32), [False, True]),
     "quantised weights": (
-        lambda a, b, c: PRIMITIVES["dot"](a, converted(converted(b, FLOAT32) * along(build_values.reshape(c, (1100, 1)), b))),
+        lambda a, b, c: build_values.dot(a, converted(converted(b, FLOAT32) * along(build_values.reshape(c, (1100, 1)), b))),
         (BFLOAT16, INT8), [False, True],
     ),
-    "a mask": (lambda a, b, c: PRIMITIVES["dot"](build_values.select(a > 0.0, a, 0.0), b), (FLOAT32, FLOAT32), [True, False]),
+    "a mask": (lambda a, b, c: build_values.dot(build_values.select(a > 0.0, a, 0.0), b), (FLOAT32, FLOAT32), [True, False]),
     "a scale, widened sums": (
-        lambda a, b, c: PRIMITIVES["tanh"](0.01 * PRIMITIVES["dot_wide"](converted(a * along(c, a)), b)), (FLOAT32, BFLOAT16), [True, False],
+        lambda a, b, c: PRIMITIVES["tanh"](0.01 * build_values.dot(converted(a * along(c, a)), b, FLOAT32)), (FLOAT32, BFLOAT16), [True, False],
     ),
 }  # fmt: skip
 
@@ -564,7 +564,7 @@ def test_a_prologue_gives_the_product_of_what_it_makes(monkeypatch):
     operands = [(x.astype(np.float32), FLOAT32), (w, INT8), (scale.astype(np.float32), FLOAT32)]
 
     def body(a, b, c):
-        return PRIMITIVES["dot"](a, turned(converted(b, FLOAT32) * along(build_values.reshape(c, (280, 1)), b)))
+        return build_values.dot(a, turned(converted(b, FLOAT32) * along(build_values.reshape(c, (280, 1)), b)))
 
     program, made = run_graph(graph_of(body, *operands), operands)
     assert [p is not None for p in program.steps[0].prologues] == [False, True]
@@ -580,21 +580,21 @@ def test_what_others_read_or_a_product_overwrites_is_made_before_it(monkeypatch)
 
     def both(x, y):
         e = PRIMITIVES["exp"](x)
-        return PRIMITIVES["dot"](e, y), e
+        return build_values.dot(e, y), e
 
     program, (made, e) = run_graph(graph_of(both, *operands), operands)
     assert not any(p for step in program.steps if isinstance(step, ExternStep) for p in step.prologues)
     np.testing.assert_allclose(np.frombuffer(made, np.float32).reshape(300, 300), want, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(np.frombuffer(e, np.float32).reshape(300, 300), np.exp(a), rtol=1e-6)
     want = want + a
-    program, _ = run_graph(graph_of(lambda x, y: PRIMITIVES["dot"](PRIMITIVES["exp"](x), y) + x, *operands), operands, aliases={0: 0})
+    program, _ = run_graph(graph_of(lambda x, y: build_values.dot(PRIMITIVES["exp"](x), y) + x, *operands), operands, aliases={0: 0})
     assert not any(p for step in program.steps if isinstance(step, ExternStep) for p in step.prologues)
     np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
 def test_prologues_compile_for_other_machines(machine):
-    graph = trace(lambda x, w: PRIMITIVES["dot"](converted(x), converted(turned(w))), [((1024, 1024), FLOAT32), ((1024, 1024), INT8)])
+    graph = trace(lambda x, w: build_values.dot(converted(x), converted(turned(w))), [((1024, 1024), FLOAT32), ((1024, 1024), INT8)])
     compiled = null_compile(graph, machine=machine)
     assert compiled.calls == ["dot"] and len(compiled.kernels) == 2
     assert all(kernel.assembly() for kernel in compiled.kernels)
@@ -632,7 +632,7 @@ def test_conjugated_operands_are_read_where_they_lie(dtype, size):
     m, k, n = size
     a, b = drawn(rng, (m, k), dtype), drawn(rng, (n, k), dtype)
     operands = [(a, dtype), (b, dtype)]
-    conj, dot = PRIMITIVES["conj"], PRIMITIVES["dot"]
+    conj, dot = PRIMITIVES["conj"], build_values.dot
     turned = lambda x: build_values.transpose(x, (1, 0))
     for body, want in (
         (lambda x, y: dot(conj(x), turned(y)), a.conj() @ b.T), (lambda x, y: dot(x, turned(conj(y))), a @ b.conj().T),
@@ -658,7 +658,7 @@ def test_long_sums_of_a_small_result_are_made_in_pieces(dtype, size):
     try:
         for count in (1, 2, 3, 8):
             threads.set_num_threads(count)
-            program, made = run_graph(graph_of(PRIMITIVES["dot"], *operands), operands)
+            program, made = run_graph(graph_of(build_values.dot, *operands), operands)
             results.append(np.frombuffer(made, a.dtype).copy().reshape(m, n))
     finally:
         threads.set_num_threads(before)
@@ -699,7 +699,7 @@ def test_many_tiny_products_are_one_loop_nest(dtype):
     for m, k, n in ((2, 2, 2), (3, 5, 1), (4, 4, 4), (8, 7, 9)):
         a, b = drawn(rng, (5, 30, m, k), dtype), drawn(rng, (5, 30, k, n), dtype)
         operands = [(a, dtype), (b, dtype)]
-        program, made = run_graph(graph_of(PRIMITIVES["dot"], *operands), operands)
+        program, made = run_graph(graph_of(build_values.dot, *operands), operands)
         assert [type(step) for step in program.steps] == [KernelStep]
         got, (x, y) = np.frombuffer(made, a.dtype).reshape(5, 30, m, n), (a, b)
         if dtype is BFLOAT16:

@@ -9,7 +9,7 @@ from tests.prim_cases import CASES, Case
 from rushlight._backends.reference import run
 from rushlight._graph.core import trace
 from rushlight._graph.verifier import verify
-from rushlight._prims import prim
+from rushlight._prims import build, prim
 from rushlight._transforms.batching import batch
 from rushlight._types.dtype import FLOAT64, INT64
 
@@ -59,7 +59,7 @@ def test_an_empty_batch() -> None:
 
 
 def test_batching_twice() -> None:
-    graph = trace(lambda a, b: prim.dot(a, b), [((2, 3), FLOAT64), ((3, 4), FLOAT64)])
+    graph = trace(lambda a, b: build.dot(a, b), [((2, 3), FLOAT64), ((3, 4), FLOAT64)])
     twice = batch(batch(graph, [True, False], 5), [False, True], 6)
     a, b = np.random.default_rng(0).normal(size=(5, 2, 3)), np.random.default_rng(1).normal(size=(6, 3, 4))
     np.testing.assert_allclose(run(twice, [a, b])[0], a[None] @ b[:, None])

@@ -63,7 +63,7 @@ def _sums_of(node: Node) -> DType | None:
     """The dtype in which a product is computed; None for what is no product of matrices, or has no routine with an epilogue."""
     if node.prim.name == "conv_windows" and takes_epilogue(node):
         return node.outputs[0].dtype.wide
-    if node.prim.name not in ("dot", "dot_wide", "dot_int"):
+    if node.prim.name != "dot":
         return None
     dtype = node.outputs[0].dtype
     if dtype.kind in "iu" and dtype.itemsize < 4:

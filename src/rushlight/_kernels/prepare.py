@@ -20,6 +20,7 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
+    from rushlight._types.dtype import DType
 
 __all__ = ["prepared"]
 
@@ -51,10 +52,6 @@ def _rule(node: Node) -> Any:
         return _conjugated_last(node)
     if name == "dot":
         return _dot_rule(node)
-    if name == "dot_wide":
-        return node.prim.decompose
-    if name == "dot_int":
-        return None if all(numel(v.shape) for v in node.inputs) else node.prim.decompose
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
@@ -87,7 +84,9 @@ def _conjugated_last(node: Node) -> Any:
 
 
 def _dot_rule(node: Node) -> Any:
-    a, b = node.inputs
+    (a, b), dtype = node.inputs, node.outputs[0].dtype
+    if dtype is not a.dtype:
+        return None if dtype.is_integer and len(a.shape) == 2 and numel(a.shape) and numel(b.shape) else _converted_first
     if b.shape[-2] >= SPLIT_STEPS and (pieces := _pieces_of_steps(a.shape, b.shape)) > 1 and (a.dtype.wide is a.dtype or a.dtype.name in PACKED):
         return partial(_in_pieces, pieces)
     if numel(a.shape[:-2]) >= MANY and 0 < a.shape[-2] * b.shape[-2] * b.shape[-1] <= TINY and a.dtype.kind in "fc":
@@ -105,12 +104,17 @@ def _dot_rule(node: Node) -> Any:
     return None
 
 
+def _converted_first(a: Any, b: Any, dtype: DType) -> Any:
+    """A product of the operands as the dtype of the result; `narrowed` finds those that a routine converts by itself."""
+    return build.dot(build.convert(a, dtype), build.convert(b, dtype))
+
+
 MANY, TINY = 64, 512  # matrices of a batch from which on, and multiplications up to which, plain sums are faster than anything for matrices
 
 
-def _tiny_products(a: Any, b: Any) -> Any:
+def _tiny_products(a: Any, b: Any, dtype: DType) -> Any:
     """Products of a batch as sums of rows of B, which become one loop nest over the whole batch."""
-    n, dtype = len(a.shape), a.dtype
+    n = len(a.shape)
     shape = (*a.shape, b.shape[-1])
     left, right = (build.convert(x, dtype.wide) for x in (a, b))
     left = PRIMITIVES["broadcast"](left, shape=shape, dims=tuple(range(n)))
@@ -133,22 +137,21 @@ def _pieces_of_steps(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     return next((count for count in range(most, most // 2, -1) if k % count == 0), most)
 
 
-def _in_pieces(count: int, a: Any, b: Any) -> Any:
+def _in_pieces(count: int, a: Any, b: Any, dtype: DType) -> Any:
     """A product as the sum of `count` products of shorter rows and columns, and one of what is left."""
-    n, k, dtype = len(a.shape), a.shape[-1], a.dtype
-    multiply = PRIMITIVES["dot" if dtype.wide is dtype else "dot_wide"]
+    n, k = len(a.shape), a.shape[-1]
     length = k // count
     whole = length * count
     rest = None
     if whole < k:
-        rest = multiply(_steps(a, n - 1, whole, k), _steps(b, n - 2, whole, k))
+        rest = build.dot(_steps(a, n - 1, whole, k), _steps(b, n - 2, whole, k), dtype.wide)
         a, b = _steps(a, n - 1, 0, whole), _steps(b, n - 2, 0, whole)
     lead = a.shape[:-2]
     left = build.reshape(a, (*lead, a.shape[-2], count, length))
     left = build.transpose(left, (n - 1, *range(n - 2), n - 2, n))
     right = build.reshape(b, (*lead, count, length, b.shape[-1]))
     right = build.transpose(right, (n - 2, *range(n - 2), n - 1, n))
-    found = PRIMITIVES["sum"](multiply(left, right), dims=(0,))
+    found = PRIMITIVES["sum"](build.dot(left, right, dtype.wide), dims=(0,))
     found = found if rest is None else found + rest
     return found if dtype.wide is dtype else build.convert(found, dtype)
 
@@ -169,18 +172,18 @@ def lies_in_memory(value: Value) -> bool:
     return True
 
 
-def _outer_product(a: Any, b: Any) -> Any:
+def _outer_product(a: Any, b: Any, dtype: DType) -> Any:
     shape = (*a.shape[:-1], b.shape[-1])
     return build.broadcast_to(a, shape) * build.broadcast_to(b, shape)
 
 
-def _times_column(a: Any, b: Any) -> Any:
+def _times_column(a: Any, b: Any, dtype: DType) -> Any:
     n = len(a.shape)
     row = build.broadcast_to(build.transpose(b, (*range(n - 2), n - 1, n - 2)), a.shape)
     return build.reshape(PRIMITIVES["sum"](a * row, dims=(n - 1,)), (*a.shape[:-1], 1))
 
 
-def _row_times(a: Any, b: Any) -> Any:
+def _row_times(a: Any, b: Any, dtype: DType) -> Any:
     n = len(a.shape)
     column = build.broadcast_to(build.transpose(a, (*range(n - 2), n - 1, n - 2)), b.shape)
     return build.reshape(PRIMITIVES["sum"](column * b, dims=(n - 2,)), (*a.shape[:-1], b.shape[-1]))
@@ -244,12 +247,12 @@ def _spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any
     if numel(places) == 1:  # one product of all images, and nothing overlaps
         rows = build.reshape(build.transpose(images, (1, 0, 3, 2)), (groups, batch, depth))
         taps = build.reshape(build.transpose(taps, (0, 2, 1, 3)), (groups, depth, outs // groups * numel(kernel)))
-        made = build.transpose(PRIMITIVES["dot"](rows, taps), (1, 0, 2))
+        made = build.transpose(build.dot(rows, taps), (1, 0, 2))
         made = build.reshape(made, (batch, outs, *kernel))
         whole = build.pad(made, (0,) * (n + 2), (0,) * (n + 2), (0, 0, *(d - 1 for d in dilation)))
     else:
         taps = build.reshape(build.transpose(taps, (0, 1, 3, 2)), (1, groups, outs // groups * numel(kernel), depth))
-        made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), images)
+        made = build.dot(build.broadcast_to(taps, (batch, *taps.shape[1:])), images)
         made = build.reshape(made, (batch, outs, *kernel, *places))
         made = build.transpose(made, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
         whole = PRIMITIVES["unwindow"](
@@ -279,7 +282,7 @@ def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups
         columns = build.transpose(columns, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
     columns = build.reshape(columns, (batch, groups, channels // groups * numel(kernel), numel(places)))
     taps = build.reshape(w, (1, groups, outs // groups, depth * numel(kernel)))
-    made = PRIMITIVES["dot"](build.broadcast_to(taps, (batch, *taps.shape[1:])), columns)
+    made = build.dot(build.broadcast_to(taps, (batch, *taps.shape[1:])), columns)
     return build.reshape(made, (batch, outs, *places))
 
 

@@ -1,7 +1,7 @@
 """Products of narrow floats, as the backend's routines take them: operands as they lie in memory, one rounding at the end.
 
 Bodies and derivatives widen both operands before they multiply.  Where nothing else is done to them, the routine does it while it packs
-them (`dot_wide`), and where the result is narrowed at once, it does that too (`dot` of narrow floats).
+them (a `dot` in the wider dtype), and where the result is narrowed at once, it does that too.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._prims import build
-from rushlight._prims.record import PRIMITIVES
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
+    from rushlight._types.dtype import DType
 
 __all__ = ["LARGE_SIDE", "LARGE_WORK", "PACKED", "narrow_rule", "narrowed", "takes_prologues"]
 
@@ -37,9 +37,9 @@ def narrowed(graph: Graph) -> Graph:
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node in products:
-            result = PRIMITIVES["dot_wide"](*(_moved(chain, made[source]) for source, chain in products[node]))
+            result = build.dot(*(_moved(chain, made[source]) for source, chain in products[node]), node.outputs[0].dtype)
         elif _rounds(node, products, uses):
-            result = PRIMITIVES["dot"](*inputs[0].node.inputs)
+            result = build.dot(*inputs[0].node.inputs)
         else:
             result = node.prim(*inputs, **node.params)
         made.update(zip(node.outputs, result if isinstance(result, tuple) else (result,), strict=True))
@@ -55,7 +55,7 @@ def takes_prologues(node: Node, vector_bytes: int) -> bool:
 
     Packing then makes each element once.  A library reads operands from memory; it may be the faster one where vectors are short.
     """
-    if node.prim.name not in ("dot", "dot_wide"):
+    if node.prim.name != "dot":
         return False
     (a, b), dtype = node.inputs, node.inputs[0].dtype
     if len(a.shape) != 2 or dtype.kind != "f" or not (dtype.name in PACKED or vector_bytes == 64):
@@ -103,7 +103,7 @@ def narrow_rule(node: Node) -> Any:
     return _half_product if thin or a.dtype.name not in PACKED else None
 
 
-def _half_product(a: Any, b: Any) -> Any:
+def _half_product(a: Any, b: Any, dtype: DType) -> Any:
     """Narrow dtypes multiplied and added up in a wider one and rounded once."""
-    wide = a.dtype.wide
-    return build.convert(PRIMITIVES["dot"](build.convert(a, wide), build.convert(b, wide)), a.dtype)
+    wide = dtype.wide
+    return build.convert(build.dot(build.convert(a, wide), build.convert(b, wide)), dtype)

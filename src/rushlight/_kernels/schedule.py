@@ -27,7 +27,7 @@ __all__ = ["Schedule"]
 
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 # Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
-STRIDED = frozenset({"dot", "dot_wide", "dot_int", "conv_windows", "attention", "attention_grad", "resample", "resample_back"})
+STRIDED = frozenset({"dot", "conv_windows", "attention", "attention_grad", "resample", "resample_back"})
 DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4), "resample_back": (1, 2)}  # what those get row-major nevertheless
 # Results that are written with any strides.
 PLACED = {"conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,), "resample_back": (0,)}

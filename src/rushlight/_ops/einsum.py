@@ -143,7 +143,7 @@ def _pair(a: Any, la: list[str], b: Any, lb: list[str], kept: set[str], sizes: d
     left = _arranged(a, la, (batch, rows, inner))
     right = _arranged(b, lb, (batch, inner, columns))
     if inner or (rows and columns):
-        found = prim.dot(left, right)
+        found = build.dot(left, right)
     else:
         found = _times(left, right)
     found = build.reshape(found, [known[n] for n in joined])

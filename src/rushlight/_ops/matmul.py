@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._ops.bodies import C_NAME, CPP_NAME, common, is_number, narrow, wide, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BFLOAT16, BOOL
+from rushlight._types.dtype import BFLOAT16, BOOL, INT32
 from rushlight._types.layout import broadcast_shapes, numel
 
 __all__: list[str] = []
@@ -75,14 +75,14 @@ def _inner(x: Any, y: Any, dims: Sequence[int]) -> Any:
 def mm(a: Any, b: Any) -> Any:
     """out[i, j] = sum over k of input[i, k] mat2[k, j]: the product of matrices (n, m) and (m, p)."""
     _matrices("addmm_impl_cpu_", a, b)
-    return prim.dot(a, b)
+    return build.dot(a, b)
 
 
 @operator("bmm(Tensor input, Tensor mat2) -> Tensor", out="exact")
 def bmm(a: Any, b: Any) -> Any:
     """out[b] = input[b] @ mat2[b]: the products of as many pairs of matrices (b, n, m) and (b, m, p) as the batch holds."""
     _batches("bmm", a, b)
-    return prim.dot(a, b)
+    return build.dot(a, b)
 
 
 @operator("mv(Tensor input, Tensor vec) -> Tensor", out="exact")
@@ -128,7 +128,7 @@ def vdot(a: Any, b: Any) -> Any:
 def _fold(a: Any, b: Any) -> Any:
     """[*, M, K] times one matrix: a single product with all rows."""
     rows = numel(a.shape[:-1])
-    return build.reshape(prim.dot(build.reshape(a, (rows, a.shape[-1])), b), (*a.shape[:-1], b.shape[-1]))
+    return build.reshape(build.dot(build.reshape(a, (rows, a.shape[-1])), b), (*a.shape[:-1], b.shape[-1]))
 
 
 def product(a: Any, b: Any) -> Any:
@@ -150,13 +150,13 @@ def product(a: Any, b: Any) -> Any:
     if na == 1:
         return _inner(prim.broadcast(a, shape=b.shape, dims=(nb - 2,)), b, (nb - 2,))
     if nb == 2:
-        return _fold(a, b) if na > 2 else prim.dot(a, b)
+        return _fold(a, b) if na > 2 else build.dot(a, b)
     if na == 2 and numel(b.shape[:-2]) == 1:
-        return build.reshape(prim.dot(a, build.reshape(b, b.shape[-2:])), (*b.shape[:-2], a.shape[0], b.shape[-1]))
+        return build.reshape(build.dot(a, build.reshape(b, b.shape[-2:])), (*b.shape[:-2], a.shape[0], b.shape[-1]))
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     flat = (numel(lead),)
     a, b = (build.reshape(build.broadcast_to(x, (*lead, *x.shape[-2:])), (*flat, *x.shape[-2:])) for x in (a, b))
-    return build.reshape(prim.dot(a, b), (*lead, a.shape[-2], b.shape[-1]))
+    return build.reshape(build.dot(a, b), (*lead, a.shape[-2], b.shape[-1]))
 
 
 def _matmul_node(input: Any, other: Any) -> str:
@@ -187,7 +187,7 @@ def _int_mm(a: Any, b: Any) -> Any:
         raise RuntimeError(f"int_mm_out_cpu: Expected self dtype to be int8 or uint8 but got {C_NAME[a.dtype.name]}")
     if b.dtype.name != "int8":
         raise RuntimeError(f"int_mm_out_cpu: Expected mat2 dtype to be of type int8 but got {C_NAME[b.dtype.name]}")
-    return prim.dot_int(a, b)
+    return build.dot(a, b, INT32)
 
 
 # ***** with something added *****
@@ -230,7 +230,7 @@ ADDED: dict[str, Any] = {"out": "exact", "inplace": True, "inplace_spaces": (), 
 def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat1 @ mat2)."""
     _matrices("addmm_impl_cpu_", a, b, "mat1", "mat2")
-    return _plus(x, prim.dot(wide(a), wide(b)), beta, alpha, a.dtype)
+    return _plus(x, build.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
 
 @operator("addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **{**ADDED, "inplace_spaces": ("torch",)})
@@ -264,7 +264,7 @@ def _crossed(a: Any, b: Any) -> tuple[Any, Any]:
 def baddbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * bmm(batch1, batch2)."""
     _batches("baddbmm", a, b)
-    return _plus(x, prim.dot(wide(a), wide(b)), beta, alpha, a.dtype)
+    return _plus(x, build.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
 
 @operator("addbmm(Tensor input, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **ADDED)
@@ -273,7 +273,7 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     _batches("addbmm", a, b)
     batch, rows, inner = a.shape
     left = build.reshape(build.transpose(wide(a), (1, 0, 2)), (rows, batch * inner))
-    return _plus(x, prim.dot(left, build.reshape(wide(b), (batch * inner, b.shape[2]))), beta, alpha, a.dtype)
+    return _plus(x, build.dot(left, build.reshape(wide(b), (batch * inner, b.shape[2]))), beta, alpha, a.dtype)
 
 
 def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:
@@ -309,9 +309,9 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     _same_dtype("addmm_impl_cpu_", x, weight)
     rows = build.reshape(x, (numel(x.shape[:-1]), x.shape[-1]))
     if bias is None:
-        found = prim.dot(rows, turned(weight))
+        found = build.dot(rows, turned(weight))
     else:  # rounded once, with the bias in it
-        sums = prim.dot(wide(rows), turned(wide(weight)))
+        sums = build.dot(wide(rows), turned(wide(weight)))
         found = narrow(sums + build.broadcast_to(wide(bias), sums.shape), x.dtype)
     return build.reshape(found, (*x.shape[:-1], weight.shape[0]))
 
@@ -326,9 +326,9 @@ def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
         return narrow(wider * wide(spread), x.dtype), narrow(to_weight, weight.dtype), to_bias
     rows = numel(x.shape[:-1])
     grad, flat = build.reshape(ct, (rows, weight.shape[0])), build.reshape(x, (rows, x.shape[-1]))
-    to_x = build.reshape(prim.dot(grad, build.conj(weight)), x.shape)
+    to_x = build.reshape(build.dot(grad, build.conj(weight)), x.shape)
     # The gradient of the weight is made in the weight's own layout, not as the transpose of its transpose.
-    to_weight = prim.dot(turned(grad), build.conj(flat))
+    to_weight = build.dot(turned(grad), build.conj(flat))
     to_bias = None if bias is None else build.sum_to(wide(grad), bias.shape)
     return to_x, to_weight, None if to_bias is None else narrow(to_bias, bias.dtype)
 
@@ -369,7 +369,7 @@ def contract(a: Any, b: Any, dims_a: Sequence[int], dims_b: Sequence[int]) -> An
     inner = numel([a.shape[d] for d in dims_a])
     left = build.reshape(build.transpose(a, (*kept_a, *dims_a)), (numel([a.shape[d] for d in kept_a]), inner))
     right = build.reshape(build.transpose(b, (*dims_b, *kept_b)), (inner, numel([b.shape[d] for d in kept_b])))
-    return build.reshape(prim.dot(left, right), (*(a.shape[d] for d in kept_a), *(b.shape[d] for d in kept_b)))
+    return build.reshape(build.dot(left, right), (*(a.shape[d] for d in kept_a), *(b.shape[d] for d in kept_b)))
 
 
 @operator(

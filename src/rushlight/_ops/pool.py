@@ -563,7 +563,7 @@ def _mix(x: Any, dim: int, weights: list[tuple[int, int, float]]) -> Any:
     last = len(x.shape) - 1
     order = [d for d in range(last + 1) if d != dim] + [dim]
     moved = build.transpose(x, order)
-    found = prim.dot(build.reshape(moved, (numel(moved.shape[:-1]), size)), build.transpose(matrix, (1, 0)))
+    found = build.dot(build.reshape(moved, (numel(moved.shape[:-1]), size)), build.transpose(matrix, (1, 0)))
     found = build.reshape(found, (*moved.shape[:-1], out))
     return build.transpose(found, sorted(range(last + 1), key=order.__getitem__))
 

@@ -27,7 +27,7 @@ def _layer(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any]
     """The inputs of all steps are projected at once; only the recurrence goes step by step."""
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
     return prim.recurrence(
-        prim.dot(x, turned(w_ih)), w_hh, bias, *states, *([] if sizes is None else [sizes]), mode=mode, reverse=reverse, keep=True
+        build.dot(x, turned(w_ih)), w_hh, bias, *states, *([] if sizes is None else [sizes]), mode=mode, reverse=reverse, keep=True
     )
 
 
@@ -42,7 +42,7 @@ def _layer_gradient(cts: Any, outs: Any, x: Any, w_ih: Any, w_hh: Any, b_ih: Any
         size = w_hh.shape[1]
         parts = [prim.slice(to_b, starts=(a * size,), stops=(z * size,), steps=(1,)) for a, z in ((0, 2), (2, 3), (3, 4))] if mode == "gru" else []
         to_biases = [prim.cat(parts[0], part, dim=0) for part in parts[1:]] or [to_b, to_b]
-    return [prim.dot(to_x, w_ih), *to_states, prim.dot(turned(to_x), x), to_hh, *to_biases, None]
+    return [build.dot(to_x, w_ih), *to_states, build.dot(turned(to_x), x), to_hh, *to_biases, None]
 
 
 _WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
@@ -82,7 +82,7 @@ def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any],
     if single:
         x, *states = (build.expand_dims(v, (0,)) for v in (x, *states))
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
-    found = single_step(mode, prim.dot(x, turned(w_ih)), w_hh, bias, *states)
+    found = single_step(mode, build.dot(x, turned(w_ih)), w_hh, bias, *states)
     return tuple(build.squeeze(v, (0,)) for v in found) if single else found
 
 

@@ -120,6 +120,6 @@ def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
     width = weight.shape[0] * weight.shape[1]
     rows = build.reshape(windows, (*windows.shape[:2], width))
     columns = build.reshape(build.transpose(weight, (1, 0, 2)), (width, weight.shape[2]))
-    product = prim.dot(build.reshape(rows, (numel(rows.shape[:2]), width)), columns)
+    product = build.dot(build.reshape(rows, (numel(rows.shape[:2]), width)), columns)
     found = build.reshape(product, (*rows.shape[:2], weight.shape[2]))
     return narrow(wide(found) + onto(wide(bias), found.shape, 2), x.dtype)

@@ -64,7 +64,7 @@ def _spread(x: Any, like: Any) -> Any:
 
 def _scores(q: Any, k: Any, mask: Sequence[Any], causal: bool, scale: float) -> Any:
     """q k^T * scale, what is left out at -inf."""
-    found = prim.dot(_wide(q), _turned(_wide(k))) * scale
+    found = build.dot(_wide(q), _turned(_wide(k))) * scale
     if causal:
         n = len(found.shape)
         row, column = (prim.iota(shape=found.shape, dim=d, dtype=INT64) for d in (n - 2, n - 1))
@@ -84,7 +84,7 @@ def _decompose(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -
     raised = prim.exp(scores - _spread(base, scores))
     total = build.select(dead, 1.0, prim.sum(raised, dims=_last(raised)))
     # Divided at the end, where there are fewer numbers than weights.
-    mixed = prim.dot(raised, _wide(v))
+    mixed = build.dot(raised, _wide(v))
     norm = build.select(dead, math.inf, prim.log(total) + base)
     return build.convert(mixed / _spread(total, mixed), q.dtype), norm
 
@@ -95,7 +95,7 @@ def _weights(q: Any, k: Any, norm: Any, mask: Sequence[Any], causal: bool, scale
 
 
 def _to_scores(ct: Any, v: Any, weights: Any, delta: Any) -> Any:
-    share = prim.dot(_wide(ct), _turned(_wide(v)))
+    share = build.dot(_wide(ct), _turned(_wide(v)))
     return weights * (share - _spread(delta, share))
 
 
@@ -104,7 +104,7 @@ def _grad_decompose(
 ) -> tuple[Any, Any, Any]:
     weights = _weights(q, k, norm, mask, causal, scale)
     slopes = _to_scores(ct, v, weights, delta) * scale
-    found = prim.dot(slopes, _wide(k)), prim.dot(_turned(slopes), _wide(q)), prim.dot(_turned(weights), _wide(ct))
+    found = build.dot(slopes, _wide(k)), build.dot(_turned(slopes), _wide(q)), build.dot(_turned(weights), _wide(ct))
     return tuple(build.convert(x, q.dtype) for x in found)
 
 
@@ -143,7 +143,7 @@ def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, sc
     made, norm = out
     given = build.zeros_like(made) if ct[0] is None else ct[0]
     if q.dtype in HALF and q.shape[-2] < FEW_QUERIES:  # a result that was rounded would do where weights are small, and the scores are few
-        share = _weights(q, k, norm, mask, causal, scale) * prim.dot(_wide(given), _turned(_wide(v)))
+        share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(given), _turned(_wide(v)))
         delta = prim.sum(share, dims=_last(share))
     else:
         delta = prim.sum(_wide(given) * _wide(made), dims=_last(made))

@@ -14,7 +14,7 @@ from rushlight._types.layout import broadcast_shapes
 from rushlight._types.symbols import as_double, truncated
 
 __all__ = [
-    "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "eq", "expand_dims", "full", "full_like", "in_single", "invert",
+    "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "dot", "eq", "expand_dims", "full", "full_like", "in_single", "invert",
     "keep_dims", "match", "ne", "pad", "reshape", "select", "squeeze", "sum_to", "total", "transpose", "unary", "zeros_like",
 ]  # fmt: skip
 
@@ -142,6 +142,11 @@ def conj(x: Any) -> Any:
 def complex_(x: Any) -> Any:
     """A real value as a complex one."""
     return PRIMITIVES["complex"](x, zeros_like(x))
+
+
+def dot(a: Any, b: Any, dtype: DType | None = None) -> Any:
+    """Matrix product, in the dtype of the operands if none is given."""
+    return PRIMITIVES["dot"](a, b, dtype=dtype or a.dtype)
 
 
 def add_any(a: Any, b: Any) -> Any:

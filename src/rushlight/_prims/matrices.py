@@ -30,7 +30,7 @@ def times(*factors: Any) -> Any:
     """The product of matrices, from the left."""
     found = factors[0]
     for factor in factors[1:]:
-        found = prim.dot(found, factor)
+        found = build.dot(found, factor)
     return found
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
 from rushlight._prims.families import lift, require
-from rushlight._prims.record import Aval, ByDecomposition, Primitive, not_differentiable, prim
+from rushlight._prims.numbers import holder
+from rushlight._prims.record import Aval, Primitive, prim
 from rushlight._prims.samples import Samples, any_dtype, floats
-from rushlight._types.dtype import INT32
+from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64, INT32, DType
 from rushlight._types.layout import numel
 
 __all__: list[str] = []
@@ -25,13 +26,23 @@ def _doubled(x: Any) -> Any:
 # ***** dot *****
 
 
-def _dot_spec(a: Any, b: Any) -> Aval:
+def _dot_spec(a: Any, b: Any, dtype: DType) -> Aval:
     require("dot", a, "uifc", half=True)
-    if a.dtype is not b.dtype:
-        raise TypeError(f"prim.dot takes operands of one dtype, got {a.dtype.name} and {b.dtype.name}")
+    if (a.dtype.name, b.dtype.name) not in INTO_INT32 and a.dtype is not b.dtype:
+        raise TypeError(f"prim.dot takes operands of one dtype, or int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}")
+    if dtype not in (a.dtype, a.dtype.wide) and (dtype is not INT32 or (a.dtype.name, b.dtype.name) not in INTO_INT32):
+        raise TypeError(f"prim.dot has no sums in {dtype.name} of {a.dtype.name} and {b.dtype.name}")
     if len(a.shape) != len(b.shape) or len(a.shape) < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise ValueError(f"prim.dot takes [*B, M, K] and [*B, K, N], got {list(a.shape)} and {list(b.shape)}")
-    return (*a.shape[:-1], b.shape[-1]), a.dtype
+    return (*a.shape[:-1], b.shape[-1]), dtype
+
+
+INTO_INT32 = (("int8", "int8"), ("uint8", "int8"))
+
+
+def _dot_reference(a: Any, b: Any, dtype: DType) -> Any:
+    a, b = (x.astype(holder(dtype)) if dtype.is_integer else _doubled(x) for x in (a, b))
+    return (a @ b).astype(holder(dtype))
 
 
 def _turned(x: Any) -> Any:
@@ -40,79 +51,43 @@ def _turned(x: Any) -> Any:
     return build.conj(build.transpose(x, (*range(n - 2), n - 1, n - 2)))
 
 
-def _dot_jvp(tangents: Any, out: Any, a: Any, b: Any) -> Any:
+def _dot_vjp(ct: Any, out: Any, a: Any, b: Any, dtype: DType) -> tuple[Any, Any]:
+    to_a, to_b = build.dot(ct, _turned(build.convert(b, dtype))), build.dot(_turned(build.convert(a, dtype)), ct)
+    return build.convert(to_a, a.dtype), build.convert(to_b, b.dtype)
+
+
+def _dot_jvp(tangents: Any, out: Any, a: Any, b: Any, dtype: DType) -> Any:
     ta, tb = tangents
-    left = None if ta is None else prim.dot(ta, b)
-    return build.add_any(left, None if tb is None else prim.dot(a, tb))
+    left = None if ta is None else prim.dot(ta, b, dtype=dtype)
+    return build.add_any(left, None if tb is None else prim.dot(a, tb, dtype=dtype))
 
 
-def _dot_batch(batched: Sequence[bool], a: Any, b: Any) -> Any:
+def _dot_batch(batched: Sequence[bool], a: Any, b: Any, dtype: DType) -> Any:
     if not batched[1] and len(b.shape) == 2:  # one matrix for all: let the batch be further rows
         size, rows, inner = a.shape
-        return build.reshape(prim.dot(build.reshape(a, (size * rows, inner)), b), (size, rows, b.shape[1]))
-    return prim.dot(*lift(batched, (a, b)))
+        return build.reshape(prim.dot(build.reshape(a, (size * rows, inner)), b, dtype=dtype), (size, rows, b.shape[1]))
+    return prim.dot(*lift(batched, (a, b)), dtype=dtype)
 
 
 def _dot_samples() -> Samples:
     for dtype in ("float64", "float32", "complex128", "int64"):
-        yield [any_dtype((3, 4), dtype, 1), any_dtype((4, 5), dtype, 2)], {}
-        yield [any_dtype((2, 3, 4), dtype, 1), any_dtype((2, 4, 1), dtype, 2)], {}
-    yield [floats((3, 0)), floats((0, 2))], {}
-    yield [floats((0, 3)), floats((3, 2))], {}
-
-
-Primitive(
-    "dot", "Matrix product of [*B, M, K] and [*B, K, N].  Half types accumulate in float32 and round once.", family="heavy",
-    spec=_dot_spec, reference=lambda a, b: (_doubled(a) @ _doubled(b)).astype(a.dtype), lower=("extern", "dot"),
-    samples=_dot_samples, vjp=lambda ct, out, a, b: (prim.dot(ct, _turned(b)), prim.dot(_turned(a), ct)), jvp=_dot_jvp,
-    batch=_dot_batch,
-)  # fmt: skip
-
-
-def _wide_spec(a: Any, b: Any) -> Aval:
-    shape, dtype = _dot_spec(a, b)
-    if dtype.wide is dtype:
-        raise TypeError(f"prim.dot_wide takes narrow floats, got {dtype.name}")
-    return shape, dtype.wide
-
-
-def _wide_samples() -> Samples:
-    yield [any_dtype((3, 4), "float16", 1), any_dtype((4, 5), "float16", 2)], {}
-    yield [any_dtype((2, 3, 9), "float16", 1), any_dtype((2, 9, 6), "float16", 2)], {}
-
-
-Primitive(
-    "dot_wide", "Matrix product of narrow floats, as sums in the wider dtype in which they are computed.", family="heavy",
-    spec=_wide_spec, reference=lambda a, b: (_doubled(a) @ _doubled(b)).astype("float32"), lower=("extern", "dot"), samples=_wide_samples,
-    vjp=ByDecomposition(), jvp=ByDecomposition(), batch=lambda batched, a, b: prim.dot_wide(*lift(batched, (a, b))),
-    decompose=lambda a, b: prim.dot(build.convert(a, a.dtype.wide), build.convert(b, b.dtype.wide)),
-)  # fmt: skip
-
-
-def _integers_spec(a: Any, b: Any) -> Aval:
-    if a.dtype.name not in ("int8", "uint8") or b.dtype.name != "int8":
-        raise TypeError(f"prim.dot_int takes int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}")
-    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
-        raise ValueError(f"prim.dot_int takes [M, K] and [K, N], got {list(a.shape)} and {list(b.shape)}")
-    return (a.shape[0], b.shape[1]), INT32
-
-
-def _integers_batch(batched: Sequence[bool], a: Any, b: Any) -> Any:
-    a, b = lift(batched, (a, b))
-    return prim.dot(build.convert(a, INT32), build.convert(b, INT32))
-
-
-def _integers_samples() -> Samples:
+        yield [any_dtype((3, 4), dtype, 1), any_dtype((4, 5), dtype, 2)], {"dtype": BY_NAME[dtype]}
+        yield [any_dtype((2, 3, 4), dtype, 1), any_dtype((2, 4, 1), dtype, 2)], {"dtype": BY_NAME[dtype]}
+    yield [floats((3, 0)), floats((0, 2))], {"dtype": FLOAT64}
+    yield [floats((0, 3)), floats((3, 2))], {"dtype": FLOAT64}
+    yield [any_dtype((3, 4), "float16", 1), any_dtype((4, 5), "float16", 2)], {"dtype": FLOAT32}
+    yield [any_dtype((2, 3, 9), "float16", 1), any_dtype((2, 9, 6), "float16", 2)], {"dtype": FLOAT32}
     for dtype in ("int8", "uint8"):
-        yield [any_dtype((3, 9), dtype, 1), any_dtype((9, 4), "int8", 2)], {}
-        yield [any_dtype((2, 0), dtype, 1), any_dtype((0, 4), "int8", 2)], {}
+        yield [any_dtype((3, 9), dtype, 1), any_dtype((9, 4), "int8", 2)], {"dtype": INT32}
+        yield [any_dtype((2, 3, 5), dtype, 1), any_dtype((2, 5, 4), "int8", 2)], {"dtype": INT32}
+        yield [any_dtype((2, 0), dtype, 1), any_dtype((0, 4), "int8", 2)], {"dtype": INT32}
 
 
 Primitive(
-    "dot_int", "Matrix product of int8 or uint8 and int8, as sums in int32.", family="heavy", spec=_integers_spec,
-    reference=lambda a, b: a.astype("int32") @ b.astype("int32"), lower=("extern", "dot"), samples=_integers_samples,
-    vjp=not_differentiable("whole numbers"), jvp=not_differentiable("whole numbers"), batch=_integers_batch,
-    decompose=lambda a, b: prim.dot(build.convert(a, INT32), build.convert(b, INT32)),
+    "dot", "Matrix product of [*B, M, K] and [*B, K, N] in `dtype`: that of the operands (narrow floats are summed in the wider one and rounded "
+    "once), the wider one of narrow floats, or int32 for int8 or uint8 times int8.",
+    family="heavy", spec=_dot_spec, reference=_dot_reference, lower=("extern", "dot"), samples=_dot_samples, vjp=_dot_vjp, jvp=_dot_jvp,
+    batch=_dot_batch,
 )  # fmt: skip
 
 # ***** conv *****
@@ -170,7 +145,7 @@ def _conv_decompose(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
     inner = depth * numel(kernel)
     rows = build.reshape(rows, (groups, batch * numel(places), inner))
     taps = build.transpose(build.reshape(w, (groups, outs // groups, inner)), (0, 2, 1))
-    out = build.reshape(prim.dot(rows, taps), (groups, batch, numel(places), outs // groups))
+    out = build.reshape(build.dot(rows, taps), (groups, batch, numel(places), outs // groups))
     return build.reshape(build.transpose(out, (1, 0, 3, 2)), (batch, outs, *places))
 
 

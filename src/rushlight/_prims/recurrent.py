@@ -117,7 +117,7 @@ class _Graphs:
 
     tanh = staticmethod(lambda x: prim.tanh(x))
     turned = staticmethod(lambda x: build.transpose(x, (1, 0)))
-    dot = staticmethod(lambda a, b: prim.dot(a, b))
+    dot = staticmethod(build.dot)
     relu = staticmethod(lambda x: build.binary("maximum", x, 0.0))
 
     @staticmethod
@@ -359,7 +359,7 @@ def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]
             at.get("ct_cs"),
         )  # fmt: skip
         slopes = _Graphs.join(found, 1)
-        through = prim.dot(_Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
+        through = build.dot(_Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
         return slopes, through if part is None else through + part, *([] if dc is None else [dc])
 
     return step
@@ -425,7 +425,7 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
             None if at["ct_cs"] is None else at["ct_cs"][t],
         )  # fmt: skip
         slopes[t], befores[t] = _Graphs.join(found, 1), h_before
-        through = prim.dot(_Graphs.columns(slopes[t], 0, w.shape[0]), w)
+        through = build.dot(_Graphs.columns(slopes[t], 0, w.shape[0]), w)
         dh = steps.kept(t, through if part is None else through + part, dh)
         dc = None if dc is None else steps.kept(t, dc_before, dc)
     rows = steps.join(slopes)
@@ -499,9 +499,9 @@ def back_through(
     operands += [] if sizes is None else [sizes]
     slopes, before, to_b, *to_states = prim.recurrence_grad(*operands, mode=mode, reverse=reverse, extra=extra)
     if mode != "gru":
-        return slopes, prim.dot(_Graphs.turned(slopes), before), to_b, to_states
+        return slopes, build.dot(_Graphs.turned(slopes), before), to_b, to_states
     size = w.shape[1]
-    to_w = prim.dot(_Graphs.turned(_Graphs.columns(slopes, 0, 3 * size)), before)
+    to_w = build.dot(_Graphs.turned(_Graphs.columns(slopes, 0, 3 * size)), before)
     rotated = [prim.slice(to_w, starts=(a, 0), stops=(z, size), steps=(1, 1)) for a, z in ((size, 3 * size), (0, size))]
     to_b = _Graphs.join([_Graphs.columns(to_b, size, 4 * size), _Graphs.columns(to_b, 0, size)], 0)
     return _Graphs.columns(slopes, size, 4 * size), _Graphs.join(rotated, 0), to_b, to_states

@@ -117,7 +117,7 @@ def _products(graph: Any) -> dict[str, int]:
     """What the matrix products of a graph of primitives take."""
     found: dict[str, int] = {}
     for node in graph.nodes:
-        if node.prim.name == "dot":
+        if node.prim.name == "dot" and node.outputs[0].dtype is node.inputs[0].dtype:  # PyTorch counts no `_int_mm`
             a, b = (tuple(value.shape) for value in node.inputs)
             name, count = ("bmm", flops.batched_product_flops(a, b)) if len(a) == 3 else ("mm", flops.product_flops(a, b))
             found[name] = found.get(name, 0) + count

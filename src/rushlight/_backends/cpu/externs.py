@@ -40,6 +40,9 @@ def _dot(step: ExternStep) -> Call:
     a, b = step.inputs
     out = step.outputs[0]
     *batch, m, k = a.shape
+    if _into_int32(step):
+        call, ints = integer_call(a.dtype, b.dtype, m, b.shape[-1], k, a.strides, b.strides, step.sizes, step.epilogue)  # type: ignore[arg-type]
+        return call, ints, [a.place, b.place, *step.words]
     call, ints = product_call(
         a.dtype, out.dtype, m, b.shape[-1], k,
         a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
@@ -49,20 +52,18 @@ def _dot(step: ExternStep) -> Call:
     return call, ints, [a.place, b.place, *step.words]
 
 
+def _into_int32(step: ExternStep) -> bool:
+    """Whether a product is one of bytes, summed in int32."""
+    return step.outputs[0].dtype.is_integer and step.outputs[0].dtype is not step.inputs[0].dtype
+
+
 def extern_note(step: ExternStep) -> str:
     """What there is to say about how a step is computed; empty for nothing."""
-    if step.name not in ("dot", "dot_wide"):
+    if step.name != "dot" or _into_int32(step):
         return ""
     (a, b), out = step.inputs, step.outputs[0]
     *batch, m, k = a.shape
     return product_note(a.dtype, out.dtype, m, b.shape[-1], k, a.strides[-2:], b.strides[-2:], batch)  # type: ignore[arg-type]
-
-
-def _dot_int(step: ExternStep) -> Call:
-    a, b = step.inputs
-    (m, k), n = a.shape, b.shape[1]
-    call, ints = integer_call(a.dtype, b.dtype, m, n, k, a.strides, b.strides, step.sizes, step.epilogue)  # type: ignore[arg-type]
-    return call, ints, [a.place, b.place, *step.words]
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while
@@ -116,7 +117,7 @@ def _allocate(step: ExternStep) -> Call:
 
 
 _EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
-    "dot": _dot, "dot_wide": _dot, "dot_int": _dot_int, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
+    "dot": _dot, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
     "conv_windows": _conv,
     **dict.fromkeys(LAPACK, lapack_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
