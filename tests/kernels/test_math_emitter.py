@@ -141,7 +141,7 @@ def test_every_lowering_is_valid_llvm(width):
     """Parsed and verified, not run; LLVM itself says when a type is wrong."""
     llvm.initialize_native_target()
     for dtype in (FLOAT32, FLOAT64, INT32, BOOL, COMPLEX64, BFLOAT16):
-        for prim in sorted({*UNARY, *BINARY, "bitwise_and", "shift_left", "div_floor"}):
+        for prim in sorted({*UNARY, *BINARY, "bitwise_and", "shift_left", "div_trunc"}):
             if not supports(prim, dtype):
                 continue
             out = BOOL if prim in ("eq", "ne", "lt", "le", "signbit") else dtype
@@ -168,12 +168,12 @@ def test_object_code_for_other_machines(triple):
         ("exp", FLOAT32),
         ("sin", FLOAT32),
         ("log", FLOAT64),
-        ("div_floor", INT32),
+        ("div_trunc", INT32),
         ("convert", FLOAT16),
     ):
         out = FLOAT32 if prim == "convert" else dtype
         fma = triple.startswith("aarch64")
-        text = kernel_text(prim, [dtype] * (2 if prim == "div_floor" else 1), out, {}, 16, fma=fma)
+        text = kernel_text(prim, [dtype] * (2 if prim == "div_trunc" else 1), out, {}, 16, fma=fma)
         module = llvm.parse_assembly(text)
         module.triple = triple
         assert len(machine.emit_object(module)) > 500

@@ -171,3 +171,17 @@ def test_places_do_not_count_from_the_end(name: str, bad: int, dtype: str) -> No
     extra = ("sum",) if name == "scatter_reduce" else ()
     with pytest.raises((IndexError, RuntimeError), match=f"index {bad} is out of bounds for dimension 0 with size 3"):
         getattr(torch, name)(x, 0, index, *more, *extra)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
+def test_whole_numbers_are_divided_downward_to_the_last_one(dtype: str) -> None:
+    info, rng = np.iinfo(dtype), np.random.default_rng(11)
+    edges = np.array([info.min, info.min + 1, 1, 2, 3, 7, info.max - 1, info.max, *((-1, -2, -7) if info.min else ())], dtype)
+    x, y = (a.ravel() for a in np.meshgrid(np.append(edges, edges.dtype.type(0)), edges[edges != 0]))
+    some, others = (rng.integers(info.min, info.max, 300, dtype=dtype, endpoint=True) for _ in range(2))
+    x, y = np.concatenate([x, some]), np.concatenate([y, np.where(others == 0, 1, others).astype(dtype)])
+    unsigned = [int(a) // int(b) % 2 ** (8 * info.dtype.itemsize) for a, b in zip(x, y, strict=True)]
+    expected = np.array(unsigned, f"uint{8 * info.dtype.itemsize}").view(dtype)
+    np.testing.assert_array_equal(torch.floor_divide(torch.from_numpy(x), torch.from_numpy(y)).numpy(), expected)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.floor_divide(torch.from_numpy(x), torch.zeros(x.size, dtype=torch.from_numpy(x).dtype))

@@ -12,6 +12,7 @@ from rushlight._ops.bodies import (
     HALF,
     as_float,
     common,
+    div_floor,
     given_dtype,
     is_number,
     is_weak,
@@ -167,7 +168,7 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
     refuse(x, f"div_{rounding_mode}_cpu", "bc", joined=True)
     if x.dtype.is_floating_point:
         return prim.trunc(rounded(x / y, given)) if rounding_mode == "trunc" else _floor_quotient(x, y)
-    return prim.div_trunc(x, y) if rounding_mode == "trunc" else prim.div_floor(x, y)
+    return prim.div_trunc(x, y) if rounding_mode == "trunc" else div_floor(x, y)
 
 
 @operator("div(Tensor input, Tensor other, *, str? rounding_mode=None) -> Tensor", promote="same", numbers=BOTH, inplace=True,

@@ -23,9 +23,9 @@ from rushlight._types.layout import numel, wrap_dim
 from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
-    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "finish", "flat", "given_dtype",
-    "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims", "refuse", "rounded",
-    "spread", "take_slice", "wide", "wrap",
+    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
+    "given_dtype", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
+    "refuse", "rounded", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
@@ -211,6 +211,16 @@ def dims_of(x: Any, dim: Any, empty_is_all: bool = True) -> tuple[int, ...]:
         repeated = next(d for d in wrapped if wrapped.count(d) > 1)
         raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
     return tuple(sorted(wrapped)) if ndim else ()
+
+
+def div_floor(x: Any, y: Any) -> Any:
+    """x / y of whole numbers, rounded downward."""
+    toward_zero = prim.div_trunc(x, y)
+    if not x.dtype.is_signed:
+        return toward_zero
+    rest = x - toward_zero * y
+    below = build.ne(rest, 0) & ((rest ^ y) < 0)
+    return build.select(below, toward_zero - 1, toward_zero)
 
 
 def reduce_dims(name: str, x: Any, dims: Sequence[int]) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._ops.bodies import (
     dims_of,
+    div_floor,
     highest,
     is_number,
     is_weak,
@@ -164,7 +165,7 @@ def _reduce_at(x: Any, places: Any, source: Any, dim: int, reduce: str, include_
         return found
     count = _counts(x, places, dim, include_self)
     if x.dtype.is_integer:
-        return prim.div_floor(found, build.convert(count, x.dtype))
+        return div_floor(found, build.convert(count, x.dtype))
     return narrow(wide(found) / build.convert(count, wide(found).dtype), x.dtype)
 
 

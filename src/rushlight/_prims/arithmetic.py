@@ -81,10 +81,6 @@ pointwise(
     samples=pointwise_samples(INTEGERS, 2, second=(1, 9)),
 )  # fmt: skip
 pointwise(
-    "div_floor", "Integer division downward.", kinds="ui", reference=lambda a, b: np.floor_divide(a, _checked(b)), rules=WHOLE,
-    samples=pointwise_samples(INTEGERS, 2, second=(1, 9)),
-)  # fmt: skip
-pointwise(
     "rem_trunc", "What division toward zero leaves; it has the sign of a (C's %, fmod).", kinds="uif",
     reference=lambda a, b: np.fmod(a, _checked(b)), samples=pointwise_samples((*REALS, *INTEGERS), 2, second=(0.5, 3.0)),
     rules=[lambda t, c, out, a, b: t, lambda t, c, out, a, b: -(t * prim.trunc(a / b))],

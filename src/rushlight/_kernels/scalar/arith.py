@@ -184,15 +184,6 @@ def int_div_trunc(x: Val, y: Val, signed: bool) -> Val:
     return _quotient(x, y, signed)[0]
 
 
-def int_div_floor(x: Val, y: Val, signed: bool) -> Val:
-    q, y = _quotient(x, y, signed)
-    if not signed:
-        return q
-    rest = x - q * y
-    below = rest.ne(0) & (rest ^ y).lt(0)
-    return x.em.select(below, q - 1, q)
-
-
 def int_rem_trunc(x: Val, y: Val, signed: bool) -> Val:
     q, y = _quotient(x, y, signed)
     return x - q * y
@@ -275,7 +266,7 @@ INT_UNARY = {
 }  # fmt: skip
 INT_BINARY = {
     "add": lambda x, y, signed: x + y, "sub": lambda x, y, signed: x - y, "mul": lambda x, y, signed: x * y,
-    "div_trunc": int_div_trunc, "div_floor": int_div_floor, "rem_trunc": int_rem_trunc, "pow": int_pow,
+    "div_trunc": int_div_trunc, "rem_trunc": int_rem_trunc, "pow": int_pow,
     "maximum": maximum, "minimum": minimum,
     "bitwise_and": lambda x, y, signed: x & y, "bitwise_or": lambda x, y, signed: x | y,
     "bitwise_xor": lambda x, y, signed: x ^ y, "shift_left": shift_left, "shift_right": shift_right,
