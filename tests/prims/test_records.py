@@ -17,6 +17,11 @@ from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64
 FAMILIES = {"pointwise", "comparison", "shape", "create", "reduce", "scan", "indexed", "heavy"}
 
 
+def test_there_are_few() -> None:
+    """What can be written with others at no cost is an operator's body, or a function of `build`, and no primitive."""
+    assert len(PRIMITIVES) <= 120
+
+
 @pytest.mark.parametrize("primitive", PRIMITIVES.values(), ids=lambda p: p.name)
 def test_record_is_complete(primitive: Primitive) -> None:
     assert primitive.doc[0].isprintable() and primitive.doc.endswith((".", ")."))

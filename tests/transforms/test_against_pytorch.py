@@ -46,7 +46,7 @@ OTHER: dict[str, Callable[..., Any]] = {
     "scatter": lambda x, i, s, dim, reduce: _scatter(x, torch.where(i < 0, i + x.shape[dim], i), s, dim, reduce),
     "index": lambda x, *i: x[i],
     "index_put": lambda x, v, *i, accumulate: torch.index_put(x, i, v, accumulate),
-    "dot": lambda a, b: a @ b,
+    "dot": lambda a, b, dtype: a.to(getattr(torch, dtype.name)) @ b.to(getattr(torch, dtype.name)),
     "conv": lambda x, w, **p: getattr(torch.nn.functional, f"conv{x.ndim - 2}d")(x, w, **p),
     "sort": lambda x, dim, **p: tuple(torch.sort(x, dim=dim, **p)),
     "topk": lambda x, **p: tuple(torch.topk(x, **p)),
