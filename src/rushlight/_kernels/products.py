@@ -37,7 +37,7 @@ def narrowed(graph: Graph) -> Graph:
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node in products:
-            result = build.dot(*(_moved(chain, made[source]) for source, chain in products[node]), node.outputs[0].dtype)
+            result = build.dot(*(_moved(chain, made[source]) for source, chain in products[node]), dtype=node.outputs[0].dtype)
         elif _rounds(node, products, uses):
             result = build.dot(*inputs[0].node.inputs)
         else:
