@@ -61,36 +61,70 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill with draws from the uniform distribution on [a, b)."""
+    """Fill with draws from the uniform distribution on [a, b).
+
+    >>> import rushlight as torch
+    >>> float(torch.nn.init.uniform_(torch.empty(100), -1.0, 1.0).abs().max()) <= 1.0
+    True
+    """
     with rushlight.no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill with draws from the normal distribution."""
+    """Fill with draws from the normal distribution.
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.normal_(torch.empty(2, 3), std=0.1).shape
+    torch.Size([2, 3])
+    """
     with rushlight.no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
 
 def constant_(tensor: Any, val: float) -> Tensor:
-    """Fill with the value `val`."""
+    """Fill with the value `val`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.constant_(torch.empty(2, 3), 0.5)
+    tensor([[0.5000, 0.5000, 0.5000],
+            [0.5000, 0.5000, 0.5000]])
+    """
     with rushlight.no_grad():
         return tensor.fill_(val)
 
 
 def ones_(tensor: Any) -> Tensor:
-    """Fill with ones."""
+    """Fill with ones.
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.ones_(torch.empty(2, 3))
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Any) -> Tensor:
-    """Fill with zeros."""
+    """Fill with zeros.
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.zeros_(torch.empty(2, 3))
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])
+    """
     with rushlight.no_grad():
         return tensor.zero_()
 
 
 def eye_(tensor: Any) -> Tensor:
-    """Fill a matrix with the identity (as much of it as fits)."""
+    """Fill a matrix with the identity (as much of it as fits).
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.eye_(torch.empty(2, 3))
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with rushlight.no_grad():
@@ -100,7 +134,13 @@ def eye_(tensor: Any) -> Tensor:
 
 
 def dirac_(tensor: Any, groups: int = 1) -> Tensor:
-    """Fill a convolution's weight (3 to 5 dimensions) so that it passes its input channels on, group by group."""
+    """Fill a convolution's weight (3 to 5 dimensions) so that it passes its input channels on, group by group.
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.dirac_(torch.empty(2, 2, 3))[0]
+    tensor([[0., 1., 0.],
+            [0., 0., 0.]])
+    """
     if tensor.ndimension() not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
     out_channels, in_channels, *kernel = tensor.size()
@@ -124,7 +164,12 @@ def dirac_(tensor: Any, groups: int = 1) -> Tensor:
 def trunc_normal_(
     tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
-    """Fill with draws from the normal distribution, conditioned on lying in [a, b]."""
+    """Fill with draws from the normal distribution, conditioned on lying in [a, b].
+
+    >>> import rushlight as torch
+    >>> float(torch.nn.init.trunc_normal_(torch.empty(100), a=-2.0, b=2.0).abs().max()) <= 2.0
+    True
+    """
     if tensor.is_meta:
         return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -203,7 +248,12 @@ def _calculate_correct_fan(tensor: Any, mode: str) -> int:
 
 
 def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill uniformly on [-b, b], b = gain * sqrt(6 / (fan_in + fan_out)) (Glorot)."""
+    """Fill uniformly on [-b, b], b = gain * sqrt(6 / (fan_in + fan_out)) (Glorot).
+
+    >>> import rushlight as torch
+    >>> float(torch.nn.init.xavier_uniform_(torch.empty(4, 2)).abs().max()) <= 1.0  # sqrt(6 / (2 + 4))
+    True
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     std = gain * math.sqrt(2.0 / float(fan_in + fan_out))
     bound = math.sqrt(3.0) * std
@@ -211,7 +261,12 @@ def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Te
 
 
 def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Fill normally with standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot)."""
+    """Fill normally with standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot).
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.xavier_normal_(torch.empty(2, 3)).shape
+    torch.Size([2, 3])
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     std = gain * math.sqrt(2.0 / float(fan_in + fan_out))
     return normal_(tensor, 0.0, std, generator)
@@ -220,7 +275,12 @@ def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Ten
 def kaiming_uniform_(
     tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
-    """Fill uniformly on [-b, b], b = gain * sqrt(3 / fan) (He). `a` is the negative slope for `leaky_relu`."""
+    """Fill uniformly on [-b, b], b = gain * sqrt(3 / fan) (He). `a` is the negative slope for `leaky_relu`.
+
+    >>> import rushlight as torch
+    >>> float(torch.nn.init.kaiming_uniform_(torch.empty(4, 6)).abs().max()) <= 1.0  # sqrt(2) * sqrt(3 / 6)
+    True
+    """
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -232,7 +292,12 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
-    """Fill normally with standard deviation gain / sqrt(fan) (He). `a` is the negative slope for `leaky_relu`."""
+    """Fill normally with standard deviation gain / sqrt(fan) (He). `a` is the negative slope for `leaky_relu`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.init.kaiming_normal_(torch.empty(2, 3), nonlinearity="relu").shape
+    torch.Size([2, 3])
+    """
     if 0 in tensor.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -241,7 +306,13 @@ def kaiming_normal_(
 
 
 def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Tensor:
-    """Fill with a (semi-)orthogonal matrix; more than two dimensions count as (size(0), everything else)."""
+    """Fill with a (semi-)orthogonal matrix; more than two dimensions count as (size(0), everything else).
+
+    >>> import rushlight as torch
+    >>> w = torch.nn.init.orthogonal_(torch.empty(3, 3))
+    >>> torch.allclose(w @ w.T, torch.eye(3), atol=1e-6)
+    True
+    """
     if tensor.ndimension() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0 or tensor.is_meta:
@@ -263,7 +334,12 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Tensor:
 
 
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Fill a matrix normally, then set a fraction `sparsity` of each column, chosen at random, to zero."""
+    """Fill a matrix normally, then set a fraction `sparsity` of each column, chosen at random, to zero.
+
+    >>> import rushlight as torch
+    >>> int((torch.nn.init.sparse_(torch.empty(10, 4), sparsity=0.3) == 0).sum())
+    12
+    """
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     if tensor.is_meta:

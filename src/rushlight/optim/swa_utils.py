@@ -25,7 +25,12 @@ def _check_decay(decay: float) -> None:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
-    """The exponential moving average of one parameter: decay * average + (1 - decay) * new."""
+    """The exponential moving average of one parameter: decay * average + (1 - decay) * new.
+
+    >>> import rushlight as torch
+    >>> torch.optim.swa_utils.get_ema_avg_fn(0.9)(torch.tensor(1.0), torch.tensor(2.0), 5)
+    tensor(1.1000)
+    """
     _check_decay(decay)
 
     def update(average: Any, new: Any, num_averaged: Any) -> Any:
@@ -36,7 +41,12 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
 
 
 def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
-    """The plain average of one parameter over all updates."""
+    """The plain average of one parameter over all updates.
+
+    >>> import rushlight as torch
+    >>> torch.optim.swa_utils.get_swa_avg_fn()(torch.tensor(1.0), torch.tensor(2.0), 3)
+    tensor(1.2500)
+    """
 
     def update(average: Any, new: Any, num_averaged: Any) -> Any:
         with rushlight.no_grad():
@@ -135,6 +145,12 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     """Compute the running statistics of batch normalisation anew, by one pass over `loader` in training mode.
 
     Batches that are lists or tuples give their first element to the model.
+
+    >>> import rushlight as torch
+    >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(1))
+    >>> torch.optim.swa_utils.update_bn([torch.tensor([[1.0], [3.0]])], model)
+    >>> model[0].running_mean
+    tensor([2.])
     """
     momenta = {module: module.momentum for module in model.modules() if isinstance(module, _BatchNorm)}
     if not momenta:
@@ -155,7 +171,16 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """Moves the rate to `swa_lr` in `anneal_epochs` epochs ("cos" or "linear") and leaves it there."""
+    """Moves the rate to `swa_lr` in `anneal_epochs` epochs ("cos" or "linear") and leaves it there.
+
+    >>> import rushlight as torch
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.0, anneal_epochs=2, anneal_strategy="linear")
+    >>> optimizer.step()
+    >>> scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.5]
+    """
 
     def __init__(
         self,

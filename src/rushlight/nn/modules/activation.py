@@ -50,7 +50,12 @@ class ReLU(_Inplace):
 
 
 class SiLU(_Inplace):
-    """x * sigmoid(x), also called swish."""
+    """x * sigmoid(x), also called swish.
+
+    >>> import rushlight as torch
+    >>> torch.nn.SiLU()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.1423, -0.2689,  0.0000,  1.7616])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -58,7 +63,12 @@ class SiLU(_Inplace):
 
 
 class Mish(_Inplace):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Mish()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.1456, -0.3034,  0.0000,  1.9440])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -66,7 +76,12 @@ class Mish(_Inplace):
 
 
 class SELU(_Inplace):
-    """The scaled ELU whose constants keep mean 0 and variance 1."""
+    """The scaled ELU whose constants keep mean 0 and variance 1.
+
+    >>> import rushlight as torch
+    >>> torch.nn.SELU()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-1.6706, -1.1113,  0.0000,  2.1014])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -74,7 +89,12 @@ class SELU(_Inplace):
 
 
 class Hardswish(_Inplace):
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Hardswish()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.0000, -0.3333,  0.0000,  1.6667])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -86,7 +106,12 @@ class Hardswish(_Inplace):
 
 
 class Hardsigmoid(_Inplace):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Hardsigmoid()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([0.0000, 0.3333, 0.5000, 0.8333])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -98,7 +123,12 @@ class Hardsigmoid(_Inplace):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Sigmoid()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([0.0474, 0.2689, 0.5000, 0.8808])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -106,7 +136,12 @@ class Sigmoid(Module):
 
 
 class Tanh(Module):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Tanh()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.9951, -0.7616,  0.0000,  0.9640])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -114,7 +149,12 @@ class Tanh(Module):
 
 
 class LogSigmoid(Module):
-    """log(sigmoid(x)), without overflow."""
+    """log(sigmoid(x)), without overflow.
+
+    >>> import rushlight as torch
+    >>> torch.nn.LogSigmoid()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-3.0486, -1.3133, -0.6931, -0.1269])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -122,7 +162,12 @@ class LogSigmoid(Module):
 
 
 class Softsign(Module):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Softsign()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.7500, -0.5000,  0.0000,  0.6667])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -130,7 +175,12 @@ class Softsign(Module):
 
 
 class Tanhshrink(Module):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Tanhshrink()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-2.0049, -0.2384,  0.0000,  1.0360])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -138,7 +188,12 @@ class Tanhshrink(Module):
 
 
 class Threshold(Module):
-    """x where x > `threshold`, else `value`."""
+    """x where x > `threshold`, else `value`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Threshold(0.5, 9.0)(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([9., 9., 9., 2.])
+    """
 
     __constants__ = ["threshold", "value", "inplace"]
 
@@ -158,7 +213,12 @@ class Threshold(Module):
 
 
 class RReLU(Module):
-    """Leaky ReLU whose slope is drawn uniformly from [lower, upper] in training, and their mean in evaluation."""
+    """Leaky ReLU whose slope is drawn uniformly from [lower, upper] in training, and their mean in evaluation.
+
+    >>> import rushlight as torch
+    >>> torch.nn.RReLU(0.1, 0.3).eval()(torch.tensor([-1.0, 2.0]))
+    tensor([-0.2000,  2.0000])
+    """
 
     __constants__ = ["lower", "upper", "inplace"]
 
@@ -178,7 +238,12 @@ class RReLU(Module):
 
 
 class Hardtanh(Module):
-    """x clipped to [min_val, max_val]."""
+    """x clipped to [min_val, max_val].
+
+    >>> import rushlight as torch
+    >>> torch.nn.Hardtanh()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-1., -1.,  0.,  1.])
+    """
 
     __constants__ = ["min_val", "max_val", "inplace"]
 
@@ -212,7 +277,12 @@ class Hardtanh(Module):
 
 
 class ReLU6(Hardtanh):
-    """x clipped to [0, 6]."""
+    """x clipped to [0, 6].
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReLU6()(torch.tensor([-1.0, 3.0, 8.0]))
+    tensor([0., 3., 6.])
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
@@ -238,7 +308,12 @@ class _Exponential(Module):
 
 
 class ELU(_Exponential):
-    """x where x > 0, else alpha * (exp(x) - 1)."""
+    """x where x > 0, else alpha * (exp(x) - 1).
+
+    >>> import rushlight as torch
+    >>> torch.nn.ELU()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.9502, -0.6321,  0.0000,  2.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -246,7 +321,12 @@ class ELU(_Exponential):
 
 
 class CELU(_Exponential):
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)).
+
+    >>> import rushlight as torch
+    >>> torch.nn.CELU(2.0)(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-1.5537, -0.7869,  0.0000,  2.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -254,7 +334,12 @@ class CELU(_Exponential):
 
 
 class LeakyReLU(Module):
-    """x where x > 0, else negative_slope * x."""
+    """x where x > 0, else negative_slope * x.
+
+    >>> import rushlight as torch
+    >>> torch.nn.LeakyReLU(0.1)(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-0.3000, -0.1000,  0.0000,  2.0000])
+    """
 
     __constants__ = ["inplace", "negative_slope"]
 
@@ -273,7 +358,12 @@ class LeakyReLU(Module):
 
 
 class PReLU(Module):
-    """Leaky ReLU with a trained slope: one for all channels, or one for each of `num_parameters` (dimension 1)."""
+    """Leaky ReLU with a trained slope: one for all channels, or one for each of `num_parameters` (dimension 1).
+
+    >>> import rushlight as torch
+    >>> torch.nn.PReLU()(torch.tensor([-1.0, 2.0])).tolist()
+    [-0.25, 2.0]
+    """
 
     __constants__ = ["num_parameters"]
 
@@ -299,7 +389,12 @@ class PReLU(Module):
 
 
 class GELU(Module):
-    """x * Phi(x) with the normal distribution function, or its tanh approximation (`approximate="tanh"`)."""
+    """x * Phi(x) with the normal distribution function, or its tanh approximation (`approximate="tanh"`).
+
+    >>> import rushlight as torch
+    >>> torch.nn.GELU()(torch.tensor([-1.0, 0.0, 2.0]))
+    tensor([-0.1587,  0.0000,  1.9545])
+    """
 
     __constants__ = ["approximate"]
 
@@ -329,7 +424,12 @@ class _Shrink(Module):
 
 
 class Hardshrink(_Shrink):
-    """x where |x| > lambd, else 0."""
+    """x where |x| > lambd, else 0.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Hardshrink(1.5)(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-3.,  0.,  0.,  2.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -337,7 +437,12 @@ class Hardshrink(_Shrink):
 
 
 class Softshrink(_Shrink):
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Softshrink()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([-2.5000, -0.5000,  0.0000,  1.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
@@ -345,7 +450,12 @@ class Softshrink(_Shrink):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta, linear where beta * x > threshold."""
+    """log(1 + exp(beta * x)) / beta, linear where beta * x > threshold.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Softplus()(torch.tensor([-3.0, -1.0, 0.0, 2.0]))
+    tensor([0.0486, 0.3133, 0.6931, 2.1269])
+    """
 
     __constants__ = ["beta", "threshold"]
 
@@ -367,7 +477,12 @@ class Softplus(Module):
 
 
 class GLU(Module):
-    """a * sigmoid(b), where a and b are the halves of the input along `dim`."""
+    """a * sigmoid(b), where a and b are the halves of the input along `dim`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.GLU()(torch.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5000, 1.0000])
+    """
 
     __constants__ = ["dim"]
 
@@ -412,7 +527,12 @@ class Softmax(_AlongDim):
 
 
 class LogSoftmax(_AlongDim):
-    """log(softmax(x)) along `dim`, without overflow."""
+    """log(softmax(x)) along `dim`, without overflow.
+
+    >>> import rushlight as torch
+    >>> torch.nn.LogSoftmax(dim=0)(torch.tensor([0.0, 0.0]))
+    tensor([-0.6931, -0.6931])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function along `dim`."""
@@ -420,7 +540,12 @@ class LogSoftmax(_AlongDim):
 
 
 class Softmin(_AlongDim):
-    """softmax(-x) along `dim`."""
+    """softmax(-x) along `dim`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Softmin(dim=0)(torch.tensor([0.0, 1.0]))
+    tensor([0.7311, 0.2689])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function along `dim`."""
@@ -428,7 +553,15 @@ class Softmin(_AlongDim):
 
 
 class Softmax2d(Module):
-    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+    """Softmax over the channels of (N, C, H, W) or (C, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Softmax2d()(torch.zeros(1, 4, 1, 2))[0, :, 0]
+    tensor([[0.2500, 0.2500],
+            [0.2500, 0.2500],
+            [0.2500, 0.2500],
+            [0.2500, 0.2500]])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply softmax at each position."""

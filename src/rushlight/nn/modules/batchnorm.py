@@ -137,7 +137,12 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch normalisation of (N, C, D, H, W)."""
+    """Batch normalisation of (N, C, D, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.BatchNorm3d(2)(torch.randn(3, 2, 4, 4, 4)).shape
+    torch.Size([3, 2, 4, 4, 4])
+    """
 
     _dims = (5,)
     _expected = "5D"
@@ -239,7 +244,15 @@ class _LazyNormBase(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
-    """A `BatchNorm1d` that takes `num_features` from its first input, and is a `BatchNorm1d` from then on."""
+    """A `BatchNorm1d` that takes `num_features` from its first input, and is a `BatchNorm1d` from then on.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.LazyBatchNorm1d()
+    >>> layer(torch.randn(3, 2)).shape
+    torch.Size([3, 2])
+    >>> layer.num_features
+    2
+    """
 
     cls_to_become = BatchNorm1d
     _dims = BatchNorm1d._dims

@@ -10,7 +10,12 @@ __all__ = ["ChannelShuffle"]
 
 
 class ChannelShuffle(Module):
-    """Takes the channels of (*, C, H, W) group by group in turn: `groups` groups become interleaved."""
+    """Takes the channels of (*, C, H, W) group by group in turn: `groups` groups become interleaved.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ChannelShuffle(2)(torch.arange(4.0).reshape(1, 4, 1, 1)).flatten()
+    tensor([0., 2., 1., 3.])
+    """
 
     __constants__ = ["groups"]
 

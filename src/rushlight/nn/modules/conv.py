@@ -194,7 +194,12 @@ class Conv2d(_Convolution):
 
 
 class Conv3d(_Convolution):
-    """Convolution of (N, C_in, D, H, W) with `weight` (C_out, C_in / groups, kD, kH, kW); see `Conv2d`."""
+    """Convolution of (N, C_in, D, H, W) with `weight` (C_out, C_in / groups, kD, kH, kW); see `Conv2d`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Conv3d(2, 4, 3, padding=1)(torch.randn(1, 2, 5, 6, 7)).shape
+    torch.Size([1, 4, 5, 6, 7])
+    """
 
     _ndim = 3
     _operator = "conv3d"
@@ -296,7 +301,12 @@ class _TransposedConvolution(_ConvTransposeNd):
 
 
 class ConvTranspose1d(_TransposedConvolution):
-    """Transposed convolution of (N, C_in, L) with `weight` (C_in, C_out / groups, kernel_size); see `ConvTranspose2d`."""
+    """Transposed convolution of (N, C_in, L) with `weight` (C_in, C_out / groups, kernel_size); see `ConvTranspose2d`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ConvTranspose1d(2, 4, 3, stride=2)(torch.randn(1, 2, 5)).shape
+    torch.Size([1, 4, 11])
+    """
 
     _ndim = 1
     _operator = "conv_transpose1d"
@@ -315,7 +325,12 @@ class ConvTranspose2d(_TransposedConvolution):
 
 
 class ConvTranspose3d(_TransposedConvolution):
-    """Transposed convolution of (N, C_in, D, H, W); see `ConvTranspose2d`."""
+    """Transposed convolution of (N, C_in, D, H, W); see `ConvTranspose2d`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ConvTranspose3d(2, 4, 3, stride=2)(torch.randn(1, 2, 3, 3, 3)).shape
+    torch.Size([1, 4, 7, 7, 7])
+    """
 
     _ndim = 3
     _operator = "conv_transpose3d"
@@ -412,7 +427,15 @@ class LazyConv1d(_LazyConvolution, Conv1d):  # type: ignore[misc]
 
 
 class LazyConv2d(_LazyConvolution, Conv2d):  # type: ignore[misc]
-    """A `Conv2d` that takes `in_channels` from its first input, and is a `Conv2d` from then on."""
+    """A `Conv2d` that takes `in_channels` from its first input, and is a `Conv2d` from then on.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.LazyConv2d(4, 3)
+    >>> layer(torch.randn(1, 2, 6, 6)).shape
+    torch.Size([1, 4, 4, 4])
+    >>> layer
+    Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1))
+    """
 
     cls_to_become = Conv2d
 

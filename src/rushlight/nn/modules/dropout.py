@@ -36,7 +36,13 @@ class Dropout(_DropoutNd):
 
 
 class Dropout1d(_DropoutNd):
-    """Drops whole channels of (N, C, L) or (C, L)."""
+    """Drops whole channels of (N, C, L) or (C, L).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Dropout1d(0.5).eval()(torch.ones(1, 2, 3))
+    tensor([[[1., 1., 1.],
+             [1., 1., 1.]]])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
@@ -44,7 +50,13 @@ class Dropout1d(_DropoutNd):
 
 
 class Dropout2d(_DropoutNd):
-    """Drops whole channels of (N, C, H, W)."""
+    """Drops whole channels of (N, C, H, W).
+
+    >>> import rushlight as torch
+    >>> out = torch.nn.Dropout2d(0.5)(torch.ones(1, 8, 2, 2))
+    >>> bool((out[0, :, 0, 0] == out[0, :, 1, 1]).all())  # a channel is kept or dropped as a whole
+    True
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
@@ -52,7 +64,12 @@ class Dropout2d(_DropoutNd):
 
 
 class Dropout3d(_DropoutNd):
-    """Drops whole channels of (N, C, D, H, W)."""
+    """Drops whole channels of (N, C, D, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.Dropout3d(0.5)(torch.ones(1, 2, 2, 2, 2)).shape
+    torch.Size([1, 2, 2, 2, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""
@@ -60,7 +77,12 @@ class Dropout3d(_DropoutNd):
 
 
 class AlphaDropout(_DropoutNd):
-    """Dropout that keeps mean 0 and variance 1, made for SELU."""
+    """Dropout that keeps mean 0 and variance 1, made for SELU.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AlphaDropout(0.5).eval()(torch.ones(3))
+    tensor([1., 1., 1.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop elements."""
@@ -68,7 +90,12 @@ class AlphaDropout(_DropoutNd):
 
 
 class FeatureAlphaDropout(_DropoutNd):
-    """Alpha dropout of whole channels."""
+    """Alpha dropout of whole channels.
+
+    >>> import rushlight as torch
+    >>> torch.nn.FeatureAlphaDropout(0.5)(torch.ones(1, 2, 3, 3)).shape
+    torch.Size([1, 2, 3, 3])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop channels."""

@@ -38,7 +38,13 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """(N, C * kernel elements, windows) to (N, C, *output_size): overlapping windows are summed."""
+    """(N, C * kernel elements, windows) to (N, C, *output_size): overlapping windows are summed.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Fold(output_size=(2, 2), kernel_size=(2, 1))(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+    tensor([[[[1., 2.],
+              [3., 4.]]]])
+    """
 
     __constants__ = ["output_size", "kernel_size", "dilation", "padding", "stride"]
 

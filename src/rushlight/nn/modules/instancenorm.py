@@ -91,14 +91,24 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance normalisation of (N, C, H, W) or (C, H, W)."""
+    """Instance normalisation of (N, C, H, W) or (C, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.InstanceNorm2d(2)(torch.randn(3, 2, 4, 4)).shape
+    torch.Size([3, 2, 4, 4])
+    """
 
     _dims = (3, 4)
     _expected = "3D or 4D"
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Instance normalisation of (N, C, D, H, W) or (C, D, H, W)."""
+    """Instance normalisation of (N, C, D, H, W) or (C, D, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.InstanceNorm3d(2)(torch.randn(3, 2, 4, 4, 4)).shape
+    torch.Size([3, 2, 4, 4, 4])
+    """
 
     _dims = (4, 5)
     _expected = "4D or 5D"

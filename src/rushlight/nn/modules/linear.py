@@ -17,7 +17,12 @@ __all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 
 
 class Identity(Module):
-    """Returns its input; it takes any arguments, so it can stand in for any layer."""
+    """Returns its input; it takes any arguments, so it can stand in for any layer.
+
+    >>> import rushlight as torch
+    >>> torch.nn.Identity(54, unused=True)(torch.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

@@ -55,7 +55,12 @@ class _MarginLoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """|input - target|."""
+    """|input - target|.
+
+    >>> import rushlight as torch
+    >>> torch.nn.L1Loss()(torch.tensor([0.0, 2.0, 4.0]), torch.tensor([0.5, 2.0, 1.0]))
+    tensor(1.1667)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of two tensors of one shape."""
@@ -74,7 +79,12 @@ class MSELoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Quadratic below `beta`, linear above."""
+    """Quadratic below `beta`, linear above.
+
+    >>> import rushlight as torch
+    >>> torch.nn.SmoothL1Loss()(torch.tensor([0.0, 2.0, 4.0]), torch.tensor([0.5, 2.0, 1.0]))
+    tensor(0.8750)
+    """
 
     def __init__(
         self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
@@ -88,7 +98,12 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Quadratic below `delta`, linear above: `delta` times the smooth L1 loss with beta = delta."""
+    """Quadratic below `delta`, linear above: `delta` times the smooth L1 loss with beta = delta.
+
+    >>> import rushlight as torch
+    >>> torch.nn.HuberLoss(delta=2.0)(torch.tensor([0.0, 2.0, 4.0]), torch.tensor([0.5, 2.0, 1.0]))
+    tensor(1.3750)
+    """
 
     __constants__ = ["reduction", "delta"]
 
@@ -104,7 +119,12 @@ class HuberLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """The negative log-likelihood of counts under a Poisson distribution."""
+    """The negative log-likelihood of counts under a Poisson distribution.
+
+    >>> import rushlight as torch
+    >>> torch.nn.PoissonNLLLoss()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 3.0]))
+    tensor(0.3591)
+    """
 
     __constants__ = ["log_input", "full", "eps", "reduction"]
 
@@ -130,7 +150,12 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """The negative log-likelihood under a normal distribution with predicted mean and variance."""
+    """The negative log-likelihood under a normal distribution with predicted mean and variance.
+
+    >>> import rushlight as torch
+    >>> torch.nn.GaussianNLLLoss()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0]), torch.tensor([1.0, 4.0]))
+    tensor(0.5966)
+    """
 
     __constants__ = ["full", "eps", "reduction"]
 
@@ -148,7 +173,13 @@ class GaussianNLLLoss(_Loss):
 
 
 class NLLLoss(_WeightedLoss):
-    """The negative of the target's log-probability; input (N, C, *), target (N, *)."""
+    """The negative of the target's log-probability; input (N, C, *), target (N, *).
+
+    >>> import rushlight as torch
+    >>> scores = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]]).log()
+    >>> torch.nn.NLLLoss()(scores, torch.tensor([0, 1]))
+    tensor(0.2899)
+    """
 
     __constants__ = ["ignore_index", "reduction"]
 
@@ -222,7 +253,13 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class KLDivLoss(_Loss):
-    """The Kullback-Leibler divergence of log-probabilities; the true one has `reduction="batchmean"`."""
+    """The Kullback-Leibler divergence of log-probabilities; the true one has `reduction="batchmean"`.
+
+    >>> import rushlight as torch
+    >>> p, q = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.9, 0.1]])
+    >>> torch.nn.KLDivLoss(reduction="batchmean")(q.log(), p)
+    tensor(0.5108)
+    """
 
     def __init__(
         self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False
@@ -236,7 +273,12 @@ class KLDivLoss(_Loss):
 
 
 class BCELoss(_WeightedLoss):
-    """Binary cross entropy of probabilities."""
+    """Binary cross entropy of probabilities.
+
+    >>> import rushlight as torch
+    >>> torch.nn.BCELoss()(torch.tensor([0.9, 0.2]), torch.tensor([1.0, 0.0]))
+    tensor(0.1643)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of probabilities and targets in [0, 1]."""
@@ -244,7 +286,12 @@ class BCELoss(_WeightedLoss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Binary cross entropy of raw scores, without overflow; `pos_weight` scales the positive targets."""
+    """Binary cross entropy of raw scores, without overflow; `pos_weight` scales the positive targets.
+
+    >>> import rushlight as torch
+    >>> torch.nn.BCEWithLogitsLoss()(torch.tensor([2.0, -1.0]), torch.tensor([1.0, 0.0]))
+    tensor(0.2201)
+    """
 
     def __init__(
         self,
@@ -266,7 +313,12 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross entropy of raw scores, averaged over the classes (last dimension)."""
+    """Binary cross entropy of raw scores, averaged over the classes (last dimension).
+
+    >>> import rushlight as torch
+    >>> torch.nn.MultiLabelSoftMarginLoss()(torch.tensor([[2.0, -1.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor(0.2201)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of scores (N, C) and targets (N, C) of 0 and 1."""
@@ -274,7 +326,12 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """The hinge loss between several right classes and all others; targets (N, C) list the right ones, then -1."""
+    """The hinge loss between several right classes and all others; targets (N, C) list the right ones, then -1.
+
+    >>> import rushlight as torch
+    >>> torch.nn.MultiLabelMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([[3, 0, -1, 1]]))
+    tensor(0.8500)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of scores (N, C) and class indices (N, C)."""
@@ -282,7 +339,12 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target * input)) for targets 1 and -1."""
+    """log(1 + exp(-target * input)) for targets 1 and -1.
+
+    >>> import rushlight as torch
+    >>> torch.nn.SoftMarginLoss()(torch.tensor([2.0, -1.0]), torch.tensor([1.0, -1.0]))
+    tensor(0.2201)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of two tensors of one shape."""
@@ -290,7 +352,12 @@ class SoftMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """The hinge loss of several classes: sum of max(0, margin - x[y] + x[i])^p / C over i != y."""
+    """The hinge loss of several classes: sum of max(0, margin - x[y] + x[i])^p / C over i != y.
+
+    >>> import rushlight as torch
+    >>> torch.nn.MultiMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([3]))
+    tensor(0.3250)
+    """
 
     __constants__ = ["p", "margin", "reduction"]
 
@@ -322,7 +389,12 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1.
+
+    >>> import rushlight as torch
+    >>> torch.nn.HingeEmbeddingLoss()(torch.tensor([0.5, 0.2]), torch.tensor([1.0, -1.0]))
+    tensor(0.6500)
+    """
 
     def __init__(
         self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -335,7 +407,13 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1."""
+    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+
+    >>> import rushlight as torch
+    >>> x, y = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> torch.nn.CosineEmbeddingLoss()(x, y, torch.tensor([1.0]))
+    tensor(1.)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """The loss of pairs (N, D) and targets (N) of 1 or -1."""
@@ -343,7 +421,12 @@ class CosineEmbeddingLoss(_MarginLoss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """max(0, -target * (x1 - x2) + margin)."""
+    """max(0, -target * (x1 - x2) + margin).
+
+    >>> import rushlight as torch
+    >>> torch.nn.MarginRankingLoss(margin=0.5)(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([1.0]))
+    tensor(1.5000)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """The loss of pairs of scores and targets 1 or -1."""
@@ -356,7 +439,13 @@ def _check_margin(owner: Any, margin: float) -> None:
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin) with the p-norm distance."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) with the p-norm distance.
+
+    >>> import rushlight as torch
+    >>> anchor, near, far = torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]], [[3.0, 0.0]]])
+    >>> torch.nn.TripletMarginLoss(margin=4.0)(anchor, near, far)
+    tensor(2.)
+    """
 
     __constants__ = ["margin", "p", "eps", "swap", "reduction"]
 
@@ -392,7 +481,14 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """The triplet loss with any distance function (default: the Euclidean one)."""
+    """The triplet loss with any distance function (default: the Euclidean one).
+
+    >>> import rushlight as torch
+    >>> anchor, near, far = torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]], [[3.0, 0.0]]])
+    >>> loss = torch.nn.TripletMarginWithDistanceLoss(distance_function=torch.nn.L1Loss(), margin=4.0)
+    >>> loss(anchor, near, far)
+    tensor(3.)
+    """
 
     __constants__ = ["margin", "swap", "reduction"]
 
@@ -422,6 +518,11 @@ class CTCLoss(_Loss):
     """The loss of sequences of labels of unknown alignment: connectionist temporal classification.
 
     `log_probs` is (time, batch, classes) from `log_softmax`; see `nn.functional.ctc_loss`.
+
+    >>> import rushlight as torch
+    >>> scores = torch.zeros(5, 1, 4).log_softmax(-1)
+    >>> torch.nn.CTCLoss()(scores, torch.tensor([[1, 2]]), torch.tensor([5]), torch.tensor([2]))
+    tensor(1.6881)
     """
 
     __constants__ = ["blank", "reduction"]

@@ -164,7 +164,12 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Divides each element by a power of the mean square over `size` neighbouring channels."""
+    """Divides each element by a power of the mean square over `size` neighbouring channels.
+
+    >>> import rushlight as torch
+    >>> torch.nn.LocalResponseNorm(2, alpha=1.0)(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 2, 2])
+    """
 
     __constants__ = ["size", "alpha", "beta", "k"]
 

@@ -49,25 +49,45 @@ class _ZeroPad(_ConstantPadNd):
 
 
 class ConstantPad1d(_ConstantPadNd):
-    """Pads the last dimension with `value`."""
+    """Pads the last dimension with `value`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ConstantPad1d(1, 9.0)(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    tensor([[[9., 1., 2., 3., 9.]]])
+    """
 
     _ndim = 1
 
 
 class ConstantPad2d(_ConstantPadNd):
-    """Pads the last two dimensions with `value`."""
+    """Pads the last two dimensions with `value`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ConstantPad2d((1, 1, 0, 0), 9.0)(torch.arange(3.0).reshape(1, 1, 1, 3)).flatten()
+    tensor([9., 0., 1., 2., 9.])
+    """
 
     _ndim = 2
 
 
 class ConstantPad3d(_ConstantPadNd):
-    """Pads the last three dimensions with `value`."""
+    """Pads the last three dimensions with `value`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ConstantPad3d((1, 1, 0, 0, 0, 0), 9.0)(torch.arange(3.0).reshape(1, 1, 1, 1, 3)).flatten()
+    tensor([9., 0., 1., 2., 9.])
+    """
 
     _ndim = 3
 
 
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
-    """Pads the last dimension with zeros."""
+    """Pads the last dimension with zeros.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ZeroPad1d(1)(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    tensor([[[0., 1., 2., 3., 0.]]])
+    """
 
 
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
@@ -78,7 +98,12 @@ class ZeroPad2d(_ZeroPad, ConstantPad2d):
 
 
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Pads the last three dimensions with zeros."""
+    """Pads the last three dimensions with zeros.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ZeroPad3d((1, 1, 0, 0, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 1, 3)).flatten()
+    tensor([0., 0., 1., 2., 0.])
+    """
 
 
 class _ModePad(Module):
@@ -107,19 +132,34 @@ class _ReflectionPadNd(_ModePad):
 
 
 class ReflectionPad1d(_ReflectionPadNd):
-    """Pads the last dimension by reflection at the ends, which are not repeated."""
+    """Pads the last dimension by reflection at the ends, which are not repeated.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReflectionPad1d(1)(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    tensor([[[2., 1., 2., 3., 2.]]])
+    """
 
     _ndim = 1
 
 
 class ReflectionPad2d(_ReflectionPadNd):
-    """Pads the last two dimensions by reflection at the ends, which are not repeated."""
+    """Pads the last two dimensions by reflection at the ends, which are not repeated.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReflectionPad2d((1, 1, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 3)).flatten()
+    tensor([1., 0., 1., 2., 1.])
+    """
 
     _ndim = 2
 
 
 class ReflectionPad3d(_ReflectionPadNd):
-    """Pads the last three dimensions by reflection at the ends, which are not repeated."""
+    """Pads the last three dimensions by reflection at the ends, which are not repeated.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReflectionPad3d((1, 1, 0, 0, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 1, 3)).flatten()
+    tensor([1., 0., 1., 2., 1.])
+    """
 
     _ndim = 3
 
@@ -129,19 +169,34 @@ class _ReplicationPadNd(_ModePad):
 
 
 class ReplicationPad1d(_ReplicationPadNd):
-    """Pads the last dimension with copies of the ends."""
+    """Pads the last dimension with copies of the ends.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReplicationPad1d(1)(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    tensor([[[1., 1., 2., 3., 3.]]])
+    """
 
     _ndim = 1
 
 
 class ReplicationPad2d(_ReplicationPadNd):
-    """Pads the last two dimensions with copies of the ends."""
+    """Pads the last two dimensions with copies of the ends.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReplicationPad2d((1, 1, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 3)).flatten()
+    tensor([0., 0., 1., 2., 2.])
+    """
 
     _ndim = 2
 
 
 class ReplicationPad3d(_ReplicationPadNd):
-    """Pads the last three dimensions with copies of the ends."""
+    """Pads the last three dimensions with copies of the ends.
+
+    >>> import rushlight as torch
+    >>> torch.nn.ReplicationPad3d((1, 1, 0, 0, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 1, 3)).flatten()
+    tensor([0., 0., 1., 2., 2.])
+    """
 
     _ndim = 3
 
@@ -161,18 +216,33 @@ class _CircularPadNd(_ModePad):
 
 
 class CircularPad1d(_CircularPadNd):
-    """Pads the last dimension as if the input were periodic."""
+    """Pads the last dimension as if the input were periodic.
+
+    >>> import rushlight as torch
+    >>> torch.nn.CircularPad1d(1)(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    tensor([[[3., 1., 2., 3., 1.]]])
+    """
 
     _ndim = 1
 
 
 class CircularPad2d(_CircularPadNd):
-    """Pads the last two dimensions as if the input were periodic."""
+    """Pads the last two dimensions as if the input were periodic.
+
+    >>> import rushlight as torch
+    >>> torch.nn.CircularPad2d((1, 1, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 3)).flatten()
+    tensor([2., 0., 1., 2., 0.])
+    """
 
     _ndim = 2
 
 
 class CircularPad3d(_CircularPadNd):
-    """Pads the last three dimensions as if the input were periodic."""
+    """Pads the last three dimensions as if the input were periodic.
+
+    >>> import rushlight as torch
+    >>> torch.nn.CircularPad3d((1, 1, 0, 0, 0, 0))(torch.arange(3.0).reshape(1, 1, 1, 1, 3)).flatten()
+    tensor([2., 0., 1., 2., 0.])
+    """
 
     _ndim = 3

@@ -10,7 +10,13 @@ __all__ = ["PixelShuffle", "PixelUnshuffle"]
 
 
 class PixelShuffle(Module):
-    """(*, C * r², H, W) to (*, C, H * r, W * r), r = `upscale_factor`."""
+    """(*, C * r², H, W) to (*, C, H * r, W * r), r = `upscale_factor`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.PixelShuffle(2)(torch.arange(4.0).reshape(1, 4, 1, 1))
+    tensor([[[[0., 1.],
+              [2., 3.]]]])
+    """
 
     __constants__ = ["upscale_factor"]
 
@@ -28,7 +34,12 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(*, C, H * r, W * r) to (*, C * r², H, W), r = `downscale_factor`."""
+    """(*, C, H * r, W * r) to (*, C * r², H, W), r = `downscale_factor`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.PixelUnshuffle(2)(torch.arange(4.0).reshape(1, 1, 2, 2)).flatten()
+    tensor([0., 1., 2., 3.])
+    """
 
     __constants__ = ["downscale_factor"]
 

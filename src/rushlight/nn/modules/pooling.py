@@ -59,7 +59,12 @@ class _MaxPoolNd(Module):
 
 
 class MaxPool1d(_MaxPoolNd):
-    """Maximum over windows of (N, C, L) or (C, L)."""
+    """Maximum over windows of (N, C, L) or (C, L).
+
+    >>> import rushlight as torch
+    >>> torch.nn.MaxPool1d(2)(torch.tensor([[[1.0, 4.0, 2.0, 3.0]]]))
+    tensor([[[4., 3.]]])
+    """
 
     _operator = "max_pool1d"
 
@@ -74,7 +79,12 @@ class MaxPool2d(_MaxPoolNd):
 
 
 class MaxPool3d(_MaxPoolNd):
-    """Maximum over windows of (N, C, D, H, W) or (C, D, H, W)."""
+    """Maximum over windows of (N, C, D, H, W) or (C, D, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.MaxPool3d(2)(torch.arange(64.0).reshape(1, 1, 4, 4, 4)).flatten()
+    tensor([21., 23., 29., 31., 53., 55., 61., 63.])
+    """
 
     _operator = "max_pool3d"
 
@@ -101,7 +111,13 @@ class _MaxUnpoolNd(Module):
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
-    """Undoes `MaxPool1d(return_indices=True)`."""
+    """Undoes `MaxPool1d(return_indices=True)`.
+
+    >>> import rushlight as torch
+    >>> values, places = torch.nn.MaxPool1d(2, return_indices=True)(torch.tensor([[[1.0, 4.0, 2.0, 3.0]]]))
+    >>> torch.nn.MaxUnpool1d(2)(values, places)
+    tensor([[[0., 4., 0., 3.]]])
+    """
 
     _ndim = 1
 
@@ -116,7 +132,13 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    """Undoes `MaxPool3d(return_indices=True)`."""
+    """Undoes `MaxPool3d(return_indices=True)`.
+
+    >>> import rushlight as torch
+    >>> values, places = torch.nn.MaxPool3d(2, return_indices=True)(torch.arange(64.0).reshape(1, 1, 4, 4, 4))
+    >>> torch.nn.MaxUnpool3d(2)(values, places).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
 
     _ndim = 3
 
@@ -149,19 +171,35 @@ class _LPPoolNd(Module):
 
 
 class LPPool1d(_LPPoolNd):
-    """p-norm over windows of (N, C, L) or (C, L)."""
+    """p-norm over windows of (N, C, L) or (C, L).
+
+    >>> import rushlight as torch
+    >>> torch.nn.LPPool1d(2, 2)(torch.tensor([[[3.0, 4.0, 0.0, 5.0]]]))
+    tensor([[[5., 5.]]])
+    """
 
     _operator = "lp_pool1d"
 
 
 class LPPool2d(_LPPoolNd):
-    """p-norm over windows of (N, C, H, W) or (C, H, W)."""
+    """p-norm over windows of (N, C, H, W) or (C, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.LPPool2d(2, 2)(torch.ones(1, 1, 4, 4))
+    tensor([[[[2., 2.],
+              [2., 2.]]]])
+    """
 
     _operator = "lp_pool2d"
 
 
 class LPPool3d(_LPPoolNd):
-    """p-norm over windows of (N, C, D, H, W) or (C, D, H, W)."""
+    """p-norm over windows of (N, C, D, H, W) or (C, D, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.LPPool3d(2, 2)(torch.ones(1, 1, 4, 4, 4)).shape
+    torch.Size([1, 1, 2, 2, 2])
+    """
 
     _operator = "lp_pool3d"
 
@@ -173,7 +211,12 @@ class _AvgPoolNd(Module):
 
 
 class AvgPool1d(_AvgPoolNd):
-    """Mean over windows of (N, C, L) or (C, L)."""
+    """Mean over windows of (N, C, L) or (C, L).
+
+    >>> import rushlight as torch
+    >>> torch.nn.AvgPool1d(2)(torch.tensor([[[1.0, 4.0, 2.0, 3.0]]]))
+    tensor([[[2.5000, 2.5000]]])
+    """
 
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"]
 
@@ -237,13 +280,24 @@ class _AvgPoolDivided(_AvgPoolNd):
 
 
 class AvgPool2d(_AvgPoolDivided):
-    """Mean over windows of (N, C, H, W) or (C, H, W). `count_include_pad=False` leaves the padding out of the mean."""
+    """Mean over windows of (N, C, H, W) or (C, H, W). `count_include_pad=False` leaves the padding out of the mean.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AvgPool2d(2)(torch.arange(16.0).reshape(1, 1, 4, 4))
+    tensor([[[[ 2.5000,  4.5000],
+              [10.5000, 12.5000]]]])
+    """
 
     _operator = "avg_pool2d"
 
 
 class AvgPool3d(_AvgPoolDivided):
-    """Mean over windows of (N, C, D, H, W) or (C, D, H, W)."""
+    """Mean over windows of (N, C, D, H, W) or (C, D, H, W).
+
+    >>> import rushlight as torch
+    >>> torch.nn.AvgPool3d(2)(torch.arange(64.0).reshape(1, 1, 4, 4, 4)).flatten()
+    tensor([10.5000, 12.5000, 18.5000, 20.5000, 42.5000, 44.5000, 50.5000, 52.5000])
+    """
 
     _operator = "avg_pool3d"
 
@@ -273,7 +327,12 @@ class _AdaptiveAvgPoolNd(_Adaptive):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    """Mean pooling of (N, C, L) to the given length."""
+    """Mean pooling of (N, C, L) to the given length.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AdaptiveAvgPool1d(2)(torch.tensor([[[1.0, 4.0, 2.0, 3.0]]]))
+    tensor([[[2.5000, 2.5000]]])
+    """
 
     _operator = "adaptive_avg_pool1d"
 
@@ -288,7 +347,12 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    """Mean pooling of (N, C, D, H, W) to the given size."""
+    """Mean pooling of (N, C, D, H, W) to the given size.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AdaptiveAvgPool3d(1)(torch.arange(64.0).reshape(1, 1, 4, 4, 4)).flatten()
+    tensor([31.5000])
+    """
 
     _operator = "adaptive_avg_pool3d"
 
@@ -306,19 +370,34 @@ class _AdaptiveMaxPoolNd(_Adaptive):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """Maximum pooling of (N, C, L) to the given length."""
+    """Maximum pooling of (N, C, L) to the given length.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AdaptiveMaxPool1d(2)(torch.tensor([[[1.0, 4.0, 2.0, 3.0]]]))
+    tensor([[[4., 3.]]])
+    """
 
     _operator = "adaptive_max_pool1d"
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """Maximum pooling of (N, C, H, W) to the given size."""
+    """Maximum pooling of (N, C, H, W) to the given size.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AdaptiveMaxPool2d((2, 1))(torch.arange(16.0).reshape(1, 1, 4, 4)).flatten()
+    tensor([ 7., 15.])
+    """
 
     _operator = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """Maximum pooling of (N, C, D, H, W) to the given size."""
+    """Maximum pooling of (N, C, D, H, W) to the given size.
+
+    >>> import rushlight as torch
+    >>> torch.nn.AdaptiveMaxPool3d(1)(torch.arange(64.0).reshape(1, 1, 4, 4, 4)).flatten()
+    tensor([63.])
+    """
 
     _operator = "adaptive_max_pool3d"
 
@@ -372,6 +451,11 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Maximum over windows of (N, C, T, H, W) or (C, T, H, W) at random steps."""
+    """Maximum over windows of (N, C, T, H, W) or (C, T, H, W) at random steps.
+
+    >>> import rushlight as torch
+    >>> torch.nn.FractionalMaxPool3d(2, output_size=(3, 3, 3))(torch.randn(1, 2, 8, 8, 8)).shape
+    torch.Size([1, 2, 3, 3, 3])
+    """
 
     _ndim = 3

@@ -391,7 +391,12 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of `RNN`: input (N, input_size) or (input_size) and the state before, to the state after."""
+    """One step of `RNN`: input (N, input_size) or (input_size) and the state before, to the state after.
+
+    >>> import rushlight as torch
+    >>> torch.nn.RNNCell(4, 3)(torch.randn(2, 4)).shape
+    torch.Size([2, 3])
+    """
 
     __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
 
@@ -416,7 +421,13 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of `LSTM`; the state is a pair (h, c)."""
+    """One step of `LSTM`; the state is a pair (h, c).
+
+    >>> import rushlight as torch
+    >>> h, c = torch.nn.LSTMCell(4, 3)(torch.randn(2, 4))
+    >>> h.shape, c.shape
+    (torch.Size([2, 3]), torch.Size([2, 3]))
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
@@ -430,7 +441,12 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of `GRU`."""
+    """One step of `GRU`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.GRUCell(4, 3)(torch.randn(2, 4)).shape
+    torch.Size([2, 3])
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None

@@ -138,7 +138,13 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's `memory`, and a feed-forward network; see `TransformerEncoderLayer`."""
+    """Self-attention, attention to the encoder's `memory`, and a feed-forward network; see `TransformerEncoderLayer`.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.TransformerDecoderLayer(8, 2, dim_feedforward=16, batch_first=True)
+    >>> layer(torch.randn(3, 5, 8), torch.randn(3, 7, 8)).shape
+    torch.Size([3, 5, 8])
+    """
 
     def __init__(
         self,
@@ -201,7 +207,13 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of an encoder layer, and a final normalisation if one is given."""
+    """`num_layers` copies of an encoder layer, and a final normalisation if one is given.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True)
+    >>> torch.nn.TransformerEncoder(layer, num_layers=2)(torch.randn(3, 5, 8)).shape
+    torch.Size([3, 5, 8])
+    """
 
     __constants__ = ["norm"]
 
@@ -274,7 +286,13 @@ def _why_padding_is_kept(layer: Any) -> str:
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a decoder layer, and a final normalisation if one is given."""
+    """`num_layers` copies of a decoder layer, and a final normalisation if one is given.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.TransformerDecoderLayer(8, 2, dim_feedforward=16, batch_first=True)
+    >>> torch.nn.TransformerDecoder(layer, num_layers=2)(torch.randn(3, 5, 8), torch.randn(3, 7, 8)).shape
+    torch.Size([3, 5, 8])
+    """
 
     __constants__ = ["norm"]
 

@@ -56,14 +56,25 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """`Upsample` with mode "nearest"."""
+    """`Upsample` with mode "nearest".
+
+    >>> import rushlight as torch
+    >>> torch.nn.UpsamplingNearest2d(scale_factor=2)(torch.tensor([[[[1.0, 2.0]]]]))
+    tensor([[[[1., 1., 2., 2.],
+              [1., 1., 2., 2.]]]])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """`Upsample` with mode "bilinear" and aligned corners."""
+    """`Upsample` with mode "bilinear" and aligned corners.
+
+    >>> import rushlight as torch
+    >>> torch.nn.UpsamplingBilinear2d(scale_factor=2)(torch.tensor([[[[1.0, 2.0]]]]))[0, 0, 0]
+    tensor([1.0000, 1.3333, 1.6667, 2.0000])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

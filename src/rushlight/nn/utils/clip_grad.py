@@ -28,6 +28,10 @@ def get_total_norm(
     """The `norm_type` norm of all tensors together, as if they were one vector: a tensor of shape ().
 
     `norm_type` may be inf. Raises `RuntimeError` for nan or inf if `error_if_nonfinite`.
+
+    >>> import rushlight as torch
+    >>> torch.nn.utils.get_total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
+    tensor(5.)
     """
     with rushlight.no_grad():
         grads = _as_list(tensors, "tensors")
@@ -50,7 +54,15 @@ def _norm(values: Any, order: float) -> Any:
 
 
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None) -> None:
-    """Scale the gradients by max_norm / (total_norm + 1e-6), if that is less than 1."""
+    """Scale the gradients by max_norm / (total_norm + 1e-6), if that is less than 1.
+
+    >>> import rushlight as torch
+    >>> w = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> (w * torch.tensor([3.0, 4.0])).sum().backward()
+    >>> torch.nn.utils.clip_grads_with_norm_([w], 1.0, torch.tensor(5.0))
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
     with rushlight.no_grad():
         grads = [p.grad for p in _as_list(parameters, "parameters") if p.grad is not None]
         if not grads:
@@ -92,7 +104,15 @@ def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0, **o
 
 
 def clip_grad_value_(parameters: Iterable[Any], clip_value: float, foreach: bool | None = None) -> None:
-    """Clip every element of the gradients to [-clip_value, clip_value], in place."""
+    """Clip every element of the gradients to [-clip_value, clip_value], in place.
+
+    >>> import rushlight as torch
+    >>> w = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> (w * torch.tensor([3.0, 4.0])).sum().backward()
+    >>> torch.nn.utils.clip_grad_value_([w], 3.5)
+    >>> w.grad
+    tensor([3.0000, 3.5000])
+    """
     limit = float(clip_value)
     with rushlight.no_grad():
         for param in [parameters] if isinstance(parameters, Tensor) else parameters:

@@ -18,7 +18,12 @@ def _same_device(device: Any, param: Any) -> Any:
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
-    """All parameters, flattened, in one vector."""
+    """All parameters, flattened, in one vector.
+
+    >>> import rushlight as torch
+    >>> torch.nn.utils.parameters_to_vector([torch.ones(2), torch.zeros(1, 2)])
+    tensor([1., 1., 0., 0.])
+    """
     device = None
     parts = []
     for param in parameters:
@@ -28,7 +33,15 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
-    """Give the parameters the values of a vector made by `parameters_to_vector`."""
+    """Give the parameters the values of a vector made by `parameters_to_vector`.
+
+    >>> import rushlight as torch
+    >>> weight, bias = torch.zeros(2, 2), torch.zeros(1)
+    >>> torch.nn.utils.vector_to_parameters(torch.arange(5.0), [weight, bias])
+    >>> weight, bias
+    (tensor([[0., 1.],
+            [2., 3.]]), tensor([4.]))
+    """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     values: Any = vec

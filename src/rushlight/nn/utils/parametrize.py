@@ -310,7 +310,13 @@ def _check_addition(tensor_name: str, before: Any, parametrization: Any) -> None
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether the module has parametrized tensors, or whether the one of this name is parametrized."""
+    """Whether the module has parametrized tensors, or whether the one of this name is parametrized.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    >>> torch.nn.utils.parametrize.is_parametrized(layer, "weight"), torch.nn.utils.parametrize.is_parametrized(layer, "bias")
+    (True, False)
+    """
     found = getattr(module, "parametrizations", None)
     if not isinstance(found, ModuleDict):
         return False
@@ -322,6 +328,11 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
     It has the present value, or with `leave_parametrized=False` the original one, which there is only if the parametrizations
     have one original tensor (else ValueError). The parameter is the one that was trained.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    >>> torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    Linear(in_features=2, out_features=2, bias=True)
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -348,7 +359,13 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class that the module had before its first parametrization."""
+    """The class that the module had before its first parametrization.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    >>> torch.nn.utils.parametrize.type_before_parametrizations(layer) is torch.nn.Linear, type(layer) is torch.nn.Linear
+    (True, False)
+    """
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 

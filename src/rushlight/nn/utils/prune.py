@@ -378,7 +378,12 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Any, name: str) -> Any:
-    """Prune nothing of the parameter `name`, but add `<name>_orig` and `<name>_mask`; returns the module."""
+    """Prune nothing of the parameter `name`, but add `<name>_orig` and `<name>_mask`; returns the module.
+
+    >>> import rushlight as torch
+    >>> torch.nn.utils.prune.is_pruned(torch.nn.utils.prune.identity(torch.nn.Linear(2, 1), "weight"))
+    True
+    """
     Identity.apply(module, name)
     return module
 
@@ -387,6 +392,11 @@ def random_unstructured(module: Any, name: str, amount: Any) -> Any:
     """Prune `amount` elements of the parameter `name` (an int), or a part of them (a float in [0, 1]), at random.
 
     Returns the module.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.prune.random_unstructured(torch.nn.Linear(4, 2), "weight", amount=0.5)
+    >>> int(layer.weight_mask.sum())
+    4
     """
     RandomUnstructured.apply(module, name, amount)
     return module
@@ -396,6 +406,11 @@ def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any 
     """Prune those elements of the parameter `name` with the smallest absolute values (of themselves, or of `importance_scores`).
 
     `amount` is their number (an int), or their part (a float in [0, 1]). Returns the module.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.Linear(4, 2)
+    >>> int((torch.nn.utils.prune.l1_unstructured(layer, "weight", amount=3).weight == 0).sum())
+    3
     """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
@@ -405,6 +420,11 @@ def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
     """Prune `amount` slices along `dim` of the parameter `name` (an int), or a part of them (a float), at random.
 
     Returns the module.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.prune.random_structured(torch.nn.Linear(4, 2), "weight", amount=1, dim=1)
+    >>> int(layer.weight_mask.sum())
+    6
     """
     RandomStructured.apply(module, name, amount, dim)
     return module
@@ -414,6 +434,11 @@ def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importa
     """Prune those slices along `dim` of the parameter `name` with the smallest n-norms; returns the module.
 
     `n` is an order that `rushlight.norm` knows; `amount` is the number of slices (an int), or their part (a float in [0, 1]).
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.prune.ln_structured(torch.nn.Linear(4, 2), "weight", amount=1, n=2, dim=0)
+    >>> layer.weight_mask.sum(1).sort().values
+    tensor([0., 4.])
     """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
@@ -427,6 +452,12 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
     - `importance_scores`: scores by (module, name); the parameter itself where there are none.
 
     TypeError for other arguments and types of pruning.
+
+    >>> import rushlight as torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Linear(2, 2))
+    >>> torch.nn.utils.prune.global_unstructured([(m, "weight") for m in model], torch.nn.utils.prune.L1Unstructured, amount=6)
+    >>> sum(int((m.weight == 0).sum()) for m in model)
+    6
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
@@ -456,13 +487,26 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
 
 
 def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
-    """Prune the parameter `name` where `mask` is zero; returns the module."""
+    """Prune the parameter `name` where `mask` is zero; returns the module.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.prune.custom_from_mask(torch.nn.Linear(2, 1), "weight", torch.tensor([[1, 0]]))
+    >>> float(layer.weight[0, 1].abs())
+    0.0
+    """
     CustomFromMask.apply(module, name, mask)
     return module
 
 
 def remove(module: Any, name: str) -> Any:
-    """Make the pruned parameter `name` an ordinary one again, with zeros in it; returns the module. ValueError if it is not pruned."""
+    """Make the pruned parameter `name` an ordinary one again, with zeros in it; returns the module. ValueError if it is not pruned.
+
+    >>> import rushlight as torch
+    >>> layer = torch.nn.utils.prune.l1_unstructured(torch.nn.Linear(4, 2), "weight", amount=3)
+    >>> layer = torch.nn.utils.prune.remove(layer, "weight")
+    >>> torch.nn.utils.prune.is_pruned(layer), int((layer.weight == 0).sum())
+    (False, 3)
+    """
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
             hook.remove(module)

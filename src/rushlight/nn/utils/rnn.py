@@ -58,7 +58,12 @@ def _pad_first(sequence: Any, missing: int, value: float, side: str) -> Any:
 
 
 def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
-    """Undo `pad_sequence` (with padding on the right): a list of tensors of the given lengths."""
+    """Undo `pad_sequence` (with padding on the right): a list of tensors of the given lengths.
+
+    >>> import rushlight as torch
+    >>> torch.nn.utils.rnn.unpad_sequence(torch.tensor([[1, 4], [2, 0]]), torch.tensor([2, 1]))
+    [tensor([1, 2]), tensor([4])]
+    """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [sequence[: int(length)] for sequence, length in zip(padded_sequences, lengths, strict=True)]
@@ -163,7 +168,12 @@ class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sort
 
 
 def invert_permutation(permutation: Any) -> Any:
-    """The permutation that undoes `permutation`; None for None."""
+    """The permutation that undoes `permutation`; None for None.
+
+    >>> import rushlight as torch
+    >>> torch.nn.utils.rnn.invert_permutation(torch.tensor([2, 0, 1]))
+    tensor([1, 2, 0])
+    """
     if permutation is None:
         return None
     places = rushlight.arange(permutation.numel(), device=permutation.device)
@@ -177,6 +187,11 @@ def pack_padded_sequence(
 
     With `enforce_sorted` the lengths must not increase; without it the sequences are sorted here, and the result remembers
     the order. Raises `RuntimeError` for lengths that do not fit.
+
+    >>> import rushlight as torch
+    >>> x = torch.tensor([[1, 2, 3], [4, 5, 0]])
+    >>> torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True).data
+    tensor([1, 4, 2, 5, 3])
     """
     lengths = rushlight.as_tensor(lengths).to(dtype=rushlight.int64)
     sorted_indices = None
@@ -212,7 +227,14 @@ def _check_lengths(sizes: list[int], batch: int, longest: int) -> None:
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Any, Any]:
-    """Undo `pack_padded_sequence`: the padded tensor, in the caller's order, and the lengths."""
+    """Undo `pack_padded_sequence`: the padded tensor, in the caller's order, and the lengths.
+
+    >>> import rushlight as torch
+    >>> packed = torch.nn.utils.rnn.pack_sequence([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
+    >>> torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    (tensor([[1, 2, 3],
+            [4, 5, 0]]), tensor([3, 2]))
+    """
     counts = sequence.batch_sizes.tolist()
     length = len(counts) if total_length is None else total_length
     if length < len(counts):
@@ -236,12 +258,23 @@ def pad_packed_sequence(
 
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
-    """Pack a list of tensors (L_i, *)."""
+    """Pack a list of tensors (L_i, *).
+
+    >>> import rushlight as torch
+    >>> torch.nn.utils.rnn.pack_sequence([torch.tensor([1, 2, 3]), torch.tensor([4, 5])]).batch_sizes
+    tensor([2, 2, 1])
+    """
     lengths = rushlight.tensor([sequence.size(0) for sequence in sequences], dtype=rushlight.int64)
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
-    """Undo `pack_sequence`: a list of tensors (L_i, *)."""
+    """Undo `pack_sequence`: a list of tensors (L_i, *).
+
+    >>> import rushlight as torch
+    >>> packed = torch.nn.utils.rnn.pack_sequence([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
+    >>> torch.nn.utils.rnn.unpack_sequence(packed)
+    [tensor([1, 2, 3]), tensor([4, 5])]
+    """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

@@ -24,6 +24,15 @@ class Dataset(Generic[T_co]):
     """Samples by index. A subclass defines `__getitem__` and, for most samplers, `__len__`.
 
     `__getitems__(indices)`, if there is one, returns a list of samples at once. `a + b` puts one dataset behind another.
+
+    >>> import rushlight as torch
+    >>> class Squares(torch.utils.data.Dataset):
+    ...     def __len__(self):
+    ...         return 4
+    ...     def __getitem__(self, index):
+    ...         return index**2
+    >>> list(torch.utils.data.DataLoader(Squares(), batch_size=2))
+    [tensor([0, 1]), tensor([4, 9])]
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -34,7 +43,15 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
-    """Samples in sequence: a stream. A subclass defines `__iter__`."""
+    """Samples in sequence: a stream. A subclass defines `__iter__`.
+
+    >>> import rushlight as torch
+    >>> class Count(torch.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> list(torch.utils.data.DataLoader(Count(), batch_size=2))
+    [tensor([0, 1]), tensor([2])]
+    """
 
     def __add__(self, other: Dataset[Any]) -> ChainDataset:  # type: ignore[override]
         return ChainDataset([self, other])
@@ -59,7 +76,12 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """Datasets side by side: sample i is the tuple (or, for keyword arguments, the dict) of their i-th samples."""
+    """Datasets side by side: sample i is the tuple (or, for keyword arguments, the dict) of their i-th samples.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.StackDataset(image=torch.tensor([1.0, 2.0]), label=torch.tensor([0, 1]))[1]
+    {'image': tensor(2.), 'label': tensor(1)}
+    """
 
     datasets: Any
 
@@ -103,7 +125,13 @@ def _samples(dataset: Any, indices: list[int]) -> list[Any]:
 
 
 class ConcatDataset(Dataset[T_co]):
-    """Datasets one behind the other, reached by one index."""
+    """Datasets one behind the other, reached by one index.
+
+    >>> import rushlight as torch
+    >>> numbers = torch.utils.data.ConcatDataset([[1, 2], [3]])
+    >>> len(numbers), numbers[2]
+    (3, 3)
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -137,7 +165,15 @@ class ConcatDataset(Dataset[T_co]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Streams one after the other."""
+    """Streams one after the other.
+
+    >>> import rushlight as torch
+    >>> class Count(torch.utils.data.IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(torch.utils.data.ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
+    """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -157,7 +193,12 @@ class ChainDataset(IterableDataset[Any]):
 
 
 class Subset(Dataset[T_co]):
-    """The samples of `dataset` at `indices`."""
+    """The samples of `dataset` at `indices`.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.Subset(["a", "b", "c"], [2, 0]))
+    ['c', 'a']
+    """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset = dataset

@@ -23,7 +23,12 @@ class Sampler(Generic[T_co]):
 
 
 class SequentialSampler(Sampler[int]):
-    """0, 1, 2, ... to the end of `data_source`."""
+    """0, 1, 2, ... to the end of `data_source`.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.SequentialSampler([10, 20, 30]))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Any) -> None:
         self.data_source = data_source
@@ -40,6 +45,10 @@ class RandomSampler(Sampler[int]):
 
     Without a `generator`, each pass draws a seed from the default generator. More samples than there are data come from
     several orders one after the other.
+
+    >>> import rushlight as torch
+    >>> sorted(torch.utils.data.RandomSampler([10, 20, 30]))
+    [0, 1, 2]
     """
 
     def __init__(
@@ -86,7 +95,12 @@ def draw_seed(generator: Any = None) -> int:
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given `indices` in random order, each once."""
+    """The given `indices` in random order, each once.
+
+    >>> import rushlight as torch
+    >>> sorted(torch.utils.data.SubsetRandomSampler([4, 0, 2]))
+    [0, 2, 4]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
         self.indices = indices
@@ -131,7 +145,12 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of `batch_size` indices of `sampler`; with `drop_last` a shorter last one is left out."""
+    """Lists of `batch_size` indices of `sampler`; with `drop_last` a shorter last one is left out.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(range(5)), batch_size=2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:

@@ -26,7 +26,12 @@ def _is_numpy(cls: type) -> bool:
 
 
 def default_convert(data: Any) -> Any:
-    """Turn the NumPy arrays in `data` into tensors, inside of containers as well; everything else is kept."""
+    """Turn the NumPy arrays in `data` into tensors, inside of containers as well; everything else is kept.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.default_convert([1.5, "text"])
+    [1.5, 'text']
+    """
     cls = type(data)
     if isinstance(data, Tensor):
         return data

@@ -110,7 +110,12 @@ def _by_columns(batch: Any, conversion: dict[Any, Any]) -> dict[Any, Any]:
 
 @functional_datapipe("filter")
 class FilterIterDataPipe(IterDataPipe[Any]):
-    """The samples of which (or of whose columns `input_col`) `filter_fn` is True."""
+    """The samples of which (or of whose columns `input_col`) `filter_fn` is True.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper(range(5)).filter(lambda n: n % 2 == 0))
+    [0, 2, 4]
+    """
 
     def __init__(self, datapipe: Any, filter_fn: Callable[..., bool], input_col: Any = None) -> None:
         _check_function(filter_fn, input_col)

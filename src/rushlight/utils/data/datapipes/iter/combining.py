@@ -13,7 +13,12 @@ __all__ = ["ConcaterIterDataPipe", "MultiplexerIterDataPipe", "ZipperIterDataPip
 
 @functional_datapipe("concat")
 class ConcaterIterDataPipe(IterDataPipe[Any]):
-    """Pipes one after the other."""
+    """Pipes one after the other.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper([1, 2]).concat(torch.utils.data.datapipes.iter.IterableWrapper([3])))
+    [1, 2, 3]
+    """
 
     def __init__(self, *datapipes: Any) -> None:
         if not datapipes:
@@ -32,7 +37,12 @@ class ConcaterIterDataPipe(IterDataPipe[Any]):
 
 @functional_datapipe("mux")
 class MultiplexerIterDataPipe(IterDataPipe[Any]):
-    """One sample of each pipe in turn, until the first of them has no more."""
+    """One sample of each pipe in turn, until the first of them has no more.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper([1, 2]).mux(torch.utils.data.datapipes.iter.IterableWrapper([10, 20, 30])))
+    [1, 10, 2, 20]
+    """
 
     def __init__(self, *datapipes: Any) -> None:
         self.datapipes = datapipes
@@ -47,7 +57,12 @@ class MultiplexerIterDataPipe(IterDataPipe[Any]):
 
 @functional_datapipe("zip")
 class ZipperIterDataPipe(IterDataPipe[Any]):
-    """Tuples of one sample of each pipe, until the first of them has no more."""
+    """Tuples of one sample of each pipe, until the first of them has no more.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper([1, 2]).zip(torch.utils.data.datapipes.iter.IterableWrapper(["a", "b"])))
+    [(1, 'a'), (2, 'b')]
+    """
 
     def __init__(self, *datapipes: Any) -> None:
         if not all(isinstance(pipe, IterDataPipe) for pipe in datapipes):

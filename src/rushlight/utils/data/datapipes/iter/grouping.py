@@ -14,7 +14,12 @@ __all__ = ["BatcherIterDataPipe", "GrouperIterDataPipe", "UnBatcherIterDataPipe"
 
 @functional_datapipe("batch")
 class BatcherIterDataPipe(IterDataPipe[Any]):
-    """Lists of `batch_size` samples; a shorter last one is left out with `drop_last`."""
+    """Lists of `batch_size` samples; a shorter last one is left out with `drop_last`.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper(range(5)).batch(2))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: type[DataChunk] = DataChunk) -> None:
         if batch_size <= 0:
@@ -41,7 +46,12 @@ class BatcherIterDataPipe(IterDataPipe[Any]):
 
 @functional_datapipe("unbatch")
 class UnBatcherIterDataPipe(IterDataPipe[Any]):
-    """The samples of batches, through `unbatch_level` levels of them; -1: through all."""
+    """The samples of batches, through `unbatch_level` levels of them; -1: through all.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper([[1, 2], [3]]).unbatch())
+    [1, 2, 3]
+    """
 
     def __init__(self, datapipe: Any, unbatch_level: int = 1) -> None:
         self.datapipe = datapipe

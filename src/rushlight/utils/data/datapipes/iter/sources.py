@@ -16,7 +16,12 @@ __all__ = ["IterableWrapperIterDataPipe", "SamplerIterDataPipe", "ShardingFilter
 
 
 class IterableWrapperIterDataPipe(IterDataPipe[Any]):
-    """The items of an iterable, of a copy of it unless `deepcopy` is False."""
+    """The items of an iterable, of a copy of it unless `deepcopy` is False.
+
+    >>> import rushlight as torch
+    >>> list(torch.utils.data.datapipes.iter.IterableWrapper(range(3)))
+    [0, 1, 2]
+    """
 
     def __init__(self, iterable: Iterable[Any], deepcopy: bool = True) -> None:
         self.iterable = iterable
@@ -61,6 +66,10 @@ class ShufflerIterDataPipe(IterDataPipe[Any]):
     """The samples in an order drawn from a buffer of `buffer_size` of them; batches are taken apart through `unbatch_level` levels first.
 
     Every pass draws a seed from the default generator, unless `set_seed` gave one.
+
+    >>> import rushlight as torch
+    >>> sorted(torch.utils.data.datapipes.iter.IterableWrapper(range(3)).shuffle())
+    [0, 1, 2]
     """
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:

@@ -129,7 +129,13 @@ class _Reading:
 
 @functional_datapipe("fork")
 class ForkerIterDataPipe(IterDataPipe[Any]):
-    """Several pipes with all samples of one each; at most `buffer_size` samples may lie between the fastest and the slowest."""
+    """Several pipes with all samples of one each; at most `buffer_size` samples may lie between the fastest and the slowest.
+
+    >>> import rushlight as torch
+    >>> one, other = torch.utils.data.datapipes.iter.IterableWrapper(range(3)).fork(2)
+    >>> list(one), list(other)
+    ([0, 1, 2], [0, 1, 2])
+    """
 
     def __new__(cls, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: str | None = None) -> Any:
         if num_instances == 1:
@@ -140,7 +146,13 @@ class ForkerIterDataPipe(IterDataPipe[Any]):
 
 @functional_datapipe("demux")
 class DemultiplexerIterDataPipe(IterDataPipe[Any]):
-    """Several pipes, of which `classifier_fn` says to which one a sample goes (None with `drop_none`: to no one)."""
+    """Several pipes, of which `classifier_fn` says to which one a sample goes (None with `drop_none`: to no one).
+
+    >>> import rushlight as torch
+    >>> even, odd = torch.utils.data.datapipes.iter.IterableWrapper(range(5)).demux(2, lambda n: n % 2)
+    >>> list(even), list(odd)
+    ([0, 2, 4], [1, 3])
+    """
 
     def __new__(
         cls, datapipe: Any, num_instances: int, classifier_fn: Callable[[Any], Any], drop_none: bool = False, buffer_size: int = 1000

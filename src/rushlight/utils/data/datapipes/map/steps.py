@@ -18,7 +18,12 @@ __all__ = [
 
 
 class SequenceWrapperMapDataPipe(MapDataPipe[Any]):
-    """The items of a sequence or mapping, of a copy of it unless `deepcopy` is False."""
+    """The items of a sequence or mapping, of a copy of it unless `deepcopy` is False.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.datapipes.map.SequenceWrapper([10, 20])[1]
+    20
+    """
 
     def __init__(self, sequence: Any, deepcopy: bool = True) -> None:
         self.sequence = sequence
@@ -43,7 +48,12 @@ def _same(sample: Any) -> Any:
 
 @functional_datapipe("map")
 class MapperMapDataPipe(MapDataPipe[Any]):
-    """`fn` of every sample."""
+    """`fn` of every sample.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.datapipes.map.SequenceWrapper([10, 20]).map(lambda n: n + 1)[1]
+    21
+    """
 
     def __init__(self, datapipe: Any, fn: Callable[[Any], Any] = _same) -> None:
         self.datapipe = datapipe
@@ -58,7 +68,12 @@ class MapperMapDataPipe(MapDataPipe[Any]):
 
 @functional_datapipe("batch")
 class BatcherMapDataPipe(MapDataPipe[Any]):
-    """Lists of `batch_size` samples with keys 0, 1, ...; a shorter last one is left out with `drop_last`."""
+    """Lists of `batch_size` samples with keys 0, 1, ...; a shorter last one is left out with `drop_last`.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.datapipes.map.SequenceWrapper([10, 20, 30]).batch(2)[0]
+    [10, 20]
+    """
 
     def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: type[DataChunk] = DataChunk) -> None:
         if batch_size <= 0:
@@ -88,7 +103,12 @@ def _check_pipes(pipes: tuple[Any, ...]) -> None:
 
 @functional_datapipe("concat")
 class ConcaterMapDataPipe(MapDataPipe[Any]):
-    """Pipes one behind the other."""
+    """Pipes one behind the other.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.datapipes.map.SequenceWrapper([10, 20]).concat(torch.utils.data.datapipes.map.SequenceWrapper([30]))[2]
+    30
+    """
 
     def __init__(self, *datapipes: Any) -> None:
         _check_pipes(datapipes)
@@ -108,7 +128,12 @@ class ConcaterMapDataPipe(MapDataPipe[Any]):
 
 @functional_datapipe("zip")
 class ZipperMapDataPipe(MapDataPipe[Any]):
-    """Tuples of the samples that pipes have under one key."""
+    """Tuples of the samples that pipes have under one key.
+
+    >>> import rushlight as torch
+    >>> torch.utils.data.datapipes.map.SequenceWrapper([10, 20]).zip(torch.utils.data.datapipes.map.SequenceWrapper(["a", "b"]))[1]
+    (20, 'b')
+    """
 
     def __init__(self, *datapipes: Any) -> None:
         _check_pipes(datapipes)
