@@ -37,7 +37,8 @@ def narrowed(graph: Graph) -> Graph:
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node in products:
-            result = build.dot(*(_moved(chain, made[source]) for source, chain in products[node]), dtype=node.outputs[0].dtype)
+            a, b = (_moved(chain, made[source]) for source, chain in products[node])
+            result = build.dot(a, b, node.outputs[0].dtype)
         elif _rounds(node, products, uses):
             result = build.dot(*inputs[0].node.inputs)
         else:
