@@ -103,7 +103,7 @@ class Node:
 
     def __init__(self, prim: Primitive, inputs: tuple[Value, ...], params: dict[str, Any], avals: Sequence[Aval]) -> None:
         self.prim, self.inputs, self.params = prim, inputs, params
-        self.outputs = tuple(Value(tuple(shape), dtype, self, i) for i, (shape, dtype) in enumerate(avals))
+        self.outputs = tuple([Value(tuple(shape), dtype, self, i) for i, (shape, dtype) in enumerate(avals)])
 
     def __repr__(self) -> str:
         return f"Node({self.prim.name}, {list(self.inputs)}, {self.params})"
@@ -124,7 +124,7 @@ class Graph:
 def _freeze(value: Any) -> Any:
     """A key that tells apart what `==` does not: True from 1 from 1.0, 0.0 from -0.0."""
     if isinstance(value, (tuple, list)):
-        return tuple(_freeze(item) for item in value)
+        return tuple([_freeze(item) for item in value])
     if isinstance(value, (float, complex)):
         return (value.__class__, key_of(value))
     return (value.__class__, value)  # of a symbolic size: int
@@ -132,7 +132,7 @@ def _freeze(value: Any) -> Any:
 
 def call_key(primitive: Primitive, inputs: Sequence[Value], params: dict[str, Any]) -> Any:
     """What makes two calls the same."""
-    return primitive, tuple(map(id, inputs)), tuple(sorted((k, _freeze(v)) for k, v in params.items()))
+    return primitive, tuple(map(id, inputs)), tuple(sorted([(k, _freeze(v)) for k, v in params.items()]))
 
 
 class GraphBuilder:

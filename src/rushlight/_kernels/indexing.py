@@ -199,7 +199,7 @@ class Ix:
             return self
         if by == 0:
             return ZERO
-        return Ix(tuple((a, c * by) for a, c in self.terms), self.const * by)
+        return Ix(tuple([(a, c * by) for a, c in self.terms]), self.const * by)
 
     def floordiv(self, by: int) -> Ix:
         """Floor division by a positive constant; the expression must not be negative anywhere it is used."""

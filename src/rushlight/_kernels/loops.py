@@ -77,7 +77,7 @@ class Builder:
         return self._make(("load", buffer, ix, guard), "load", args, (buffer, ix), buffer.dtype, vars)
 
     def op(self, prim: str, args: Sequence[X], dtype: DType, params: tuple[tuple[str, Any], ...] = ()) -> X:
-        vars = args[0].vars if len(args) == 1 else _NOTHING.union(*(a.vars for a in args))
+        vars = args[0].vars if len(args) == 1 else _NOTHING.union(*[a.vars for a in args])
         return self._make(("op", prim, params, *map(id, args), dtype), "op", tuple(args), (prim, params), dtype, vars)
 
     def index(self, ix: Ix, dtype: DType) -> X:

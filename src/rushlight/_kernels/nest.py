@@ -89,7 +89,8 @@ class Facts:
             return
         self.seen.add(x)
         for a in x.args:
-            self.add(a)
+            if a not in self.seen:
+                self.add(a)
         if x.kind == "load":
             buffer, ix = x.value
             self.add_ix(ix)

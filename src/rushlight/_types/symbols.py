@@ -184,9 +184,10 @@ class Integer(_Ordered):
         if kind is int or kind is bool:
             if not other:
                 return self
-            terms = dict(self.terms)
-            terms[()] = terms.get((), 0) + other
-            return self._made(self.value + other, terms)
+            first, c = self.terms[0]  # the constant, if there is one: `()` comes before all atoms
+            rest = self.terms if first else self.terms[1:]
+            const = other if first else other + c
+            return Integer(self.trail, self.value + other, (((), int(const)), *rest) if const else rest)
         if kind is Integer:
             terms = dict(self.terms)
             for atoms, c in other.terms:
@@ -210,7 +211,10 @@ class Integer(_Ordered):
         if kind is int or kind is bool:
             return self + -other
         if kind is Integer:
-            return self + -other
+            terms = dict(self.terms)
+            for atoms, c in other.terms:
+                terms[atoms] = terms.get(atoms, 0) - c
+            return self._made(self.value - other.value, terms)
         return self.real_number() - other if kind is float or kind is Real else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:

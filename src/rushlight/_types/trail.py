@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -228,19 +229,10 @@ def _times(a: float, b: float) -> float:
     return 0.0 if not a or not b else a * b
 
 
+# a name, captured, or a number with its exponent, which is not
+_NAME_OR_NUMBER = re.compile(r"([A-Za-z]\w*)|[0-9](?:[0-9A-Za-z.]|(?<=[eE])[+-])*")
+
+
 def _names_in(text: str) -> list[str]:
     """The names of atoms in a text."""
-    found, at = [], 0
-    while at < len(text):
-        if text[at].isalpha():
-            end = at + 1
-            while end < len(text) and (text[end].isalnum() or text[end] == "_"):
-                end += 1
-            found.append(text[at:end])
-            at = end
-        elif text[at].isdigit():  # a number, with its exponent
-            while at < len(text) and (text[at].isalnum() or text[at] == "." or (text[at] in "+-" and text[at - 1] in "eE")):
-                at += 1
-        else:
-            at += 1
-    return found
+    return [name for name in _NAME_OR_NUMBER.findall(text) if name]
