@@ -196,3 +196,53 @@ def test_binary_cross_entropy_refuses_what_is_no_probability() -> None:
     loss = torch.nn.functional.binary_cross_entropy(edge, torch.tensor([0.0, 1.0]))
     loss.backward()
     assert loss.item() == 0 and edge.grad.tolist() == [0, 0]
+
+
+def test_a_weight_without_dims_takes_part_in_promotion() -> None:
+    half, single, double = torch.float16, torch.float32, torch.float64
+    for dtype, other, dims, result in (
+        (single, double, (), double), (single, double, (2,), single), (half, single, (), single), (half, single, (2,), half),
+        (double, half, (2,), double), (torch.int64, single, (2,), single),
+    ):  # fmt: skip
+        x, end = torch.full(dims, 1, dtype=dtype), torch.full(dims, 3, dtype=dtype)
+        mixed = torch.lerp(x, end, torch.tensor(0.25, dtype=other))
+        assert mixed.dtype is result and mixed.flatten()[0].item() == 1.5
+    x = torch.ones(2, requires_grad=True)
+    weight = torch.tensor(0.25, dtype=double, requires_grad=True)
+    torch.lerp(x, torch.full((2,), 3.0), weight).sum().backward()
+    assert x.grad.dtype is single and x.grad.tolist() == [0.75, 0.75] and weight.grad.dtype is double and weight.grad.item() == 4
+    assert torch.ones(2).lerp_(torch.zeros(2), torch.tensor(0.5, dtype=double)).dtype is single
+    with pytest.raises(RuntimeError, match="for `weight`"):
+        torch.lerp(torch.ones(2), torch.ones(2), torch.ones(1, dtype=double))
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.ones(2).lerp_(torch.ones(2), torch.tensor(1j))
+    with pytest.raises(NotImplementedError, match="lerp_kernel"):
+        torch.lerp(torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64), 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64, torch.uint8])
+def test_imaginary_parts_are_not_dropped_from_fill_values(dtype: torch.dtype) -> None:
+    x = torch.ones(2, dtype=dtype)
+    for call in (
+        lambda: torch.full((2,), 1 + 2j, dtype=dtype), lambda: torch.full_like(x, 2j), lambda: x.new_full((2,), 1 + 2j), lambda: x.fill_(1 + 2j),
+        lambda: torch.fill(x, 1 + 2j), lambda: x.index_fill(0, torch.tensor([0]), 1 + 2j),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="without overflow|non-complex"):
+            call()
+    assert torch.full((2,), 1 + 0j, dtype=dtype).tolist() == [1, 1] and x.tolist() == [1, 1]
+    assert torch.full((2,), 2j, dtype=torch.bool).tolist() == [True, True]
+
+
+def test_hypot_refuses_complex_numbers_on_either_side() -> None:
+    for x, y in ((torch.ones(2), torch.ones(2, dtype=torch.complex64)), (torch.ones(2, dtype=torch.complex64), torch.ones(2))):
+        with pytest.raises(NotImplementedError, match="hypot_cpu"):
+            torch.hypot(x, y)
+
+
+def test_as_many_indices_as_lines_are_added() -> None:
+    x, places = torch.ones(3), torch.tensor([0, 1])
+    for call in (lambda: x.index_add(0, places, x), lambda: x.index_add_(0, places, x)):
+        with pytest.raises(RuntimeError, match=r"Number of indices \(2\) should be equal to source.size\(dim\): \(3\), for dim: 0"):
+            call()
+    with pytest.raises(IndexError, match=r"Number of indices \(2\) should be equal to source.size\(dim\) \(3\)"):
+        x.index_copy(0, places, x)

@@ -102,7 +102,12 @@ def number_bounds(dtype: DType) -> tuple[int, int] | None:
 
 
 def check_number(value: Any, dtype: DType) -> None:
-    """RuntimeError where a Python number lies outside of the range of an integer dtype; floats have infinities."""
+    """RuntimeError where a Python number lies outside of the range of an integer dtype, or has an imaginary part that the dtype has not.
+
+    Floats have infinities.
+    """
+    if isinstance(value, complex) and value.imag and not (dtype.is_complex or dtype is BOOL):
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     if dtype is BOOL or dtype.is_floating_point or dtype.is_complex or isinstance(value, complex):
         return
     high = (1 << 8 * dtype.itemsize - dtype.is_signed) - 1

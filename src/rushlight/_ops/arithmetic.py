@@ -400,7 +400,7 @@ _extreme_but_nan("fmin", "min(input, other); a NaN gives way to the other.", le,
 def hypot(x: Any, y: Any) -> Any:
     """sqrt(input^2 + other^2), without overflow between."""
     x, y = pair(x, y)
-    refuse(x, "hypot", "buic")
+    refuse(x, "hypot_cpu", "buic", joined=True)
     a, b = prim.abs(x), prim.abs(y)
     great, small = prim.maximum(a, b), prim.minimum(a, b)
     ratio = small / build.select(build.eq(great, 0.0), 1.0, great)
@@ -563,15 +563,16 @@ def ldexp(x: Any, y: Any) -> Any:
 # ***** three numbers *****
 
 
-@operator("lerp(Tensor input, Tensor end, Tensor weight) -> Tensor", promote="opmath", numbers=("weight",), like="operands", inplace=True,
+@operator("lerp(Tensor input, Tensor end, Tensor weight) -> Tensor", promote="same", numbers=("weight",), inplace=True,
           inplace_spaces=(), out=True,
           node=lambda input, end, weight: "LerpBackward1" if hasattr(weight, "shape") else "LerpBackward0")  # fmt: skip
 def lerp(x: Any, end: Any, weight: Any) -> Any:
     """input + weight * (end - input), from the nearer end."""
     _equal_dtypes(x, end, "end")
-    if not is_weak(weight):
+    if not is_weak(weight) and weight.shape:  # without dims it takes part in promotion like a number
         _equal_dtypes(x, weight, "weight")
-    refuse(x, "lerp_kernel", "bui")
+    plain = is_weak(weight)
+    refuse(x, "lerp_kernel_scalar" if plain else "lerp_kernel_tensor", "bui", joined=not plain)
     shape = build.match(x, end, weight)[0].shape
     x, end, weight = (build.broadcast_to(v, shape) for v in build.match(x, end, weight))
     gap = end - x

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._ops.bodies import is_weak
 from rushlight._ops.table import operator, view
 from rushlight._prims import build, prim
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import BOOL, DType
 from rushlight._types.layout import channels_last_strides, contiguous_strides
 from rushlight._types.layout import preserved as preserved_strides
 
@@ -65,6 +66,8 @@ def fill(x: Any, value: Any) -> Any:
     """Every element set to `value` (a number or a 0-dim tensor)."""
     if value.shape != ():
         raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+    if is_weak(value) and value.dtype.is_complex and not (x.dtype.is_complex or x.dtype is BOOL):
+        raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
     return build.broadcast_to(build.convert(value, x.dtype), x.shape)
 
 

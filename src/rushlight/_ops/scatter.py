@@ -12,6 +12,7 @@ from rushlight._ops.bodies import (
     is_weak,
     lowest,
     narrow,
+    number_kind,
     number_value,
     reduce_dims,
     take_slice,
@@ -240,15 +241,10 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
     lines, dim = lines_of(x, dim)
     source = source if source.shape else build.reshape(source, (1,))
     if source.shape[dim] != places.shape[0]:
-        raise (
-            IndexError(
-                f"{name}(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]}), for dim: {dim}"
-            )
-            if name != "index_copy"
-            else IndexError(
-                f"index_copy_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim) ({source.shape[dim]})"
-            )
-        )
+        text = f"{name}_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim)"
+        if name == "index_copy":
+            raise IndexError(f"{text} ({source.shape[dim]})")
+        raise RuntimeError(f"{text}: ({source.shape[dim]}), for dim: {dim}")
     wanted = (*lines.shape[:dim], places.shape[0], *lines.shape[dim + 1 :])
     if source.shape != wanted:
         raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
@@ -309,6 +305,8 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
         )
+    if number_kind(value) == "c" and not x.dtype.is_complex:
+        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     as_index("index_fill_", index, "int64")
     places = index_vector("index_fill_", index)
     lines, dim = lines_of(x, dim)
