@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from array import array
 from collections.abc import Callable
 from typing import Any
 
 import rushlight as rl
 from rushlight._backends.cpu.blas import GEMM, blas, host_forms
+from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.products import integer_call, product_call
 from rushlight._backends.cpu.target import host_target
 from rushlight._types import dtype as dtypes
@@ -44,13 +44,12 @@ def measure(kind: str, m: int, n: int, k: int, a_turned: bool, b_turned: bool) -
     for way in (0, 1) if kind in ("float32", "float64") else (1,):
         with GEMM.scoped(("blas", "generated")[way]):
             if kind == "int8":
-                call, ints = integer_call(dtype, dtype, m, n, k, a_strides, b_strides)
+                launches = integer_call(dtype, dtype, m, n, k, a_strides, b_strides)
             else:
-                call, ints = product_call(dtype, dtype, m, n, k, a_strides=a_strides, b_strides=b_strides)
-        words = array("q", ints)
-        at, x, y = words.buffer_info()[0], a.data_ptr(), b.data_ptr()
-        call(at, x, y)
-        rates[way] = 2e-9 * m * n * k / best(lambda: call(at, x, y), 2 * m * n * k)  # noqa: B023
+                launches = product_call(dtype, dtype, m, n, k, a_strides=a_strides, b_strides=b_strides)
+        call, x, y = joined(launches), a.data_ptr(), b.data_ptr()
+        call(x, y)
+        rates[way] = 2e-9 * m * n * k / best(lambda: call(x, y), 2 * m * n * k)  # noqa: B023
     return rates[0], rates[1]
 
 

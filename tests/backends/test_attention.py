@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from array import array
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu import attention, storage, threads
 from rushlight._backends.cpu.compile import build, compile_graph
+from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.reference import run as run_reference
 from rushlight._graph.core import trace
@@ -50,9 +50,8 @@ def run(name, arrays, dtype, causal, scale, shapes):
     outputs = [Operand(0, k, shape, span) for k, shape, span in zip(kinds, shapes, spans, strict=True)]
     sizes = [int(np.prod(shape)) * k.itemsize for shape, k in zip(shapes, kinds, strict=True)]
     step = ExternStep(name, inputs, outputs, sizes, {"causal": causal, "scale": scale})
-    call, ints, places = (attention.attention_call if name == "attention" else attention.attention_grad_call)(step)
-    words = array("q", ints)
-    made = call(words.buffer_info()[0], *[arrays[p].ctypes.data for p in places])
+    launches = (attention.attention_call if name == "attention" else attention.attention_grad_call)(step)
+    made = joined(launches)(*[x.ctypes.data for x in arrays])
     raw = [np.frombuffer(m, np.uint16 if k is BFLOAT16 else k.name) for m, k in zip(made, kinds, strict=True)]
     return [known(x[: int(np.prod(shape))].reshape(shape)) for x, shape in zip(raw, shapes, strict=True)]
 

@@ -12,6 +12,7 @@ import pytest
 from rushlight._backends.cpu import blas, products, storage, stubs, threads
 from rushlight._backends.cpu.compile import build
 from rushlight._backends.cpu.gemm_native import Form
+from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import bitcast, f32, i32, load, native, store, u32
 from rushlight._backends.native.compiler import compile_unit
@@ -163,13 +164,12 @@ def test_products_of_other_machines(width):
 
 def called(source, result, a, b, **given):
     """The product by `product_call`, as programs run it."""
-    call, ints = products.product_call(
+    multiply = joined(products.product_call(
         source, result, a.shape[-2], b.shape[-1], a.shape[-1], batch=a.shape[:-2],
         **{f"{x}_strides": tuple(s // v.itemsize for s in v.strides[-2:]) for x, v in (("a", a), ("b", b))},
         **{f"{x}_batch": tuple(s // v.itemsize for s in v.strides[:-2]) for x, v in (("a", a), ("b", b))}, **given,
-    )  # fmt: skip
-    words = np.array(ints, np.int64)
-    made = call(words.ctypes.data, a.ctypes.data, b.ctypes.data)
+    ))  # fmt: skip
+    made = multiply(a.ctypes.data, b.ctypes.data)
     return np.frombuffer(made, np.uint16 if result is BFLOAT16 else result.name).reshape(*a.shape[:-1], b.shape[-1]).copy()
 
 
@@ -231,9 +231,8 @@ def test_bytes_give_exact_sums(source):
         a[0], b[:, 0] = low, -128  # the largest sums
         for forms, la, lb in zip(integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False):
             x, y = laid(a, la), laid(b, lb)
-            call, ints = products._shared(forms, m, n, k, x.strides, y.strides, (n, 1))
-            words = np.array(ints, np.int64)
-            got = np.frombuffer(call(words.ctypes.data, x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
+            multiply = joined(products._shared(forms, m, n, k, x.strides, y.strides, (n, 1)))
+            got = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
             np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
 
 
@@ -305,9 +304,8 @@ def test_operands_are_packed_for_matrix_tiles(instruction):
         for la, lb in zip(LAYOUTS, LAYOUTS[::-1], strict=True):
             x, y = laid(a, la), laid(b, lb)
             strides = [tuple(s // v.itemsize for s in v.strides) for v in (x, y)]
-            call, ints = products._shared([form], m, n, k, *strides, (n, 1))
-            words = np.array(ints, np.int64)
-            made = np.frombuffer(call(words.ctypes.data, x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name)
+            multiply = joined(products._shared([form], m, n, k, *strides, (n, 1)))
+            made = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name)
             np.testing.assert_array_equal(made, (to_bits(want) if result is BFLOAT16 else want).reshape(-1))
             if source is BFLOAT16:
                 np.testing.assert_array_equal(product((form,), x, y, result).reshape(-1), made)

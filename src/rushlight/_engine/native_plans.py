@@ -177,26 +177,26 @@ def _keep(value: Any, keep: list[Any]) -> bool:
 
 def _program(exe: Any) -> tuple[list[list[int]], int, list[int]] | None:
     """(steps, words held, places of the results) of an executable, or None where a step is not a kernel."""
-    calls = getattr(exe, "_calls", None)
+    calls = getattr(exe, "calls", None)
     if not calls:
         return None
     address, program = _READY[0].kernel_address, exe.program
     first = program.n_inputs + program.n_args
-    results = list(program.results)
+    results = list(exe.results)
     if any(0 <= r < first for r in results) or len({r for r in results if r >= 0}) != sum(r >= 0 for r in results):
         return None
     steps: list[list[int]] = []
     after = first
     last: dict[int, int] = {}
-    for k, ((call, ints, words), step) in enumerate(zip(calls, program.steps, strict=True)):
+    for k, (call, ints, words, outputs) in enumerate(calls):
         handle = getattr(call, "__self__", None)
         where = address(handle) if handle is not None and ints else None
-        if where is None or len(step.sizes) > 5:
+        if where is None or outputs > 5:
             return None
-        steps.append([where, ints, len(words), len(step.sizes), 0, *words])
-        for place in [*words, *range(after, after + len(step.sizes))]:
+        steps.append([where, ints, len(words), outputs, 0, *words])
+        for place in [*words, *range(after, after + outputs)]:
             last[place] = k
-        after += len(step.sizes)
+        after += outputs
     for place, k in last.items():
         if place >= first and place not in results:
             steps[k][4] += 1

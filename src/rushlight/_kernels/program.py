@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 else:
     llvm_function = LazyModule("rushlight._kernels.llvm_function")  # kernels that are found on disk need no text
 
-__all__ = ["ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "RectangleStep", "compile_graph", "graph_lines"]
+__all__ = ["ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "RectangleStep", "Step", "compile_graph", "graph_lines"]
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from struct import pack, unpack
 from typing import Any
@@ -18,6 +17,7 @@ from rushlight._backends.cpu.attention_grad_native import (
 )
 from rushlight._backends.cpu.attention_native import MASK_KINDS, SLOTS, Blocks, Parts, make_attention
 from rushlight._backends.cpu.blas import host_tiles, part_addresses
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
@@ -25,8 +25,6 @@ from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel
 
 __all__ = ["attention_call", "attention_grad_call", "routine_address"]
-
-Call = tuple[Callable[..., Any], list[int], Sequence[int]]
 
 _PIECES = 16  # so many pieces are wanted, as long as they are worth it
 _GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
@@ -103,8 +101,8 @@ def _strides(named: dict[str, Operand | None]) -> dict[str, int]:
     return found
 
 
-def attention_call(step: ExternStep) -> Call:
-    """The callable of `attention`."""
+def attention_call(step: ExternStep) -> list[Launch]:
+    """The kernel of `attention`."""
     q, k, v, *more = step.inputs
     named = {"q": q, "k": k, "v": v, "mask": more[0] if more else None, "out": step.outputs[0]}
     *batch, queries, width = q.shape
@@ -121,11 +119,11 @@ def attention_call(step: ExternStep) -> Call:
     }  # fmt: skip
     work = heads * queries * keys * (width + depth)
     ints = [*_head(heads * -(-queries // block), work, step.sizes), *[row[name] for name in SLOTS], *table]
-    return _kernel("attention", q.dtype), ints, [x.place for x in step.inputs]
+    return [Launch(_kernel("attention", q.dtype), ints, range(len(step.inputs)))]
 
 
-def attention_grad_call(step: ExternStep) -> Call:
-    """The callable of `attention_grad`."""
+def attention_grad_call(step: ExternStep) -> list[Launch]:
+    """The kernels of `attention_grad`: where keys are cut, one more adds up what the parts found for the queries."""
     ct, q, k, v, _, _, *more = step.inputs
     named = {"ct": ct, "q": q, "k": k, "v": v, "mask": more[0] if more else None}
     named |= dict(zip(("dq", "dk", "dv"), step.outputs, strict=True))
@@ -145,21 +143,13 @@ def attention_grad_call(step: ExternStep) -> Call:
     }  # fmt: skip
     words = [*[row[name] for name in GRAD_SLOTS], *table]
     work = heads * queries * keys * (width + depth)
-    places = [x.place for x in step.inputs]
-    kernel = _kernel("attention_grad", q.dtype)
+    kernel, given = _kernel("attention_grad", q.dtype), range(len(step.inputs))
     if not own:
-        return kernel, [*_head(parts * heads, work, step.sizes), *words], places
+        return [Launch(kernel, [*_head(parts * heads, work, step.sizes), *words], given)]
     room = parts * heads * (-(-queries // tile.columns) * tile.columns) * (-(-width // tile.rows) * tile.rows) * q.dtype.wide.itemsize
     ints = [*_head(parts * heads, work, [*step.sizes, room]), *words]
-    last = array("q", [*_head(heads * -(-queries // block_queries(tile.columns)), work, []), *words])
-    collect, address = _kernel("attention_collect", q.dtype), last.buffer_info()[0]
-
-    def run(ints: int, *given: Any, keep: Any = last) -> Any:
-        dq, dk, dv, own = kernel(ints, *given)
-        collect(address, dq, own)
-        return dq, dk, dv
-
-    return run, ints, places
+    last = [*_head(heads * -(-queries // block_queries(tile.columns)), work, []), *words]
+    return [Launch(kernel, ints, given, 3), Launch(_kernel("attention_collect", q.dtype), last, (-1, -4))]
 
 
 _ROUTINES: dict[str, Callable[[Parts], Any]] = {

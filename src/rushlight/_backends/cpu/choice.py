@@ -19,13 +19,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from array import array
 from collections.abc import Callable
 from struct import error, pack, unpack
-from typing import Any
 
 from rushlight._backends.cpu.blas import GEMM, blas, library_for, usually_own
 from rushlight._backends.cpu.cache import default_cache
+from rushlight._backends.cpu.launches import Launch, joined
 from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_product
@@ -56,7 +55,7 @@ _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}
 
 Pair = tuple[int, int]
-Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], tuple[Callable[..., Any], list[int]]]
+Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], list[Launch]]
 
 
 class Entry:
@@ -90,7 +89,7 @@ def name_of(kind: str, sizes: tuple[int, int, int], a_strides: Pair, b_strides: 
 
 
 def entry(name: str, maker: Maker) -> Entry:
-    """Who computes a class of products.  `maker(kind, sizes, a_strides, b_strides, own)` gives a kernel and its constants."""
+    """Who computes a class of products.  `maker(kind, sizes, a_strides, b_strides, own)` gives the kernels of a product."""
     wanted = GEMM.get()
     if wanted not in ("auto", "fixed", "blas", "generated"):
         raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
@@ -233,14 +232,13 @@ def _measured(name: str, maker: Maker) -> Entry:
     strides = [(1, rows) if way == "t" else (columns, 1) for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))]
     calls = []
     for own in (True, False):
-        kernel, ints = maker(kind, (m, n, k), strides[0], strides[1], own)
-        calls.append((kernel, array("q", ints)))
+        calls.append(joined(maker(kind, (m, n, k), strides[0], strides[1], own)))
     times, right = [1e9, 1e9], [False, False]
     work, turn, began = 2e-9 * m * n * k, 0, clock()
     while turn <= ROUNDS or (turn <= ROUNDS + MORE_ROUNDS and clock() - began < MORE_SECONDS and _close(name, work / times[0], work / times[1])):
-        for way, (kernel, words) in enumerate(calls):
+        for way, multiply in enumerate(calls):
             start = clock()
-            made = kernel(words.buffer_info()[0], *at)
+            made = multiply(*at)
             seconds = clock() - start
             if turn == 0:
                 right[way] = ctypes.string_at(made.ptr, len(expected)) == expected

@@ -15,6 +15,7 @@ from typing import Any
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu.externs import extern_call, extern_note
 from rushlight._backends.cpu.kernels import OPT, host, kernel_of
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._kernels.program import (
     ExternStep,
@@ -22,6 +23,7 @@ from rushlight._kernels.program import (
     Operand,
     Program,
     ReadyStep,
+    Step,
     compile_graph,
     default_target,
 )
@@ -30,23 +32,64 @@ from rushlight._types.trail import Trail
 
 __all__ = ["Executable", "Mould", "build", "compile_graph", "host", "literal"]
 
+
+class _Places:
+    """The places of a program's buffers while library calls are taken apart into kernels, which hand each other buffers too.
+
+    `now[p]` is where the buffer is that was to be at `p`; `end` is the next place.
+    """
+
+    __slots__ = ("end", "now")
+
+    def __init__(self, first: int) -> None:
+        self.now, self.end = list(range(first)), first
+
+    def words(self, places: Sequence[int]) -> list[int]:
+        """Where these are; what has no elements is nowhere."""
+        return [p if p < 0 else self.now[p] for p in places]
+
+    def made(self, count: int, results: int) -> None:
+        """A kernel makes so many buffers, the first of which are a step's."""
+        self.now += range(self.end, self.end + results)
+        self.end += count
+
+    def laid(self, step: Step) -> list[tuple[Launch, list[int], int]]:
+        """The kernels of a step, what each takes, and how many buffers it makes."""
+        if isinstance(step, ExternStep):
+            launches, given = extern_call(step), self.words([*(x.place for x in step.inputs), *step.words])
+        else:
+            call, ints = (step.call, step.numbers) if isinstance(step, ReadyStep) else (kernel_of(step), step.ints())
+            launches, given = [Launch(call, ints, range(len(step.words)))], self.words(step.words)
+        first, found = self.end, []
+        for launch in launches:
+            count = launch.ints[2] if launch.ints is not None else len(step.sizes)
+            found.append((launch, [given[w] if w >= 0 else first - 1 - w for w in launch.words], count))
+            self.made(count, count if launch.results is None else launch.results)
+        return found
+
+
 class Executable:
     """A program to call: `executable(*words)`, with the data pointers of all tensor inputs and then all scalar inputs.
 
     Returns the Storage of the new output, a tuple of them, or None.  For a program of one kernel, `kernel(ints, *words)` does
-    the same without the detour; else `kernel` is None.
+    the same without the detour; else `kernel` is None.  `calls` are its kernels: (callable, address of its constants, places of its words, how many
+    buffers it makes), and `results` the places of its results.
     """
 
-    __slots__ = ("_calls", "_keep", "_run", "ints", "kernel", "program")
+    __slots__ = ("_keep", "_run", "_steps", "calls", "ints", "kernel", "program", "results")
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._keep: list[Any] = []
         self.kernel: Callable[..., Any] | None = None
         self.ints = 0
-        self._calls = calls = [self._step(step) for step in program.steps]
-        if len(calls) == 1 and _is_direct(program):
-            call, ints, _ = calls[0]
+        first = program.n_inputs + program.n_args
+        places = _Places(first)
+        self._steps = [places.laid(step) for step in program.steps]
+        self.calls = calls = [self._held(*kernel) for step in self._steps for kernel in step]
+        self.results = places.words(program.results)
+        if len(calls) == 1 and not isinstance(program.steps[0], ExternStep) and _is_direct(calls[0], first, self.results):
+            call, ints, _, _ = calls[0]
             self.kernel, self.ints = call, ints
 
             def run(*words: Any) -> Any:
@@ -54,38 +97,34 @@ class Executable:
 
             self._run: Callable[..., Any] = run
         else:
-            self._run = _closure(program, calls)
+            self._run = _closure(calls, self.results)
 
-    def _step(self, step: KernelStep | ExternStep | ReadyStep) -> tuple[Callable[..., Any], int, Sequence[int]]:
-        if isinstance(step, ReadyStep):
-            call, ints, words = step.call, step.numbers, step.words
-        elif isinstance(step, ExternStep):
-            call, ints, words = extern_call(step)
-        else:
-            call, ints, words = kernel_of(step), step.ints(), step.words
-        if ints is None:
-            return call, 0, words
-        held = array("q", ints)
+    def _held(self, launch: Launch, words: list[int], count: int) -> tuple[Callable[..., Any], int, list[int], int]:
+        if launch.ints is None:
+            return launch.call, 0, words, count
+        held = array("q", launch.ints)
         self._keep.append(held)
-        return call, held.buffer_info()[0], words
+        return launch.call, held.buffer_info()[0], words, count
 
     def __call__(self, *words: Any) -> Any:
         return self._run(*words)
 
     def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
         """Run step by step: the result, and the seconds of every step by `clock`."""
-        seconds = []
+        seconds = [0.0] * len(self._steps)
+        owners = [k for k, step in enumerate(self._steps) for _ in step]
 
-        def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(call: Callable[..., Any], owner: int) -> Callable[..., Any]:
             def run(*given: Any) -> Any:
                 began = clock()
                 made = call(*given)
-                seconds.append(clock() - began)
+                seconds[owner] += clock() - began
                 return made
 
             return run
 
-        return _closure(self.program, [(watched(call), ints, places) for call, ints, places in self._calls])(*words), seconds
+        calls = [(watched(call, owner), *rest) for (call, *rest), owner in zip(self.calls, owners, strict=True)]
+        return _closure(calls, self.results)(*words), seconds
 
     def explain(self, asm: bool = False) -> str:
         """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
@@ -99,27 +138,18 @@ class Executable:
         return "\n".join(parts)
 
 
-def _is_direct(program: Program) -> bool:
-    """Whether the only step takes all words as they come and returns just the results."""
-    step = program.steps[0]
-    first = program.n_inputs + program.n_args
-    return (
-        not isinstance(step, ExternStep)
-        and step.words == list(range(first))
-        and program.results == list(range(first, first + len(step.sizes)))
-    )
+def _is_direct(call: tuple[Callable[..., Any], int, list[int], int], first: int, results: Sequence[int]) -> bool:
+    """Whether the only kernel takes all words as they come and returns just the results."""
+    return call[2] == list(range(first)) and list(results) == list(range(first, first + call[3]))
 
 
-def _closure(program: Program, calls: Sequence[tuple[Callable[..., Any], int, Sequence[int]]]) -> Callable[..., Any]:
-    """Runs the steps one after another over a list of what there is so far."""
+def _closure(calls: Sequence[Any], results: Sequence[int]) -> Callable[..., Any]:
+    """Runs kernels one after another over a list of what there is so far."""
     alloc = runtime().alloc
-    counts = [len(step.sizes) for step in program.steps]
-    steps = [(call, ints, tuple(words), count) for (call, ints, words), count in zip(calls, counts, strict=True)]
-    results = program.results
 
     def run(*words: Any) -> Any:
         held = list(words)
-        for call, ints, places, count in steps:
+        for call, ints, places, count in calls:
             made = call(ints, *[held[p] for p in places])
             if count == 1:
                 held.append(made)
@@ -141,34 +171,46 @@ class Mould:
 
     def __init__(self, program: Program, trail: Trail) -> None:
         self.numbers: list[Any] = []
-        self._counts, self._results = (program.n_inputs, program.n_args), program.results
+        self._counts = (program.n_inputs, program.n_args)
         self._steps: list[Any] = []
+        places = _Places(program.n_inputs + program.n_args)
         for step in program.steps:
+            text = ""
             if isinstance(step, KernelStep):
-                ints = step.ints()
-                start = len(self.numbers)
-                self.numbers += ints
-                self._steps.append((step, _compiled(step, trail), start, len(self.numbers)))
-                continue
-            assert isinstance(step, ExternStep)
-            for part in step.parts:
-                _compiled(part.step, trail)
-            found = trail.tried(lambda: _followed(step)) if step.name in _FORMULAS else None  # noqa: B023
-            if found is not None:
-                start = len(self.numbers)
-                self.numbers += found[1]
-                self._steps.append((ReadyStep(found[0], (), found[2], step.sizes, ""), found[0], start, len(self.numbers)))
-            elif step.parts:
-                raise Unfollowed("a product of several calls, with an epilogue or prologues")
+                _compiled(step, trail)
+                text = step.key
             else:
-                operands = []
-                for o in (*step.inputs, *step.outputs):
-                    start, n = len(self.numbers), len(o.shape)
-                    operands.append((o.place, o.dtype, start, start + n, start + 2 * n))
-                    self.numbers += [*o.shape, *o.strides]
+                assert isinstance(step, ExternStep)
+                for part in step.parts:
+                    _compiled(part.step, trail)
+                if not self._follows(step, trail):
+                    if step.parts:
+                        raise Unfollowed("a library call with an epilogue or prologues, whose constants are no formulas")
+                    self._ask_again(step, places)
+                    continue
+            for launch, words, count in places.laid(step):
                 start = len(self.numbers)
-                self.numbers += step.sizes
-                self._steps.append((step, None, (operands, start, framed(step.params, self.numbers)), 0))
+                self.numbers += launch.ints  # type: ignore[arg-type]
+                ready = ReadyStep(launch.call, (), words, [0] * count, text)
+                self._steps.append((ready, launch.call, start, len(self.numbers)))
+        self._results = places.words(program.results)
+
+    def _follows(self, step: ExternStep, trail: Trail) -> bool:
+        """Whether a library call is kernels whose constants are formulas."""
+        return step.name in _FORMULAS and bool(trail.tried(lambda: all(_is_native(launch) for launch in extern_call(step))))
+
+    def _ask_again(self, step: ExternStep, places: _Places) -> None:
+        """Note a library call that is to be looked up for each set of sizes."""
+        operands = []
+        for o in (*step.inputs, *step.outputs):
+            start, n = len(self.numbers), len(o.shape)
+            place = places.now[o.place] if 0 <= o.place < len(places.now) else o.place  # of outputs it only counts whether there is one
+            operands.append((place, o.dtype, start, start + n, start + 2 * n))
+            self.numbers += [*o.shape, *o.strides]
+        start = len(self.numbers)
+        self.numbers += step.sizes
+        self._steps.append((step, None, (operands, start, framed(step.params, self.numbers)), 0))
+        places.made(len(step.sizes), len(step.sizes))
 
     @property
     def ready(self) -> bool:
@@ -186,8 +228,7 @@ class Mould:
         for step, call, frame, stop in self._steps:
             if call is not None:
                 ints = values[frame:stop]
-                text = step.key if isinstance(step, KernelStep) else ""
-                steps.append(ReadyStep(call, ints, step.words, ints[3 : 3 + len(step.sizes)], text))
+                steps.append(ReadyStep(call, ints, step.words, ints[3 : 3 + len(step.sizes)], step.text))
             else:
                 operands, start, params = frame
                 made, n = [Operand(place, dtype, values[a:b], values[b:c]) for place, dtype, a, b, c in operands], len(step.inputs)
@@ -211,13 +252,10 @@ def _compiled(step: KernelStep, trail: Trail) -> Callable[..., Any]:
 _FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad"))
 
 
-def _followed(step: ExternStep) -> tuple[Any, list[Any], Sequence[int]] | None:
-    """The kernel of a library call, its constants (sizes may be symbolic) and words; None where it is more than one kernel."""
-    call, ints, words = extern_call(step)
-    handle = getattr(call, "__self__", None)
-    if ints is None or handle is None or runtime().kernel_address(handle) is None:
-        return None
-    return call, list(ints), words
+def _is_native(launch: Launch) -> bool:
+    """Whether it is a kernel, which needs no Python to be called."""
+    handle = getattr(launch.call, "__self__", None)
+    return launch.ints is not None and handle is not None and runtime().kernel_address(handle) is not None
 
 
 _SLOT = re.compile(r"\bs(\d+)\b")
@@ -225,21 +263,21 @@ _SLOT = re.compile(r"\bs(\d+)\b")
 
 def literal(program: Program) -> str:
     """What the steps of a program do, with the numbers of this call in their places: equal texts compute the same in the same way."""
-    parts = [f"{program.n_inputs} {program.n_args} {program.results}"]
+    places = _Places(program.n_inputs + program.n_args)
+    parts = [f"{program.n_inputs} {program.n_args}"]
     for step in program.steps:
-        if isinstance(step, ExternStep):
-            found = _followed(step)
-            if found is None:
+        text = step.key if isinstance(step, KernelStep) else step.text if isinstance(step, ReadyStep) else ""
+        for launch, words, _ in places.laid(step):
+            if not _is_native(launch):
+                assert isinstance(step, ExternStep)
                 parts.append(f"{step.name} {step.params} {step.inputs} {step.outputs} {list(step.sizes)}")
                 continue
-            step = ReadyStep(found[0], found[1], found[2], step.sizes, "")  # type: ignore[arg-type]
-        text, ints = (step.key, step.ints()) if isinstance(step, KernelStep) else (step.text, list(step.numbers))
-        sizes, words = list(step.sizes), list(step.words)
-        if text:
-            parts.append(f"{ints[:8]} {words} {sizes}\n" + _SLOT.sub(lambda m: f"s({ints[8 + int(m[1])]})", text))  # noqa: B023
-        else:
-            parts.append(f"{step.call.__name__} {ints} {words} {sizes}")  # type: ignore[union-attr]
-    return "\n".join(parts)
+            ints = list(launch.ints or ())
+            if text:
+                parts.append(f"{ints[:8]} {words}\n" + _SLOT.sub(lambda m: f"s({ints[8 + int(m[1])]})", text))  # noqa: B023
+            else:
+                parts.append(f"{launch.call.__name__} {ints} {words}")
+    return "\n".join([*parts, str(places.words(program.results))])
 
 
 def build(program: Program) -> Executable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import gcd, prod
@@ -14,6 +13,7 @@ from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.launches import Launch
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
 
@@ -345,8 +345,8 @@ def _pieces(words: dict[str, int]) -> int:
     return count
 
 
-def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[..., Any], list[int] | None, Sequence[int]]:
-    """The callable of a `conv_windows`, its constants and the places of its operands; `form` stands for this machine's."""
+def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
+    """The kernels of a `conv_windows`; `form` stands for this machine's."""
     x, w, *more = step.inputs
     y = step.outputs[0]
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
@@ -356,17 +356,17 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[
     parts = whole.phases()
     for words in parts:
         _cut(words, form.tiles)
-    places = [operand.place for operand in step.inputs]
     chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-        places += step.words
+    given = range(len(step.inputs) + len(step.words))
     if chunks > 1:
-        return _in_chunks(whole, form, chunks, step.sizes, after), None, places
+        return _in_chunks(whole, form, chunks, step.sizes, after, given)
     packed = _pack_once(parts, form.tiles)
+    ints = call_ints(parts, step.sizes) + after
     if packed:
-        return _packed(parts, form, packed, call_ints(parts, step.sizes) + after), None, places
-    return conv_kernel(form), call_ints(parts, step.sizes) + after, places
+        return _packed(parts, form, packed, ints, given)
+    return [Launch(conv_kernel(form), ints, given)]
 
 
 def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> int:
@@ -386,27 +386,20 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
     return total
 
 
-def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int]) -> Callable[..., Any]:
-    """Two calls: one packs the weights, one convolves (`ints`: its constants)."""
-    second = array("q", ints)
+def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], given: Sequence[int]) -> list[Launch]:
+    """Two kernels: one packs the weights, one convolves (`ints`: its constants)."""
     pieces = sum(words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") for words in parts)
-    first = array("q", [pieces, 1, 1, nbytes, 0, 0, 0, 0, *second[8:]])
-    pack, call = conv_kernel(form, "rl_conv_pack"), conv_kernel(form)
-    first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
-
-    def run(ints: int, x: Any, w: Any, *bias: Any, keep: Any = (first, second)) -> Any:
-        return call(second_ints, x, pack(first_ints, w), *bias)
-
-    return run
+    pack = Launch(conv_kernel(form, "rl_conv_pack"), [pieces, 1, 1, nbytes, 0, 0, 0, 0, *ints[8:]], (1,), 0)
+    return [pack, Launch(conv_kernel(form), ints, (given[0], -1, *given[2:]))]
 
 
-def _in_chunks(whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int]) -> Callable[..., Any]:
-    """Two calls: one gives a result for each chunk of the steps, one adds them up, and does what is done `after` that."""
+def _in_chunks(whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], given: Sequence[int]) -> list[Launch]:
+    """Two kernels: one gives a result for each chunk of the steps, one adds them up, and does what is done `after` that."""
     words = whole.words
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
     inside = int(n >= w and not after)  # which dim lies innermost in the sums
     words |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
-    second = array("q", [*_head(g * o, 1, sizes), *(words[name] for name in W), *after])
+    second = [*_head(g * o, 1, sizes), *(words[name] for name in W), *after]
     words |= {"operand": 1, "after": 0}
     if inside:
         words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
@@ -418,14 +411,9 @@ def _in_chunks(whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], a
         _cut(part, form.tiles)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
     sums = "f64" if form.kind == "f64" else "f32"
-    first = array("q", call_ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)]))
+    first = call_ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)])
     call, total = conv_kernel(ConvForm(form.tiles, form.source, sums)), _sum_kernel(sums, form.target)
-    first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
-
-    def run(ints: int, *operands: Any, keep: Any = (first, second)) -> Any:
-        return total(second_ints, call(first_ints, *operands[:2]), *operands[1:])
-
-    return run
+    return [Launch(call, first, (0, 1), 0), Launch(total, second, (-1, *given[1:]))]
 
 
 def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._backends.cpu import jit
@@ -12,6 +12,7 @@ from rushlight._backends.cpu.direct_native import D_BYTES, D, make_direct
 from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
 from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._backends.cpu.target import host_target
 from rushlight._kernels.convolution import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_places
@@ -20,7 +21,6 @@ from rushlight._types.layout import numel
 
 __all__ = ["direct_call", "takes_direct"]
 
-Call = tuple[Callable[..., Any], list[int] | None, Sequence[int]]
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _CALLABLES: dict[str, Callable[..., Any]] = {}
@@ -67,25 +67,25 @@ def takes_direct(step: ExternStep) -> bool:
     return has_few_channels(step)
 
 
-def direct_call(step: ExternStep) -> Call:
-    """The callable, the constants and the places of the operands of a `conv_windows` with few channels a group."""
+def direct_call(step: ExternStep) -> list[Launch]:
+    """The kernel of a `conv_windows` with few channels a group."""
     x, w, *more = step.inputs
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
     kind = Weights if sums_over_places(step) else Direct
     work = kind("f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params)
     words = work.words
-    places, after = [operand.place for operand in step.inputs], []
+    after: list[int] = []
     words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
         words["after"] = 1 + step.epilogue.part.turned
         work.bundle()
-        places += step.words
     pieces = -(-words["batch"] * words["groups"] // words["chunk"]) * words["bands"]
     head = [pieces, int(work.multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
     ints = head + [0] * (8 - len(head)) + [words[name] for name in D] + after
-    return _callable(source, target, _SHORT[step.params["dtype"].name], words["lanes"], kind is Weights), ints, places
+    call = _callable(source, target, _SHORT[step.params["dtype"].name], words["lanes"], kind is Weights)
+    return [Launch(call, ints, range(len(step.inputs) + len(step.words)))]
 
 
 def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -> Callable[..., Any]:

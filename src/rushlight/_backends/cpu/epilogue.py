@@ -27,7 +27,7 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: RectangleStep | 
 def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequence[RectangleStep | None]) -> list[int]:
     """The constants of a call that packs operands, with those of prologues behind them; `ints[first + k]` says where those of operand k begin.
 
-    The call makes nothing: one word, what it packs into, stands where the product has its `outputs`.
+    The call makes one buffer, what it packs into, where the product has its `outputs`.
     """
     made = list(ints)
     for k, before in enumerate(prologues):

@@ -1,8 +1,8 @@
-"""Library calls of programs: what each extern primitive runs, as `call(ints, *words) -> Storage(s)`."""
+"""Library calls of programs: the kernels that each extern primitive runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._backends.cpu.attention import attention_call, attention_grad_call
@@ -10,6 +10,7 @@ from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.direct import direct_call, takes_direct
 from rushlight._backends.cpu.fourier import fourier_call
 from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.products import integer_call, product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
@@ -22,11 +23,9 @@ from rushlight._kernels.program import ExternStep
 
 __all__ = ["extern_call", "extern_note"]
 
-Call = tuple[Callable[..., Any], list[int] | None, Sequence[int]]
 
-
-def extern_call(step: ExternStep) -> Call:
-    """The callable of a step, its constants (None: it takes none, and gets 0), and the places of its words.
+def extern_call(step: ExternStep) -> list[Launch]:
+    """The kernels of a step, whose words are its operands and then `step.words`.
 
     NotImplementedError names a primitive that has no routine here.
     """
@@ -36,20 +35,21 @@ def extern_call(step: ExternStep) -> Call:
     return maker(step)
 
 
-def _dot(step: ExternStep) -> Call:
+def _dot(step: ExternStep) -> list[Launch]:
     a, b = step.inputs
     out = step.outputs[0]
     *batch, m, k = a.shape
     if _into_int32(step):
-        call, ints = integer_call(a.dtype, b.dtype, m, b.shape[-1], k, a.strides, b.strides, step.sizes, step.epilogue)  # type: ignore[arg-type]
-        return call, ints, [a.place, b.place, *step.words]
-    call, ints = product_call(
+        return integer_call(
+            a.dtype, b.dtype, m, b.shape[-1], k, a.strides, b.strides, step.sizes, step.epilogue, len(step.words),  # type: ignore[arg-type]
+        )  # fmt: skip
+    return product_call(
         a.dtype, out.dtype, m, b.shape[-1], k,
         a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
         sizes=step.sizes, epilogue=step.epilogue, prologues=step.prologues, conjugated=step.params.get("conjugated", (False, False)),
+        more=len(step.words),
     )  # fmt: skip
-    return call, ints, [a.place, b.place, *step.words]
 
 
 def _into_int32(step: ExternStep) -> bool:
@@ -70,7 +70,7 @@ _PIECE = 1 << 14  # elements that are worth a thread's while
 _ROWS: dict[str, Callable[..., Any]] = {}
 
 
-def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more: int) -> Call:
+def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more: int) -> list[Launch]:
     """A kernel over the rows of its operand (values and places come out)."""
     x = step.inputs[0]
     name = x.dtype.name
@@ -88,35 +88,35 @@ def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more
         _ROWS[key] = make_kernel_callable(native_address(maker(name)), key.replace(" ", "_"))
     pieces = -(-rows // chunk)
     ints = [pieces, int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(descending), chunk, *more]
-    return _ROWS[key], ints, [x.place]
+    return [Launch(_ROWS[key], ints, (0,))]
 
 
-def _sort(step: ExternStep) -> Call:
+def _sort(step: ExternStep) -> list[Launch]:
     return _rows(step, make_sort, step.params["descending"])
 
 
-def _topk(step: ExternStep) -> Call:
+def _topk(step: ExternStep) -> list[Launch]:
     return _rows(step, make_topk, step.params["largest"], step.params["k"], int(step.params["sorted"]))
 
 
-def _kth(step: ExternStep) -> Call:
+def _kth(step: ExternStep) -> list[Launch]:
     return _rows(step, make_kth, False, step.params["rank"])
 
 
-def _conv(step: ExternStep) -> Call:
+def _conv(step: ExternStep) -> list[Launch]:
     return direct_call(step) if takes_direct(step) else winograd_call(step) or conv_call(step)
 
 
-def _allocate(step: ExternStep) -> Call:
+def _allocate(step: ExternStep) -> list[Launch]:
     alloc, sizes = runtime().alloc, step.sizes
 
     def run(ints: int) -> Any:
         return alloc(sizes[0]) if len(sizes) == 1 else tuple(alloc(n) for n in sizes)
 
-    return run, None, []
+    return [Launch(run, None, ())]
 
 
-_EXTERNS: dict[str, Callable[[ExternStep], Call]] = {
+_EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     "dot": _dot, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
     "conv_windows": _conv,
     **dict.fromkeys(LAPACK, lapack_call), "resample": resample_call, "resample_back": resample_back_call,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._base.lazy import numpy as np
 from rushlight._base.lazy import require
@@ -41,8 +42,8 @@ def _loops(step: ExternStep) -> list[tuple[Any, int]] | None:
         return None
 
 
-def fourier_call(step: ExternStep) -> tuple[Callable[..., Any], None, Sequence[int]]:
-    """The callable of an `fft`, `rfft` or `irfft`."""
+def fourier_call(step: ExternStep) -> list[Launch]:
+    """What computes an `fft`, `rfft` or `irfft`."""
     x, out = step.inputs[0], step.outputs[0]
     alloc, nbytes, params = runtime().alloc, step.sizes[0], step.params
     made = Operand(0, out.dtype, out.shape, out.strides or contiguous_strides(out.shape))
@@ -69,4 +70,4 @@ def fourier_call(step: ExternStep) -> tuple[Callable[..., Any], None, Sequence[i
             a = loop(a, 1, out, axes=axes)
         return storage
 
-    return run_loops if passes and nbytes else run, None, [x.place]
+    return [Launch(run_loops if passes and nbytes else run, None, (0,))]

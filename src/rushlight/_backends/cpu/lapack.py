@@ -14,14 +14,13 @@ from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import lapack_native as native
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import blas
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.native.types import i32, i64
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import numel
 
 __all__ = ["LAPACK", "lapack_call", "permutation_call"]
-
-Call = tuple[Callable[..., Any], list[int], Sequence[int]]
 
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _GRAIN = 1 << 18  # operations that are worth a thread's while
@@ -360,8 +359,8 @@ def _kernel() -> Callable[..., Any]:
     return _KERNEL[0]
 
 
-def lapack_call(step: ExternStep) -> Call:
-    """The callable of a step that LAPACK computes.  RuntimeError where there is no LAPACK."""
+def lapack_call(step: ExternStep) -> list[Launch]:
+    """The kernel of a step that LAPACK computes.  RuntimeError where there is no LAPACK."""
     dtype = step.inputs[-1].dtype.name
     library, write, letter = blas(), LAPACK[step.name], _LETTERS[dtype]
     question = _Layout(step, letter, library.wide, None)
@@ -369,18 +368,18 @@ def lapack_call(step: ExternStep) -> Call:
     address = library.routine(routine)
     layout = _Layout(step, letter, library.wide, _ask(question, address))
     write(layout)
-    return _kernel(), _constants(layout, address), [x.place for x in step.inputs]
+    return [Launch(_kernel(), _constants(layout, address), range(len(step.inputs)))]
 
 
-def permutation_call(step: ExternStep) -> Call:
-    """The callable of `permutation`."""
+def permutation_call(step: ExternStep) -> list[Launch]:
+    """The kernel of `permutation`."""
     x, n = step.inputs[0], step.params["size"]
     rows = numel(x.shape[:-1])
     chunk = max(1, min(rows, (1 << 14) // max(n, 1)))
     if not _ORDER:
         _ORDER.append(make_kernel_callable(native_address(native.rl_permutation), "permutation"))
     ints = [-(-rows // chunk), int(rows * n > 1 << 14), 1, *step.sizes, 0, 0, 0, 0, chunk, x.shape[-1], n, rows]
-    return _ORDER[0], ints, [x.place]
+    return [Launch(_ORDER[0], ints, (0,))]
 
 
 _ORDER: list[Callable[..., Any]] = []

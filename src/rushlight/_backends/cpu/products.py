@@ -2,7 +2,8 @@
 
     >>> from rushlight._backends.cpu.products import product_call
     >>> from rushlight._types.dtype import BFLOAT16
-    >>> call, ints = product_call(BFLOAT16, BFLOAT16, 64, 64, 64)       # call(address of ints, a, b) -> Storage of [64, 64]
+    >>> from rushlight._backends.cpu.launches import joined
+    >>> multiply = joined(product_call(BFLOAT16, BFLOAT16, 64, 64, 64))     # multiply(a, b) -> Storage of [64, 64]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rushlight._backends.cpu.blas import (
 from rushlight._backends.cpu.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.epilogue import with_epilogue, with_prologues
 from rushlight._backends.cpu.gemm_native import COLUMNS, P_BEFORE, P_WORDS, Form, block_of_depth
-from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.products import LARGE_SIDE, LARGE_WORK
@@ -33,8 +34,6 @@ from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLO
 from rushlight._types.layout import numel
 
 __all__ = ["amx_maker", "integer_call", "product_call", "product_note"]
-
-Call = tuple[Callable[..., Any], list[int]]
 
 KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -55,13 +54,13 @@ def product_call(
     a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
     sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
-    conjugated: tuple[bool, bool] = (False, False),
-) -> Call:  # fmt: skip
-    """The callable `call(ints, a, b) -> Storage` and its constants, for A [*batch, m, k] and B [*batch, k, n] of dtype `source`.
+    conjugated: tuple[bool, bool] = (False, False), more: int = 0,
+) -> list[Launch]:  # fmt: skip
+    """The kernels that multiply A [*batch, m, k] and B [*batch, k, n] of dtype `source`; their words are A, B and `more`.
 
-    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue` it is
-    `call(ints, a, b, *words)`, whose outputs have `sizes` bytes, and `result` the dtype of the sums.  `conjugated` operands are read as conjugates.
-    Where there are `prologues`, `*words` are those of all, and operands that have one are not read.
+    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue`, which takes the further
+    words, the outputs have `sizes` bytes, and `result` is the dtype of the sums.  `conjugated` operands are read as conjugates.
+    Where there are `prologues`, the words are those of all, and operands that have one are not read.
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
@@ -74,7 +73,7 @@ def product_call(
     if any(prologues):
         forms = _product_forms(source, result)
     if forms is not None and all(size == 1 for size in batch) and (any(prologues) or _is_large(m, n, k)):
-        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue, prologues)
+        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue, prologues, more)
     ints = gemm_ints(
         kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
         batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
@@ -82,11 +81,11 @@ def product_call(
     ints = with_epilogue(ints, sizes, epilogue)
     if forms is None or kind in CHOSEN:  # the library also serves what our own kernels leave out
         assert kind is not None
-        return gemm_kernel(kind, forms is not None), ints
+        return [Launch(gemm_kernel(kind, forms is not None), ints, range(2 + more))]
     key = f"form {' '.join(form.key for form in forms)}"
     if key not in _CALLS:
         _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
-    return _CALLS[key], ints
+    return [Launch(_CALLS[key], ints, range(2 + more))]
 
 
 def _forms(
@@ -116,14 +115,14 @@ def product_note(
     return f"{source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
 
 
-def _maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
+def _maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> list[Launch]:
     """A product as it would be run if it went one way."""
     m, n, k = sizes
     dtype = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}[kind]
     forms = host_forms(dtype, dtype) if own else None
     if forms is not None and _is_large(m, n, k):
         return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
-    return gemm_kernel(kind, own), gemm_ints(kind, m, n, k, a_strides=a_strides, b_strides=b_strides)
+    return [Launch(gemm_kernel(kind, own), gemm_ints(kind, m, n, k, a_strides=a_strides, b_strides=b_strides), (0, 1))]
 
 
 def _is_large(m: int, n: int, k: int) -> bool:
@@ -138,7 +137,7 @@ def amx_forms(kind: str, source: DType, result: DType, other: DType | None = Non
     return (Form(source, result, AmxTile(kind, instruction), other), *small)
 
 
-def amx_maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> Call:
+def amx_maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> list[Launch]:
     """A product by matrix tiles (`own`), or as it would be without them."""
     source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
     forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
@@ -156,12 +155,12 @@ def _product_forms(source: DType, result: DType, other: DType | None = None) -> 
 
 def integer_call(
     source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
-    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None,
-) -> Call:  # fmt: skip
+    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, more: int = 0,
+) -> list[Launch]:  # fmt: skip
     """The same for A of int8 or uint8 and B of int8, with sums in int32."""
     forms = _product_forms(source, INT32, other)
     assert forms is not None
-    return _shared(forms, m, n, k, a_strides, b_strides, (n, 1), sizes, epilogue)
+    return _shared(forms, m, n, k, a_strides, b_strides, (n, 1), sizes, epilogue, more=more)
 
 
 def _fitting(forms: Sequence[Form], rows: int) -> Form:
@@ -199,7 +198,8 @@ def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
 def _shared(
     forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int],
     sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
-) -> Call:  # fmt: skip
+    more: int = 0,
+) -> list[Launch]:  # fmt: skip
     """A large product: one kernel packs the operands, one multiplies."""
     before = list(prologues) or [None, None]
     along = [step is not None and step.part.turned == bool(side) for side, step in enumerate(before)]  # whether its rectangles have rows along k
@@ -224,25 +224,15 @@ def _shared(
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
              depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
     assert len(words) == G_WORDS + P_WORDS
-    first = with_prologues([pieces_m + pieces_n, 1, 0, 0, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
     second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
     packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + form.offset) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
-    alloc, skip, made = runtime().alloc, 8 * len(first), any(prologues)
-
-    def run(ints: int, a: Any, b: Any, *more: Any) -> Any:
-        held = alloc(packed)
-        if turned:
-            a, b = b, a
-        if made:
-            pack(ints, held, a, b, *more)
-        else:
-            pack(ints, held, a, b)
-        return multiply(ints + skip, held, held, *more)  # in the place of both operands
-
-    return run, first + second
+    first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
+    operands, rest = (1, 0) if turned else (0, 1), range(2, 2 + more)
+    packing = Launch(pack, first, (*operands, *rest) if any(prologues) else operands, 0)
+    return [packing, Launch(multiply, second, (-1, -1, *rest))]  # in the place of both operands
 
 
 def _kernel(form: Form, which: int) -> Callable[..., Any]:

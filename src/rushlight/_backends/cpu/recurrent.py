@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.recurrent_cells import backward_cell, forward_cell
 from rushlight._backends.cpu.recurrent_native import (
     DEPTH,
@@ -53,7 +53,7 @@ def _tile(kind: str, batch: int) -> RegisterTile:
 class _Words:
     """The constants of a call: the same words for each of its kernels, after a head of their own."""
 
-    __slots__ = ("held", "nbytes", "parts", "pieces", "words")
+    __slots__ = ("nbytes", "parts", "pieces", "words")
 
     def __init__(self, call: Any, rows: int, shape: Shape, groups: int, keep: bool) -> None:
         """`rows`: of all steps together; `groups`: in how many pieces the weight is packed."""
@@ -74,21 +74,15 @@ class _Words:
         self.nbytes = end + LINE * (1 + self.parts)
         flags = int(call.reverse), int(call.sizes is not None), int(keep)
         self.words = [call.steps, batch, rows, units, chunk, *flags, weights, each, second, self.pieces, end, self.parts]
-        self.held: list[Any] = []
 
     def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:
         """Head and words of a kernel."""
         head = [pieces, int(work > _GIL_WORK), len(sizes), *sizes]
         return head + [0] * (8 - len(head)) + self.words
 
-    def address(self, pieces: int) -> int:
-        """The address of those of a kernel that makes no results."""
-        self.held.append(array("q", self.ints(pieces)))
-        return int(self.held[-1].buffer_info()[0])
 
-
-def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | None, Sequence[int]]:
-    """The call of a `recurrence` or `recurrence_grad`."""
+def recurrence_call(step: ExternStep) -> list[Launch]:
+    """The kernels of a `recurrence` or `recurrence_grad`: one packs the weight and makes the memory that all of them work in."""
     kind = _KINDS.get(step.outputs[0].dtype.name)
     if kind is None:
         raise NotImplementedError(f"primitive {step.name!r} has no routine for {step.outputs[0].dtype.name}")
@@ -102,26 +96,12 @@ def recurrence_call(step: ExternStep) -> tuple[Callable[..., Any], list[int] | N
     rows = step.outputs[0].shape[0]
     words = _Words(call, rows, shape, groups, step.params.get("keep", True))
     ints = words.ints(max(words.pieces, words.parts), rows * units * units * GATES[mode], step.sizes)
-    alloc, nbytes, packing, alone = _runtime.runtime().alloc, words.nbytes, words.address(groups), words.address(1)
     pack, main, other = _kernels(shape, way)
-    if way and words.parts > 1:
-        main = other
-
-    def forward(ints: int, *operands: Any) -> Any:
-        memory = alloc(nbytes)
-        pack(packing, memory, operands[1])
-        return main(ints, memory, *operands)
-
-    def backward(ints: int, *operands: Any) -> Any:
-        memory = alloc(nbytes)
-        pack(packing, memory, operands[0])
-        made = main(ints, memory, *operands)
-        other(alone, made[2], memory)
-        return made
-
-    run: Any = forward if way else backward
-    run.keep = words
-    return run, ints, [o.place for o in step.inputs]
+    operands = (-1, *range(len(step.inputs)))
+    packing = Launch(pack, words.ints(groups, 0, [words.nbytes]), (int(way),), 0)
+    if way:
+        return [packing, Launch(other if words.parts > 1 else main, ints, operands)]
+    return [packing, Launch(main, ints, operands), Launch(other, words.ints(1), (-4, -1))]
 
 
 def _up(n: int) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.resample_native import BACK, RESAMPLE, make_resample, make_resample_back
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
 __all__ = ["resample_back_call", "resample_call"]
 
-Call = tuple[Callable[..., Any], list[int], Sequence[int]]
 _PIECE = 1 << 14  # elements that are worth a thread's while
 _ROWS = 1 << 15  # elements of rows that a piece keeps
 _KERNELS: dict[str, Callable[..., Any]] = {}
@@ -28,8 +28,8 @@ def _ints(pieces: int, work: int, step: ExternStep, words: list[int]) -> list[in
     return [pieces, int(work > _PIECE), 1, *step.sizes, 0, 0, 0, 0, *words]
 
 
-def resample_call(step: ExternStep) -> Call:
-    """The callable of a `resample`, its constants and the places of its operands."""
+def resample_call(step: ExternStep) -> list[Launch]:
+    """The kernel of a `resample`."""
     x, y, dims = step.inputs[0], step.outputs[0], step.params["dims"]
     tables = {dim: step.inputs[2 * k + 1] for k, dim in enumerate(dims)}
     taps_w, taps_h = (tables[dim].shape[0] if dim in tables else 0 for dim in (3, 2))
@@ -40,7 +40,6 @@ def resample_call(step: ExternStep) -> Call:
     work = line * (taps_h + x.shape[2] * taps_w // max(out_h, 1) + 1)
     bands = max(1, min(out_h, max(out_h * work // (4 * _PIECE), -(-x.shape[2] * line // _ROWS))))
     band = -(-out_h // bands)
-    places = [o.place for o in step.inputs]
     if dims == (2, 3):  # the width first
         raise NotImplementedError("primitive 'resample' has no routine for the height before the width")
     words = [
@@ -49,10 +48,10 @@ def resample_call(step: ExternStep) -> Call:
     ]  # fmt: skip
     assert len(words) == len(RESAMPLE)
     pieces = units * -(-out_h // band)
-    return _kernel("resample", x.dtype.name, make_resample), _ints(pieces, units * out_h * work, step, words), places
+    return [Launch(_kernel("resample", x.dtype.name, make_resample), _ints(pieces, units * out_h * work, step, words), range(len(step.inputs)))]
 
 
-def resample_back_call(step: ExternStep) -> Call:
+def resample_back_call(step: ExternStep) -> list[Launch]:
     """The same of a `resample_back`: loops over the other dims, but for one whose elements lie together."""
     g, index, _ = step.inputs
     x, dim = step.outputs[0], step.params["dim"]
@@ -71,4 +70,4 @@ def resample_back_call(step: ExternStep) -> Call:
     words = [*sizes[:3], x.shape[dim], out, taps, inner, *g_steps[:3], g.strides[dim], *x_steps[:3], x.strides[dim], chunk]
     assert len(words) == len(BACK)
     pieces = -(-total // chunk)
-    return _kernel("resample_back", g.dtype.name, make_resample_back), _ints(pieces, total * work, step, words), [o.place for o in step.inputs]
+    return [Launch(_kernel("resample_back", g.dtype.name, make_resample_back), _ints(pieces, total * work, step, words), range(len(step.inputs)))]

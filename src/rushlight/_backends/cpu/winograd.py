@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from rushlight._backends.cpu.conv import (
 from rushlight._backends.cpu.conv_native import ConvForm
 from rushlight._backends.cpu.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.winograd_native import DEPTH, MORE, make_winograd, make_winograd_weights
 from rushlight._base.knobs import Knob
 from rushlight._kernels.program import ExternStep
@@ -47,19 +47,18 @@ _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 
-def winograd_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Callable[..., Any], None, Sequence[int]] | None:
-    """The callable of a `conv_windows` and the places of its operands; None where a plain convolution is the better way."""
+def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch] | None:
+    """The kernels of a `conv_windows`; None where a plain convolution is the better way."""
     x, w, *more = step.inputs
     y = step.outputs[0]
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     if not WINOGRAD.get() or form.name != "f32_f32_f32" or max(step.params["spread"]) > 1:
         return None
     (words,) = Work(x, w, y, more[0] if more else None, step.params).phases()
-    places, after = [operand.place for operand in step.inputs], []
+    after: list[int] = []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
         words |= {"after": 1 + step.epilogue.part.turned, "operand": len(step.sizes)}
-        places += step.words
     if not _fits(words):
         return None
     tile = _tile(words["o"], form)
@@ -69,16 +68,12 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> tuple[Calla
     channels, panels = words["c"], -(-words["o"] // tile.rows)
     each = (4 * channels * tile.rows + 127) // 64 * 64
     transform, convolve, address = _kernels(form, tile)
-    first = array("q", [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *(words[name] for name in W)])
+    given = range(len(step.inputs) + len(step.words))
+    first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *(words[name] for name in W)]
     words["given"] = W_BYTES + 8 * len(MORE)
-    extra = address, tile.rows, _together(tiles, tile), len(step.sizes) + len(places)
-    second = array("q", [*call_ints([tiles], step.sizes), *(words[name] for name in W), *extra, *after])
-    first_ints, second_ints = first.buffer_info()[0], second.buffer_info()[0]
-
-    def run(ints: int, *operands: Any, keep: Any = (first, second)) -> Any:
-        return convolve(second_ints, *operands, transform(first_ints, operands[1]))
-
-    return run, None, places
+    extra = address, tile.rows, _together(tiles, tile), len(step.sizes) + len(given)
+    second = [*call_ints([tiles], step.sizes), *(words[name] for name in W), *extra, *after]
+    return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*given, -1))]
 
 
 def _fits(words: dict[str, int]) -> bool:
