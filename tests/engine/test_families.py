@@ -263,6 +263,25 @@ def test_gradients_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> N
         np.testing.assert_allclose(bias.grad.numpy(), slope.sum(0), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("sizes", [(0, 1, 2, 3, 4, 5, 3, 0, 1), (7, 9, 300, 2000, 11, 2001)])
+def test_gradients_of_changes_in_place_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> None:
+    """What is kept for them is the result, an operand, the values before, or a mask: against what is derived by hand."""
+    rng = np.random.default_rng(6)
+    for n in sizes:
+        x, b, a = rng.standard_normal((n, 6)), rng.standard_normal(6), rng.standard_normal((n, 1))
+        given, bias, scale = (rl.tensor(v, requires_grad=True) for v in (x, b, a))
+        y = (given * 2).add_(bias).sigmoid_() * scale
+        y.pow_(2)
+        y[: n // 2].clamp_(min=0.25)
+        y.sum().backward()
+        s = 1 / (1 + np.exp(-(2 * x + b)))
+        kept = np.where((np.arange(n)[:, None] < n // 2) & ((s * a) ** 2 < 0.25), 0.0, 1.0)
+        slope = kept * 2 * s * a * a * s * (1 - s)
+        np.testing.assert_allclose(given.grad.numpy(), 2 * slope, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(bias.grad.numpy(), slope.sum(0), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(scale.grad.numpy(), (kept * 2 * s * a * s).sum(1, keepdims=True), rtol=1e-9, atol=1e-10)
+
+
 def test_second_derivatives_of_plans_that_were_cast() -> None:
     for n in range(20, 30):
         x = rl.linspace(0.1, 1.0, n, dtype=rl.float64, requires_grad=True)
@@ -301,6 +320,35 @@ def test_changes_in_place_and_fills_of_new_sizes_are_not_derived(derivations: li
     for n in range(101, 160, 2):
         step(n)
     assert len(derivations) <= before + 2  # of some 180 plans
+
+
+def test_changes_in_place_that_are_recorded_are_not_derived(derivations: list[Any]) -> None:
+    def step(n: int) -> None:
+        x = rl.ones(n, 6, requires_grad=True)
+        (x * 2).add_(x).mul_(0.5).sigmoid_().sum().backward()
+
+    for n in range(100, 140, 2):
+        step(n)
+    before = len(derivations)
+    for n in range(101, 160, 2):
+        step(n)
+    assert len(derivations) <= before + 2  # of some 180 plans
+
+
+def test_library_calls_of_several_kernels_are_not_derived(derivations: list[Any]) -> None:
+    """Recurrent layers pack weights, their gradients add sums up, large products pack operands and go through activations."""
+    layer, weight, bias = rl.nn.LSTM(4, 5), rl.ones(600, 600), rl.ones(600)
+
+    def step(n: int) -> None:
+        layer(rl.ones(n, 2, 4, requires_grad=True))[0].sum().backward()
+        F.relu(F.linear(rl.ones(n, 600), weight, bias))
+
+    for n in range(200, 240, 2):
+        step(n)
+    before = len(derivations)
+    for n in range(201, 240, 2):
+        step(n)
+    assert len(derivations) <= before + 4  # of some 120 plans
 
 
 def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import OVERRIDE, Caller, unordered
-from rushlight._engine.families import Families
+from rushlight._engine.families import Families, Outline
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
-from rushlight._engine.lower import trace_operator
+from rushlight._engine.lower import differentiate, trace_operator
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.out import OVERLAP, SELF_OVERLAP
 from rushlight._engine.packing import number_bounds
-from rushlight._engine.pieces import common_device, operator_recipe
+from rushlight._engine.pieces import common_device, node_name, operator_recipe
 from rushlight._engine.plan import KernelMould, Recipe, executable, fitting, number_words, watch
 from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make
@@ -25,7 +25,6 @@ from rushlight._engine.watch import NAMING, observed_plan
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import build
 from rushlight._types.device import CPU, META
-from rushlight._types.dtype import DType
 from rushlight._types.layout import overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
@@ -73,11 +72,17 @@ class InplaceCaller:
         specs = [t._spec for t in tensors]
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
         wants = bool(wrt) and (target.dtype.is_floating_point or target.dtype.is_complex)
-        found = self._cast(template, specs) if device is CPU and not wants else None
+        found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
         if found is not None:
-            exe, weak = found
+            mould, values, sizes = found
+            exe, weak = mould.executable(values), mould.weak
             bounds = number_bounds(target.dtype) if "fits" in op.tags and weak else None
-            return self._plain(template, inplace_kernel(exe, len(specs), any(d.is_complex for d in weak)), exe, specs, len(weak), bounds)
+            run = inplace_run(exe, len(specs), mould.specs(values), any(d.is_complex for d in weak))
+            if mould.backward is None:
+                return self._plain(template, run, exe, specs, len(weak), bounds)
+            recipe = Recipe(node_name(op, template, specs, inplace=True), mould.backward.at(sizes), wrt, [True], CPU)
+            recipe.origin = (op, template, specs)
+            return self._recording(template, run, recipe, specs, bounds)
         graph = self._traced(template, specs)
         recipe, refused = None, None
         if wants:
@@ -91,10 +96,16 @@ class InplaceCaller:
         exe = getattr(run, "keep", None)
         if refused is None and recipe is None:
             return self._plain(template, run, exe, specs, len(graph.inputs) - len(specs), bounds)
-        plan = inplace_plan(run, recipe, wrt, len(specs), "alone" in op.tags)
-        if refused is not None:
-            plan = underivable_inplace(plan, op.name, refused, wrt)
+        if recipe is not None:
+            return self._recording(template, run, recipe, specs, bounds)
+        assert refused is not None
+        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), "alone" in op.tags), op.name, refused, wrt)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
+
+    def _recording(self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any) -> Callable[..., Any]:
+        """The plan of a call that records a node, around what runs it."""
+        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), "alone" in self.op.tags)
+        return fitting(unordered(self.op, template, plan), len(specs), specs[0].dtype, bounds)
 
     def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
         """The graph of a call, whose result fits its target."""
@@ -118,17 +129,25 @@ class InplaceCaller:
             plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds)
         return unordered(self.op, template, plan)
 
-    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec]) -> tuple[Any, list[DType]] | None:
-        """(executable, dtypes of the numbers that it takes) from a mould; None where there is none."""
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[KernelMould, tuple[Any, ...], list[int]] | None:
+        """(mould, the values of its numbers, sizes), with a backward for the tensors numbered `wrt`; None where there is none."""
 
         def make(trail: Trail, outlines: list[Any]) -> KernelMould:
-            whole = written(self._traced(template, outlines), outlines[0].dtype)
+            graph, backward = self._traced(template, outlines), None
+            if wrt:
+                try:
+                    backward = differentiate(self.op, template, outlines, wrt, [True])
+                except NotDifferentiableError as error:
+                    raise Unfollowed(str(error)) from None
+                graph = backward.forward
+            whole = written(graph, outlines[0].dtype)
             if whole is None:
                 raise Unfollowed("nothing changes")
-            return KernelMould(whole, [*outlines, *[None] * (len(whole.inputs) - len(outlines))], [outlines[0]], trail, aliases={0: 0})
+            rest = [Outline.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+            given = [*outlines, *[None] * (len(whole.inputs) - len(outlines))]
+            return KernelMould(whole, given, [outlines[0], *rest], trail, backward, aliases={0: 0})
 
-        found = self.families.find((template, _STATE.word), specs, make)
-        return None if found is None else (found[0].executable(found[1]), found[0].weak)
+        return self.families.find((template, _STATE.word, tuple(wrt)), specs, make)
 
 
 def check_inplace_result(value: Any, target: Spec) -> None:
@@ -157,26 +176,23 @@ def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callabl
     rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
     n = len(specs)
     exe = executable(whole, [*specs, *[None] * (len(whole.inputs) - n)], [target, *rest], aliases={0: 0})
-
-    if not rest:
-        in_complex = any(v.weak and v.dtype.is_complex for v in whole.inputs[n:])
-        return inplace_kernel(exe, n, in_complex)
-
-    def run(*args: Any) -> tuple[Tensor, ...]:
-        made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
-        storages = made if isinstance(made, tuple) else (made,)
-        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
-
-    return run
+    return inplace_run(exe, n, rest, any(v.weak and v.dtype.is_complex for v in whole.inputs[n:]))
 
 
-def inplace_kernel(exe: Any, n: int, in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
-    """Calls an executable for its effect: with n tensors and some numbers."""
+def inplace_run(exe: Any, n: int, rest: Sequence[Spec], in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """Calls an executable for its effect, with n tensors and some numbers; it gives the residuals, with specs `rest`."""
 
     def run(*args: Any) -> tuple[Tensor, ...]:
         exe(*[t._ptr for t in args[:n]], *(number_words(list(args[n:])) if in_complex else args[n:]))
         return ()
 
+    def run_rest(*args: Any) -> tuple[Tensor, ...]:
+        made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
+        storages = made if isinstance(made, tuple) else (made,)
+        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
+
+    if rest:
+        return run_rest
     if not in_complex:
         run.keep = exe  # type: ignore[attr-defined]
     return run

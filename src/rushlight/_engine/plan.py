@@ -293,11 +293,7 @@ class PlanMould:
     def __init__(self, pieces: Pieces, trail: Trail) -> None:
         self.pieces = pieces
         self.numbers: list[Any] = []
-        self._ends: list[tuple[DType, int, int, int]] = []
-        for spec in pieces.specs:
-            start, n = len(self.numbers), len(spec.shape)
-            self.numbers += [*spec.shape, *spec.strides]
-            self._ends.append((spec.dtype, start, start + n, start + 2 * n))
+        self._ends = _noted(pieces.specs, self.numbers)
         program = program_of(pieces.forward, pieces.in_specs, pieces.specs)
         self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
         self.numbers += self._program.numbers
@@ -310,7 +306,7 @@ class PlanMould:
 
     def specs(self, values: Sequence[int]) -> list[Spec]:
         """The specs of the results (and residuals)."""
-        return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in self._ends]
+        return _specs_at(self._ends, values)
 
     def recipe(self, sizes: Sequence[int]) -> Recipe | None:
         """What backward nodes share, for one set of sizes."""
@@ -340,23 +336,51 @@ class PlanMould:
 
 
 class KernelMould:
-    """A program with symbolic sizes and nothing around it; `weak` are the dtypes of the Python numbers that it takes."""
+    """A program with symbolic sizes and no plan around it; `weak` are the dtypes of the Python numbers that it takes.
 
-    __slots__ = ("_program", "numbers", "weak")
+    `backward` differentiates what it does, where that is recorded: then the program gives what is kept for it after the first of its results, which
+    goes where an input is.
+    """
 
-    def __init__(self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], trail: Trail, **options: Any) -> None:
+    __slots__ = ("_ends", "_program", "backward", "numbers", "weak")
+
+    def __init__(
+        self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], trail: Trail, backward: Backward | None = None, **options: Any
+    ) -> None:
         program = program_of(graph, in_specs, out_specs, **options)
         self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
-        self.numbers = self._program.numbers
+        self.numbers = [*self._program.numbers]
+        self._ends = _noted(out_specs[1:], self.numbers)
         self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
+        self.backward = None if backward is None else SizedBackward(backward, trail)
 
     def executable(self, values: Sequence[int]) -> Any:
         """The executable for one set of sizes, of which `values` are the numbers."""
         return self._program.cast(values)
 
+    def specs(self, values: Sequence[int]) -> list[Spec]:
+        """The specs of the results after the first."""
+        return _specs_at(self._ends, values)
+
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """The program for one set of sizes, as text."""
-        return str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program))
+        back = [] if self.backward is None else [str(self.specs(values)), *self.backward.literal(sizes)]
+        return "\n".join([str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program)), *back])
+
+
+def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, int, int]]:
+    """Append the sizes and strides of specs to `numbers`: their dtypes, and where shapes and strides begin and end."""
+    ends = []
+    for spec in specs:
+        start, n = len(numbers), len(spec.shape)
+        numbers += [*spec.shape, *spec.strides]
+        ends.append((spec.dtype, start, start + n, start + 2 * n))
+    return ends
+
+
+def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int]) -> list[Spec]:
+    """The specs that were noted, for one set of sizes."""
+    return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in ends]
 
 
 class _Late:

@@ -249,7 +249,7 @@ def _compiled(step: KernelStep, trail: Trail) -> Callable[..., Any]:
 
 # Library calls whose constants are arithmetic on sizes.  Others ask somebody (LAPACK how much memory it wants), or choose among so many ways, as
 # convolutions do, that asking again is cheaper than the conditions would be.
-_FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad"))
+_FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad", "recurrence", "recurrence_grad"))
 
 
 def _is_native(launch: Launch) -> bool:
