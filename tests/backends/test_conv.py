@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, trace_arrays
 
-from rushlight._backends.cpu import conv, threads, winograd
+from rushlight._backends.cpu import conv, conv_choice, threads, winograd
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.reference import run as run_reference
 from rushlight._kernels.register_tile import register_tile
@@ -87,7 +88,7 @@ def test_any_sizes_and_layouts(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_is_left_over_by_the_tiles(monkeypatch, dtype, form):
     """Rows that fill no tile go to the one with fewer rows, or to one that is not full, whichever way round the tiles are."""
-    monkeypatch.setattr(conv, "_forms", lambda words, tiles, places: [form])
+    monkeypatch.setattr(conv, "choose_blocks", lambda words, tiles: conv_choice.choose_blocks(words, tiles, only=form))
     rng = np.random.default_rng(form)
     for channels, side in ((13, 5), (15, 4), (22, 6), (23, 7), (50, 3)):
         x, w = numbers(rng, (2, 1, 9, side, side), dtype), numbers(rng, (1, channels, 9, 3, 3), dtype)
@@ -524,6 +525,23 @@ def test_bits_of_winograd_do_not_depend_on_threads(always_winograd):
     finally:
         threads.set_num_threads(before)
     assert len(always_winograd) == 4 and all(bits == seen[0] for bits in seen[1:])
+
+
+@pytest.mark.parametrize(("n", "c", "size", "outs"), [(2, 64, 28, 64), (1, 512, 14, 256), (33, 16, 9, 100), (5, 24, 31, 150)])
+def test_tiles_are_cut_in_the_way_that_costs_least(n, c, size, outs):
+    tile = host_tiles("f32")[0]
+    words = dict.fromkeys(conv.W, 0)
+    half = -(-size // 2)
+    words |= {"n": n, "g": 1, "c": c, "o": outs, "d": 1, "h": half, "w": half, "k_d": 1, "k_h": 4, "k_w": 4, "block_d": 1, "block_w": half}
+    conv_choice.choose_tiles(words, tile)
+    least = conv_choice.tiles_cost(words, tile)
+    boxes = [(1, h) for h in range(1, half + 1)] + [(k, half) for k in range(2, n + 1)]
+    allowed = [(k, h) for k, h in boxes if c * k * 4 * (h + 1) * (half + 1) <= 1 << 18]
+    assert (words["block_n"], words["block_h"]) in allowed
+    for block_n, block_h in allowed:
+        for count in (1, 2, 4, 8):
+            block_o = math.ceil(math.ceil(outs / max(count, math.ceil(outs / 256))) / tile.rows) * tile.rows
+            assert conv_choice.tiles_cost(words | {"block_n": block_n, "block_h": block_h, "block_o": block_o}, tile) >= least * (1 - 1e-12)
 
 
 def test_winograd_is_left_alone_where_it_would_not_pay_or_is_not_wanted():

@@ -25,6 +25,7 @@ from rushlight._engine.watch import NAMING, observed_plan
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import build
 from rushlight._types.device import CPU, META
+from rushlight._types.dtype import DType
 from rushlight._types.layout import overlaps_itself
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
@@ -102,7 +103,9 @@ class InplaceCaller:
         plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), "alone" in op.tags), op.name, refused, wrt)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
-    def _recording(self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any) -> Callable[..., Any]:
+    def _recording(
+        self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any
+    ) -> Callable[..., Any]:
         """The plan of a call that records a node, around what runs it."""
         plan = inplace_plan(run, recipe, recipe.wrt, len(specs), "alone" in self.op.tags)
         return fitting(unordered(self.op, template, plan), len(specs), specs[0].dtype, bounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import product
 from math import gcd, prod
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.cpu.conv_choice import DEPTH, GRAIN, WANTED, choose_blocks
 from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue import epilogue_words
@@ -18,9 +20,7 @@ from rushlight._kernels.program import ExternStep, Operand
 from rushlight._kernels.register_tile import RegisterTile
 
 __all__ = [
-    "GRAIN",
     "SHORT",
-    "WANTED",
     "Work",
     "call_ints",
     "choose_parts",
@@ -28,20 +28,11 @@ __all__ = [
     "conv_form",
     "conv_kernel",
     "conv_symbols",
-    "even",
-    "filled",
     "multiplications",
-    "padded_places",
 ]
 
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
-_DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
-_PLACES = 512  # places in one piece: with the sums over them it stays in the second cache
-_ROOM = 3 << 18  # bytes of weights and sums that a piece keeps at hand: the second cache, but for a rest
-_MOVE = 8  # how long moving a vector into a panel takes, in steps of a tile's vectors
-GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
 _PACK_WORK = 1 << 22  # multiplications from which weights may be packed once for all pieces
-WANTED = 16  # pieces that large work is cut into at least, where it can be
 GIL_WORK = 1 << 21
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _SYMBOLS: dict[str, dict[str, int]] = {}
@@ -51,6 +42,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {}
 # ***** kernels *****
 
 
+@cache
 def conv_form(source: str, target: str) -> ConvForm:
     """How this machine computes with operands of one kind (`f32`, `f64`, `f16`, `bf16`) and results of another."""
     tiles = host_tiles("bf16") if source == "bf16" else ()
@@ -169,157 +161,36 @@ def _skip_unread(words: dict[str, int], letter: str) -> None:
         words[f"step_{letter}"] = 1
 
 
-def even(total: int, most: int) -> int:
+def _even(total: int, most: int) -> int:
     """The size of equal blocks of at most `most`."""
     return -(-total // -(-total // max(most, 1))) if total else 1
 
 
-def filled(width: int, rest: int = 0) -> Callable[[int], int]:
-    """How many rows or columns panels of `width` have for as many as are wanted; what is left at the end may go into one of `rest`."""
-    return lambda n: n // width * width + (0 if n % width == 0 else rest if n % width <= rest else width)
-
-
-def _fill(total: int, panels: Callable[[int], int]) -> float:
-    return total / panels(total) if total else 1.0
-
-
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
-    wide, places = tiles[0].columns, words["d"] * words["h"] * words["w"]
-    inside = int(not words["after"] and words["w"] < tiles[0].lanes and words["n"] >= max(2 * words["w"], tiles[0].lanes // 2))
     choose_parts(words, tiles[0].group)
-    best: tuple[float, dict[str, int]] | None = None
-    for form in _forms(words, tiles, places):
-        listed = inside and form < 2 and tiles[0].group == 1 and _fill(words["n"], filled(wide)) > 0.8
-        words["form"], words["images_inside"] = form, wide if listed else inside
-        high = tiles[form % 2 if len(tiles) > 1 else 0].rows
-        width, unit = (wide, high) if form < 2 else (high, wide)
-        panels = [filled(wide), _rows(tiles, form)]
-        for most in (_PLACES, _PLACES // 2, _PLACES // 4):
-            _choose_places(words, places, width, most)
-            count = 1
-            while True:
-                words["block_o"] = min(-(-even(words["o"], -(-words["o"] // count)) // unit) * unit, max(words["o"], 1))
-                found = _cost(words, panels[form // 2], panels[1 - form // 2], width, tiles[0].lanes)
-                if best is None or found < best[0]:
-                    best = found, {key: words[key] for key in _CHOSEN}
-                if words["block_o"] <= unit or count >= 16:
-                    break
-                count *= 2
-    assert best is not None
-    words.update(best[1])
+    choose_blocks(words, tiles)
     for letter in "ndhwo":
         words[f"blocks_{letter}"] = -(-words[letter] // words[f"block_{letter}"])
 
 
-_CHOSEN = ("form", "images_inside", "block_n", "block_d", "block_h", "block_w", "block_o")
-
-
-def _forms(words: dict[str, int], tiles: tuple[RegisterTile, ...], places: int) -> list[int]:
-    """Channels as rows of the tile, and places; the tile with few rows only where it is clearly fuller."""
-
-    def low(count: int) -> int:
-        return int(len(tiles) > 1 and _fill(count, _rows(tiles, 1)) > 1.04 * _fill(count, _rows(tiles, 0)))
-
-    if words["after"] == 2:
-        return [2 + low(min(places * words["n"], _PLACES))]
-    return [low(words["o"]), 2 + low(min(places * words["n"], _PLACES))]
-
-
-def _rows(tiles: tuple[RegisterTile, ...], form: int) -> Callable[[int], int]:
-    """How many rows the tiles have for as many as are wanted: those with fewer rows alone (odd forms), or for what is left."""
-    low = tiles[-1].rows
-    return filled(low) if form % 2 else filled(tiles[0].rows, low)
-
-
-def _cost(words: dict[str, int], of_places: Callable[[int], int], of_outs: Callable[[int], int], width: int, lanes: int) -> float:
-    """About how long it takes, cut like this, in steps of a tile's vectors; too few pieces count as longer."""
-    steps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"], 1)
-    padded, boxes = padded_places(words, of_places)
-    outs, blocks = words["block_o"], -(-words["o"] // words["block_o"])
-    rows = (blocks - 1) * of_outs(outs) + of_outs(words["o"] - (blocks - 1) * outs)
-    inside = words["images_inside"]
-    moves = 0 if inside > 1 else padded / min(words["n"] if inside else words["w"], lanes, width)
-    slab = words["c"] * words["block_n"] * prod(
-        words[f"block_{d}"] * words[f"step_{d}"] + (words[f"k_{d}"] - 1) * words[f"gap_{d}"] for d in "dhw"
-    )  # fmt: skip
-    time = steps * (padded * rows / lanes + _MOVE * moves * blocks + rows * min(boxes, 3)) + (2 if inside else 0.5) * slab * boxes * blocks
-    if (words["form"] < 2) == (words["y_o"] == 1):  # written the other way round
-        time += padded * rows
-    if 4 * min(rows, outs) * (min(steps, _DEPTH) + padded / boxes) > _ROOM:
-        time *= 1.3
-    pieces = max(words["g"] * boxes * blocks, 1)
-    chunks = _chunks([words], pieces)
-    sums = 4 * chunks * words["n"] * words["o"] * words["d"] * words["h"] * words["w"] if chunks > 1 else 0
-    return (time + sums) * (1 + 0.05 * max(0.0, min(WANTED, multiplications(words) // GRAIN) / (pieces * chunks) - 1))
-
-
-def padded_places(words: dict[str, int], panels: Callable[[int], int]) -> tuple[int, int]:
-    """How many places all boxes of a group have when their panels (see `filled`) are filled up, and how many boxes there are."""
-    columns = prod(words[f"block_{letter}"] for letter in "ndhw")
-    whole = rest = 1
-    last = columns  # places of a box at the end, of which one dim may be a rest
-    for letter in "ndhw":
-        block = words[f"block_{letter}"]
-        count, left = divmod(words[letter], block)
-        if left:
-            rest, last = whole, columns // block * left
-        whole *= count
-    ragged = rest if last != columns else 0
-    return whole * panels(columns) + ragged * panels(last), whole + ragged
-
-
-def _choose_places(words: dict[str, int], places: int, width: int, most: int) -> None:
-    """Boxes of whole images, or of whole rows of one, or of a part of a row."""
-    for letter in "ndhw":
-        words[f"block_{letter}"] = max(words[letter], 1)
-    if words["images_inside"]:
-        unit = max(words["images_inside"], 16)
-        words["block_n"] = min(-(-even(words["n"], max(most // max(places, 1), unit)) // unit) * unit, words["n"])
-        if words["block_n"] * places > 2 * most:
-            words["block_d"] = 1
-            words["block_h"] = even(words["h"], max(most // (words["block_n"] * words["w"]), 1))
-        return
-    if places <= most:
-        words["block_n"] = even(words["n"], most // max(places, 1))
-        return
-    words["block_n"] = 1
-    plane = words["h"] * words["w"]
-    if plane <= most:
-        words["block_d"] = even(words["d"], most // plane)
-        return
-    words["block_d"] = 1
-    if words["w"] <= most:
-        words["block_h"] = _full(words["h"], words["w"], width, most)
-    else:
-        words["block_h"] = 1
-        words["block_w"] = -(-even(words["w"], 2 * most) // width) * width
-
-
-def _full(rows: int, w: int, width: int, most: int) -> int:
-    """How many rows of `w` places: of those not far from the most the number that fills panels of `width` best."""
-    most = max(most // w, 1)
-    counts = range(max(most // 2, 1), most + 1)
-    return max(counts, key=lambda r: (round(rows * w / (rows // r * -(-r * w // width) * width + -(-(rows % r) * w // width) * width), 2), r))
-
-
 def choose_parts(words: dict[str, int], group: int = 1) -> None:
-    """Parts of about `_DEPTH` steps: some channels (as many as words of `group` steps hold), or some of the kernel for one."""
+    """Parts of about `DEPTH` steps: some channels (as many as words of `group` steps hold), or some of the kernel for one."""
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"part_{letter}"] = max(words[key], 1)
     taps = words["k_d"] * words["k_h"] * words["k_w"]
-    if taps <= _DEPTH:
-        words["part_c"] = -(-even(words["c"], _DEPTH // taps) // group) * group
+    if taps <= DEPTH:
+        words["part_c"] = -(-_even(words["c"], DEPTH // taps) // group) * group
     else:
         words["part_c"] = 1
-        if words["k_h"] * words["k_w"] <= _DEPTH:
-            words["part_d"] = even(words["k_d"], _DEPTH // (words["k_h"] * words["k_w"]))
+        if words["k_h"] * words["k_w"] <= DEPTH:
+            words["part_d"] = _even(words["k_d"], DEPTH // (words["k_h"] * words["k_w"]))
         else:
             words["part_d"] = 1
-            if words["k_w"] <= _DEPTH:
-                words["part_h"] = even(words["k_h"], _DEPTH // words["k_w"])
+            if words["k_w"] <= DEPTH:
+                words["part_h"] = _even(words["k_h"], DEPTH // words["k_w"])
             else:
-                words["part_h"], words["part_w"] = 1, even(words["k_w"], _DEPTH)
+                words["part_h"], words["part_w"] = 1, _even(words["k_w"], DEPTH)
     parts = 1
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"parts_{letter}"] = max(-(-words[key] // words[f"part_{letter}"]), 1)

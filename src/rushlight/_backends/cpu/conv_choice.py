@@ -1,17 +1,18 @@
 """How a convolution is cut: of some ways to cut places and channels the one that should take the least time, in the native language.
 
-The choice is made anew for each set of sizes, from these alone; natively it takes a few microseconds.  Times are counted in steps of a tile's vectors.
+The choice is made anew for each set of sizes, from these alone; natively it takes a few microseconds.  Times count steps of a tile's vectors.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.conv_words import W
 from rushlight._backends.cpu.stubs import bind
+from rushlight._backends.cpu.winograd_native import DEPTH as TILE_DEPTH
 from rushlight._backends.native import Words, f64, i64, native, stack
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._kernels.winograd import TAPS
@@ -27,11 +28,10 @@ _MOVE = 8  # how long moving a vector into a panel takes
 _OUTS = 256  # output channels of a piece of tiles, at most
 _SLAB = 1 << 18  # elements of the image in a piece of tiles, about
 _PANELS = 1 << 19  # elements of panels and sums that a piece of tiles keeps at hand, about
-_TILE_DEPTH = 256  # channels that are summed up at a time, of tiles
-_MOST = 4611686018427387904
 
-# What the machine's tiles are: columns, lanes, rows of the first and of the last, whether there are two, steps in a word.
-T = Words("columns lanes rows low several group")
+# What the machine's tiles are: columns, lanes, rows of the first and of the last, whether there are two, steps in a word; and the only form to
+# take, or -1.
+T = Words("columns lanes rows low several group only")
 
 
 @native("i64(i64, i64)", inline=True)
@@ -204,10 +204,10 @@ def cut_windows(at, tile):
     best, found = stack(8 * 8), stack(8)
     found.f64[0] = -1.0
     for turn in range(2):  # channels as rows of the tile, then places
-        if turn == 0 and at.i64[W.after] == 2:
-            continue
         form = 2 * turn + (low_form(tile, o) if turn == 0 else low_form(tile, min(places * n, _PLACES)))
-        if turn == 1 and at.i64[W.after] == 1:
+        if tile.i64[T.only] >= 0:
+            form = tile.i64[T.only]
+        if form // 2 != turn or (turn == 0 and at.i64[W.after] == 2):
             continue
         listed = inside != 0 and turn == 0 and tile.i64[T.group] == 1 and fill(n, wide, 0) > 0.8
         at.i64[W.form] = form
@@ -245,7 +245,7 @@ def cut_windows(at, tile):
 def together(at, columns):
     """How many panels of tiles meet the weights at a time: some, where the weights have to be read from afar."""
     weights = TAPS * at.i64[W.c] * at.i64[W.block_o]
-    return max(min(weights >> 16, _PANELS // (TAPS * columns * (at.i64[W.block_o] + min(at.i64[W.c], _TILE_DEPTH)))), 1)
+    return max(min(weights >> 16, _PANELS // (TAPS * columns * (at.i64[W.block_o] + min(at.i64[W.c], TILE_DEPTH)))), 1)
 
 
 @native("f64(ptr, ptr)")
@@ -300,14 +300,14 @@ def _ask(function: Any, words: dict[str, int], *more: Any) -> tuple[array[int], 
     return held, _bound(function)(held.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more])
 
 
-def _about(tiles: Sequence[RegisterTile]) -> array[int]:
+def _about(tiles: Sequence[RegisterTile], only: int = -1) -> array[int]:
     first = tiles[0]
-    return array("q", (first.columns, first.lanes, first.rows, tiles[-1].rows, int(len(tiles) > 1), first.group))
+    return array("q", (first.columns, first.lanes, first.rows, tiles[-1].rows, int(len(tiles) > 1), first.group, only))
 
 
-def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile]) -> None:
-    """The form and the blocks of a convolution whose other words are there."""
-    held, _ = _ask(cut_windows, words, _about(tiles))
+def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile], only: int = -1) -> None:
+    """The form (or the `only` one) and the blocks of a convolution whose other words are there."""
+    held, _ = _ask(cut_windows, words, _about(tiles, only))
     words.update({name: held[_PLACE[name]] for name in _BLOCKS})
 
 

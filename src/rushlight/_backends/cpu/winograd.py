@@ -9,24 +9,20 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.conv import (
-    GRAIN,
     SHORT,
-    WANTED,
     Work,
     call_ints,
     choose_parts,
     conv_form,
     conv_symbols,
-    even,
-    filled,
     multiplications,
-    padded_places,
 )
+from rushlight._backends.cpu.conv_choice import choose_tiles, tiles_cost, tiles_together
 from rushlight._backends.cpu.conv_native import ConvForm
 from rushlight._backends.cpu.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue import epilogue_words
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.winograd_native import DEPTH, MORE, make_winograd, make_winograd_weights
+from rushlight._backends.cpu.winograd_native import MORE, make_winograd, make_winograd_weights
 from rushlight._base.knobs import Knob
 from rushlight._kernels.program import ExternStep
 from rushlight._kernels.register_tile import RegisterTile
@@ -39,12 +35,10 @@ WINOGRAD: Knob[bool] = Knob(
     doc="Whether convolutions of float32 by kernels of 3 x 3 may go by Winograd's method, where it should be faster.",
 )  # fmt: skip
 
-_OUTS = 256  # output channels of a piece, at most
-_SLAB = 1 << 18  # elements of the image in a piece, about
-_ROOM = 1 << 19  # elements of panels and sums that a piece keeps at hand, about
 _PLAIN = 1.3  # how much longer a plain convolution takes than its multiplications
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
+_FOUND: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {}
 
 
 def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch] | None:
@@ -71,7 +65,7 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     given = range(len(step.inputs) + len(step.words))
     first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *(words[name] for name in W)]
     words["given"] = W_BYTES + 8 * len(MORE)
-    extra = address, tile.rows, _together(tiles, tile), len(step.sizes) + len(given)
+    extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(given)
     second = [*call_ints([tiles], step.sizes), *(words[name] for name in W), *extra, *after]
     return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*given, -1))]
 
@@ -97,16 +91,7 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     for letter, size in zip("cdhw", (words["c"], 1, 4, 4), strict=True):
         tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
     tiles |= {"form": 0, "images_inside": 0, "chunk": 1, "chunks": 1, "flip": 0, "taps_first": 0, "block_d": 1, "block_w": tiles["w"]}
-    best: tuple[float, dict[str, int]] | None = None
-    for block_n, block_h in _boxes(tiles):
-        for count in (1, 2, 4, 8):
-            block_o = -(-even(words["o"], min(-(-words["o"] // count), _OUTS)) // tile.rows) * tile.rows
-            chosen = {"block_n": block_n, "block_h": block_h, "block_o": block_o}
-            found = _cost({**tiles, **chosen}, tile)
-            if best is None or found < best[0]:
-                best = found, chosen
-    assert best is not None
-    tiles |= best[1]
+    choose_tiles(tiles, tile)
     for letter in "ndhwo":
         tiles[f"blocks_{letter}"] = -(-tiles[letter] // tiles[f"block_{letter}"])
     choose_parts(words)
@@ -119,44 +104,18 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     return tiles
 
 
-def _together(tiles: dict[str, int], tile: RegisterTile) -> int:
-    """How many panels of tiles meet the weights at a time: some, where the weights have to be read from afar."""
-    weights = TAPS * tiles["c"] * tiles["block_o"]
-    return max(1, min(weights >> 16, _ROOM // (TAPS * tile.columns * (tiles["block_o"] + min(tiles["c"], DEPTH)))))
-
-
-def _boxes(tiles: dict[str, int]) -> list[tuple[int, int]]:
-    """Some rows of tiles of an image, or some images, of which the slab holds all channels."""
-    row = tiles["c"] * 2 * (tiles["w"] + 1)
-    most = max(_SLAB // row, 4) // 2 - 1
-    rows = [(1, h) for h in range(1, min(tiles["h"], most) + 1)]
-    image = row * 2 * (tiles["h"] + 1)
-    return rows + [(n, tiles["h"]) for n in range(2, min(tiles["n"], _SLAB // image) + 1)]
-
-
 def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bool:
     """Whether it should take less time than a plain convolution, by a tenth or more."""
     plain = _PLAIN * multiplications(words) / tile.lanes
     weights = 320 * words["g"] * words["c"] * words["o"] / tile.lanes
-    return plain > 1.1 * (words["g"] * _cost(tiles, tile) + weights)
-
-
-def _cost(tiles: dict[str, int], tile: RegisterTile) -> float:
-    """About how long a group takes, in multiplications of vectors."""
-    padded, boxes = padded_places(tiles, filled(tile.columns))
-    outs, blocks, c = tiles["block_o"], -(-tiles["o"] // tiles["block_o"]), tiles["c"]
-    last = -(-(tiles["o"] - (blocks - 1) * outs) // tile.rows) * tile.rows
-    rows = (blocks - 1) * outs + last
-    pixels = boxes * tiles["block_n"] * 4 * (tiles["block_h"] + 1) * (tiles["w"] + 1)
-    steps = TAPS * padded * c * rows + c * blocks * (128 * padded + 16 * pixels) + 128 * padded * tiles["o"]
-    pieces = tiles["g"] * boxes * blocks * tiles["d"]
-    passes = boxes * max(padded // boxes // tile.columns / _together(tiles, tile), 1)
-    steps += passes * TAPS * c * rows * 8  # to read the weights
-    return steps / tile.lanes * (1 + 0.05 * max(0.0, min(WANTED, multiplications(tiles) // GRAIN) / pieces - 1))
+    return plain > 1.1 * (words["g"] * tiles_cost(tiles, tile) + weights)
 
 
 def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Callable[..., Any], int]:
     """The callables that transform weights and that convolve, and the address of the tile."""
+    name = f"{form.name} {' '.join(t.key for t in form.tiles)} {tile.key}"
+    if name in _FOUND:
+        return _FOUND[name]
     symbols = dict(conv_symbols(form))
     for part in (Winograd(tile.lanes, tile.rows), tile):
         loaded = _loaded(part.text, part.symbols, partial(_runtime.compile_text, part.text), {})
@@ -168,7 +127,7 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
             loaded = _loaded(key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols)
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
         made.append(_KERNELS[key])
-    return made[0], made[1], symbols[tile.symbol]
+    return _FOUND.setdefault(name, (made[0], made[1], symbols[tile.symbol]))
 
 
 def _loaded(key: str, names: Sequence[str], compile_: Callable[[], bytes], imports: dict[str, int]) -> jit.Loaded | jit.Image:
