@@ -26,6 +26,7 @@ from rushlight._ops.bodies import (
     spread,
     wrap,
 )
+from rushlight._ops.places import from_zero
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -191,11 +192,11 @@ def _single(x: Any, target: Any) -> Any:
     return build.reshape(target, ()) if len(x.shape) == 1 and target.shape == (1,) else target
 
 
-def _targets(x: Any, target: Any, dim: int, ignore_index: int) -> tuple[Any, Any]:
+def _targets(target: Any, ignore_index: int) -> tuple[Any, Any]:
     """(class to read, whether it counts).  A negative class that is not `ignore_index` reads out of range: an IndexError."""
     target = build.convert(target, INT64)
     counts = build.ne(target, ignore_index)
-    return build.select(counts, build.select(target < 0, x.shape[dim], target), 0), counts
+    return from_zero(build.select(counts, target, 0)), counts
 
 
 def _at_class(x: Any, classes: Any, dim: int) -> Any:
@@ -245,7 +246,7 @@ def nll_loss(
     reduction = reduction_of(size_average, reduce, reduction)
     refuse(x, "nll_loss_out_frame", "c")
     dim = _classes(x, target, weight, "nll_loss")
-    classes, counts = _targets(x, target, dim, ignore_index)
+    classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     losses = build.select(counts, -(_at_class(x, classes, dim) * weights), 0.0)
     return _average(losses, weights, reduction)
@@ -264,7 +265,7 @@ def _(
     reduction: str,
 ) -> Any:
     dim = _classes(x, target, weight, "nll_loss")
-    classes, counts = _targets(x, target, dim, ignore_index)
+    classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     total = reduce_dims("sum", weights, dims_of(weights, None))
     share = _per_place(ct, weights, total, reduction_of(size_average, reduce, reduction), counts)
@@ -310,7 +311,7 @@ def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_in
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
     target = _single(x, target)
     dim = _classes(x, target, weight, "cross_entropy")
-    classes, counts = _targets(x, target, dim, ignore_index)
+    classes, counts = _targets(target, ignore_index)
     norm = log_sum_exp(x, (dim,))
     weights = _class_weights(x, weight, classes, counts)
     losses = build.select(counts, (norm - _at_class(x, classes, dim)) * weights, 0.0)
@@ -353,7 +354,7 @@ def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, i
     chance = prim.exp(x - spread(norm, x.shape, (dim,)))
     if _is_soft(x, target):
         return _soft_gradient(ct, x, target, weight, norm, chance, dim, reduction, label_smoothing)
-    classes, counts = _targets(x, target, dim, ignore_index)
+    classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     total = reduce_dims("sum", weights, dims_of(weights, None))
     share = spread(_per_place(ct, weights, total, reduction, counts), x.shape, (dim,))

@@ -24,21 +24,12 @@ def _checked(name: str) -> Callable[..., Any]:
             found = _BAD.match(str(error))
             if found is None:
                 raise
-            raise IndexError(f"Target {_wrong_class(found[1], *args, **kwargs)} is out of bounds.") from None
+            raise IndexError(f"Target {found[1]} is out of bounds.") from None
 
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = OPERATORS[name].doc
     loss.operator = OPERATORS[name]  # type: ignore[attr-defined]
     return loss
-
-
-def _wrong_class(
-    reported: str, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, *_: Any, **_others: Any
-) -> Any:
-    """The first class that does not exist; the kernel, which reads negative ones out of range, reports another number for those."""
-    classes = input.shape[min(input.dim() - 1, 1)]
-    wrong = (c for c in target.reshape(-1).tolist() if not 0 <= c < classes and c != ignore_index)
-    return next(wrong, reported)
 
 
 for _name in ("cross_entropy", "nll_loss"):
