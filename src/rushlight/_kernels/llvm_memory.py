@@ -27,6 +27,14 @@ class Loads(Indices):
         )
         return self.load_at(pointer, buffer.dtype, depth)
 
+    def load_common(self, buffer: Buffer, ix: Ix, mask: Val, depth: int) -> Value:
+        """One element for all lanes, which some of them want (an edge that is repeated); the first element where none does."""
+        bits = self.scalar(f"bitcast {mask.vt} {mask} to i{mask.em.width}", f"i{mask.em.width}", depth)
+        some = self.scalar(f"icmp ne i{mask.em.width} {bits}, 0", "i1", depth)
+        safe = self.scalar(f"select i1 {some}, i64 {self.ix(ix)}, i64 0", "i64", depth)
+        pointer = self.scalar(f"getelementptr {element_type(buffer.dtype)}, ptr {self.base(buffer)}, i64 {safe}", "ptr", depth)
+        return self.load_at(pointer, buffer.dtype, depth)
+
     def load_at(self, pointer: str, dtype: DType, depth: int) -> Value:
         em = self.one
         name = em.fresh()

@@ -187,6 +187,8 @@ class Values(Loads):
             held = self.wide(guard, lanes.width)
             mask = held if mask is None else self.write(depth, lambda: held & mask)
         varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
+        if not varying and mask is not None:
+            return self.load_common(buffer, ix, mask, depth), 1
         if len(varying) == 1 and varying[0] == (lanes.var, 1):
             return self.load_block(self.pointer(buffer, ix), buffer.dtype, lanes.width, mask, depth), lanes.width
         if len(varying) == 1 and varying[0] == (lanes.var, -1):
