@@ -135,3 +135,33 @@ def test_adaptive_means_of_windows_of_two_lengths(space, out, last):
     hit = {(i, j) for i, j, h, w in cells if h.start <= 3 < h.stop and w.start <= 2 < w.stop}
     assert {tuple(map(int, at)) for at in np.argwhere(np.isinf(found))} == {(1, 2, *at) for at in hit}
     assert (found[np.isfinite(found)] == 1).all()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "uint8"])
+def test_whole_enlargements_repeat_elements(mode, dtype):
+    """Powers of two and others, from the ratio of sizes or a factor, in either layout; the gradient adds up what was repeated."""
+    rng = np.random.default_rng(0)
+    for space, times in (((5, 7), (2, 4)), ((3, 4), (3, 2)), ((6, 2), (1, 8)), ((2, 3, 4), (2, 2, 4)), ((9,), (2,))):
+        whole = rng.integers(0, 100, (2, 3, *space))
+        want = whole
+        for dim, n in enumerate(times):
+            want = np.repeat(want, n, 2 + dim)
+        for last in (False, True):
+            x = torch.tensor(whole).to(getattr(torch, dtype))
+            if last and len(space) == 2:
+                x = x.contiguous(memory_format=torch.channels_last)
+            given = [{"scale_factor": times if len(set(times)) > 1 else times[0]}]
+            given += [{"size": tuple(n * s for n, s in zip(times, space, strict=True))}]
+            for how in given:
+                y = F.interpolate(x, **how, mode=mode)
+                np.testing.assert_array_equal(y.double().numpy(), want)
+                assert y.dtype == x.dtype
+            if dtype != "uint8":
+                x.requires_grad_()
+                weights = rng.integers(-2, 3, want.shape)
+                F.interpolate(x, **given[0], mode=mode).backward(torch.tensor(weights).to(x.dtype))
+                sums = weights
+                for dim, n in enumerate(times):
+                    sums = sums.reshape(*sums.shape[: 2 + dim], space[dim], n, *sums.shape[3 + dim :]).sum(3 + dim)
+                np.testing.assert_array_equal(x.grad.double().numpy(), sums)

@@ -97,6 +97,13 @@ def _nearest(size: int, out: int, step: Any, mode: str, dtype: Any) -> Any:
     return _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), size)
 
 
+def _repeated(x: Any, dim: int, times: int) -> Any:
+    """Each element along `dim` several times."""
+    shape = (*x.shape[: dim + 1], times, *x.shape[dim + 1 :])
+    spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1))
+    return build.reshape(spread, (*x.shape[:dim], times * x.shape[dim], *x.shape[dim + 1 :]))
+
+
 def _few(size: int, out: int, step: Any, mode: str, align: bool, dtype: Any) -> list[tuple[Any, Any]]:
     """Without antialiasing: (index, weight) of two elements or four, the border repeated outside."""
     at = _iota(out, FLOAT64 if dtype is FLOAT64 else FLOAT32)
@@ -212,13 +219,17 @@ def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, secon
     """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of them.
 
     The steps from element to element stand in `first`, `second`, `third`; `taps` says for each dim how many elements take part at most where
-    the filter's width depends on the step, and is 0 where it does not.
+    the filter's width depends on the step, and is 0 where it does not.  For the nearest element it says how often each is repeated, and is 0
+    where that is not the same for all.
     """
     if not x.dtype.is_floating_point and (x.dtype is not UINT8 or (mode == "linear" and 0 in taps)):
         raise NotImplementedError(f"\"upsample_{mode}{len(size)}d\" not implemented for '{CPP_NAME[x.dtype.name]}'")
     tables: dict[int, tuple[Any, Any]] = {}
     for k in reversed(range(len(size))):
         dim, out, step = k + 2, size[k], (first, second, third)[k]
+        if mode.startswith("nearest") and taps[k]:
+            x = _repeated(x, dim, taps[k])
+            continue
         if mode.startswith("nearest"):
             index = _nearest(x.shape[dim], out, step, mode, x.dtype)
             if x.dtype is UINT8:

@@ -47,6 +47,8 @@ def interpolate(
     width = _WIDTHS.get(mode, 0) if antialias or input.dtype is rushlight.uint8 else 0
     grown = [max(step, 1.0) if antialias else 1.0 for step in steps]
     taps = [math.ceil(width / 2 * g) * 2 + 1 if antialias else width for g in grown] if width else [0] * spatial
+    if mode in ("nearest", "nearest-exact"):
+        taps = [_times(n, out, step) for n, out, step in zip(input.shape[2:], sizes, steps, strict=True)]
     steps += [1.0] * (3 - spatial)
     plain = "linear" if mode in ("bilinear", "trilinear") else mode
     return _upsample(input, tuple(sizes), tuple(taps), *steps, plain, align, antialias)  # type: ignore[no-any-return]
@@ -84,6 +86,12 @@ def _step(size: int, out: int, scale: float | None, align: bool) -> float:
     if align:
         return (size - 1) / (out - 1) if out > 1 else 0.0
     return size / out if scale is None else 1.0 / scale
+
+
+def _times(size: int, out: int, step: float) -> int:
+    """How often each element is the nearest, where that is a power of two for all of them (so that places are computed exactly); else 0."""
+    times = out // size
+    return times if times * size == out and times & (times - 1) == 0 and times * step == 1.0 else 0
 
 
 def _target(
