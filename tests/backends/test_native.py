@@ -518,6 +518,20 @@ def test_function_pointers_and_templates():
     assert digest_of([make_sum(f32)]) != digest_of([make_sum(f32, start=1)]) != digest_of([make_sum(f64)])
 
 
+def test_a_digest_tells_where_words_lie():
+    """Else code that reads words by their old places would be loaded after one was put between them."""
+
+    def made(words):
+        @native("i64(ptr)", name="word")
+        def read(p):
+            return p.i64[words.size]
+
+        return read
+
+    assert digest_of([made(Words("size step"))]) == digest_of([made(Words("size other"))])
+    assert digest_of([made(Words("size step"))]) != digest_of([made(Words("step size"))])
+
+
 # ***** refusals *****
 
 

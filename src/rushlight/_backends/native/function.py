@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
-from rushlight._backends.native.types import Extern, ExternData, Signature, Static, Type
+from rushlight._backends.native.types import Extern, ExternData, Signature, Static, Type, Words
 from rushlight._base.digest import hasher
 
 __all__ = ["NativeFunction", "digest_of", "native"]
@@ -76,6 +76,8 @@ class NativeFunction:
                 parts.append((name, value.symbol))
             elif isinstance(value, _CONSTANTS):
                 parts.append((name, value))
+            elif isinstance(value, Words):  # places of the words it may name
+                parts.append((name, [(word, getattr(value, word)) for word in value if word in code.co_names]))
         return repr(parts).encode(), called
 
 
