@@ -189,6 +189,18 @@ def test_the_layout_of_gradients_is_a_setting() -> None:
         (X * 2).sum().backward()
 
 
+def test_settings_decorate_functions() -> None:
+    def strides() -> tuple[int, ...]:
+        x = torch.ones(2, 3).t().requires_grad_()
+        (x * torch.arange(6.0).reshape(3, 2)).sum().backward()
+        return x.grad.stride()
+
+    relaxed = torch.autograd.enforce_grad_layout_policy(enable=False)(strides)
+    assert strides() == (1, 3)  # the calls alone are changed
+    assert relaxed() == (2, 1) and strides() == (1, 3)
+    assert torch.autograd.set_multithreading_enabled(False)(strides)() == (1, 3)
+
+
 def test_hooks_over_several_gradients() -> None:
     a, b, c = (torch.rand(2, requires_grad=True) for _ in range(3))
     seen: list[Any] = []

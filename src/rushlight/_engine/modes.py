@@ -34,26 +34,18 @@ def is_inference_mode_enabled() -> bool:
 _KEPT = GRAD | INFERENCE  # what a mode puts back
 
 
-class _Mode:
-    """A context manager that changes the state word, and a decorator for functions and generators."""
-
-    def __init__(self) -> None:
-        self._before: list[int] = []
-
-    def _word(self, word: int) -> int:
-        raise NotImplementedError
+class Decorating:
+    """A context manager that is a decorator too, for functions and generators: every call, every step of a generator, is a block of its own."""
 
     def __enter__(self) -> Any:
-        word = STATE.word
-        self._before.append(word)
-        STATE.word = self._word(word)
+        raise NotImplementedError
 
     def __exit__(self, *exc: object) -> None:
-        STATE.word = (STATE.word & ~_KEPT) | (self._before.pop() & _KEPT)
+        raise NotImplementedError
 
-    def clone(self) -> _Mode:
-        """A fresh mode with the same arguments."""
-        return type(self)()
+    def clone(self) -> Any:
+        """A fresh one with the same arguments."""
+        raise NotImplementedError
 
     def __call__(self, function: Any) -> Any:
         if isinstance(function, type):
@@ -96,6 +88,27 @@ class _Mode:
                 return stop.value
 
         return wrapped
+
+
+class _Mode(Decorating):
+    """Changes the state word for a block."""
+
+    def __init__(self) -> None:
+        self._before: list[int] = []
+
+    def _word(self, word: int) -> int:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        word = STATE.word
+        self._before.append(word)
+        STATE.word = self._word(word)
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.word = (STATE.word & ~_KEPT) | (self._before.pop() & _KEPT)
+
+    def clone(self) -> Any:
+        return type(self)()
 
 
 class no_grad(_Mode):

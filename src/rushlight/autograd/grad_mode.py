@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight._engine.modes import Decorating, enable_grad, inference_mode, no_grad, set_grad_enabled
 from rushlight._engine.state import STATE
 
 __all__ = ["enable_grad", "enforce_grad_layout_policy", "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled"]
 
 
-class _Setting:
-    """A setting that holds at once, and until the end of the block when used with `with`."""
+class _Setting(Decorating):
+    """A setting that holds at once; until the end of the block when used with `with`, for calls of a function alone when it decorates one."""
 
     name = ""
 
@@ -24,6 +24,10 @@ class _Setting:
 
     def __exit__(self, *exc: object) -> None:
         setattr(STATE, self.name, self.prev)
+
+    def __call__(self, function: Any) -> Any:
+        setattr(STATE, self.name, self.prev)
+        return super().__call__(function)
 
     def clone(self) -> Any:
         """The same setting anew."""
@@ -54,5 +58,5 @@ class enforce_grad_layout_policy(_Setting):
 
     name = "grads_like_leaves"
 
-    def __init__(self, mode: bool = True) -> None:
-        super().__init__(mode)
+    def __init__(self, enable: bool = True) -> None:
+        super().__init__(enable)

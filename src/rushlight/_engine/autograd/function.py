@@ -465,15 +465,15 @@ def _wrap_one(
     return out
 
 
-def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     """For a `backward` that cannot itself be differentiated: doing so raises."""
 
-    @functools.wraps(function)
+    @functools.wraps(fn)
     def wrapped(ctx: Any, *grads: Any) -> Any:
         before = STATE.word
         STATE.word = before & ~GRAD
         try:
-            outputs = function(ctx, *grads)
+            outputs = fn(ctx, *grads)
         finally:
             STATE.word = before
         if not before & GRAD or not any(isinstance(g, Tensor) and g._rg for g in grads):
