@@ -51,3 +51,26 @@ def test_to_the_bit(name: str) -> None:
     tolerance = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 1e-14}.get(name, 4e-7)
     expected = torch.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(torch, name))
     np.testing.assert_allclose(bits(rl.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(rl, name))), bits(expected), rtol=tolerance)
+
+
+@pytest.mark.parametrize("package", ["rushlight", pytest.param("torch", marks=pytest.mark.oracle)])
+def test_numbers_that_are_none_are_refused(package: str) -> None:
+    """A tensor counts as a number where it has no dims and wants no gradient: that would be lost without a word."""
+    torch = pytest.importorskip(package)
+    x, number = torch.ones(3), torch.tensor(0.5)
+    wanting = torch.tensor(0.5, requires_grad=True)
+    calls = [
+        lambda v: torch.full((3,), v), lambda v: torch.full_like(x, v), lambda v: x.new_full((3,), v), lambda v: x.clone().normal_(v),
+        lambda v: x.clone().uniform_(0, v), lambda v: x.clone().exponential_(v), lambda v: torch.nn.functional.dropout(x, v),
+        lambda v: torch.normal(v, 1.0, (3,)), lambda v: torch.norm(x, v).expand(3), lambda v: x.norm(p=v).expand(3),
+    ]  # fmt: skip
+    for call in calls:
+        assert call(number).shape == (3,)
+        for value in (wanting, torch.tensor([0.5])):
+            with pytest.raises(TypeError, match="must be|invalid combination"):
+                call(value)
+    for value in (None, "a"):
+        for call in calls[:4]:
+            with pytest.raises(TypeError, match="must be"):
+                call(value)
+    assert torch.full_like(x, number).tolist() == [0.5] * 3

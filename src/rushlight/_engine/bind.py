@@ -131,6 +131,14 @@ def _number(value: Any) -> Any:
     return value.item() if is_numpy_scalar(value) else None
 
 
+def scalar(value: Any, name: str, argument: str, place: int) -> Any:
+    """A plain Python number.  What is none is refused, and so is a tensor that wants a gradient: it would get none."""
+    found = _number(value)
+    if found is None:
+        raise TypeError(f"{name}(): argument '{argument}' (position {place}) must be Number, not {type(value).__name__}")
+    return found
+
+
 _SIGNED = 2**63
 
 

@@ -212,12 +212,12 @@ def check_generator(name: str, generator: Any) -> None:
 
 
 def as_float(name: str, argument: str, value: Any) -> float:
-    """A real number given as such or as a tensor of one element."""
+    """A real number given as such or as a 0-dim tensor, which must not want a gradient: it would get none."""
     if type(value) is float or type(value) is int:
         return float(value)
-    if isinstance(value, Tensor) and value._spec.numel == 1 and not value._spec.dtype.is_complex:
+    if isinstance(value, Tensor) and not value._spec.ndim and not value._rg and not value._spec.dtype.is_complex:
         value = value.item()  # type: ignore[attr-defined]
-    if isinstance(value, (str, complex)) or not hasattr(value, "__float__"):
+    if isinstance(value, (str, complex, Tensor)) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}(): argument '{argument}' must be float, not {type(value).__name__}")
     return float(value)
 

@@ -56,7 +56,7 @@ def normal(
     torch.Size([3])
     """
     check_generator("normal", generator)
-    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+    if size is not None or not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         mu, sigma = as_float("normal", "mean", mean), as_float("normal", "std", std)
         if size is None:
             raise TypeError("normal() received an invalid combination of arguments - got two numbers without a size")
@@ -72,8 +72,6 @@ def normal(
         if RUNS.now is not None and quickly(made, generator):
             ran(quick("normal", made._spec, mu, sigma), (), made)
         return finish(made, requires_grad)
-    if size is not None:
-        raise TypeError("normal() received an invalid combination of arguments: a size is given with two numbers only")
     if isinstance(std, Tensor):
         _check_std_tensor(std)
     else:

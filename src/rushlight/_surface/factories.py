@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine import creation
+from rushlight._engine.bind import scalar
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
 from rushlight._engine.determinism import MODE, fill, fresh
@@ -184,9 +185,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any 
 
 def _filling(name: str, value: Any, dtype: DType) -> Any:
     """The number to fill a tensor of this dtype with; TypeError for what is none, RuntimeError for one that the dtype cannot hold."""
-    if value is None or isinstance(value, Tensor) and value._rg:
-        raise TypeError(f"{name}(): argument 'fill_value' (position 2) must be Number, not {type(value).__name__}")
-    number = _plain(value)
+    number = scalar(value, name, "fill_value", 2)
     if isinstance(number, complex) and number.imag and not dtype.is_complex and dtype is not BOOL:
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     check_number(number, dtype)
@@ -207,7 +206,7 @@ def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
         return SPARSE_FACTORIES["full"](size, **kwargs)  # type: ignore[no-any-return]
     dtype, device, requires_grad, out = _options(kwargs, "full")
     _reject(kwargs, "full")
-    value = _plain(fill_value)
+    value = scalar(fill_value, "full", "fill_value", 2)
     spec = spec_for(as_shape((size,)), dtype or (out.dtype if out is not None else number_dtype(value)), device)
     _filling("full", value, spec.dtype)
     return _into(out, finish(creation.full(tuple(spec.shape), value, spec), requires_grad))

@@ -44,11 +44,11 @@ def norm(
     input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
 ) -> Tensor:
     """The p-norm of all elements or along dims; "fro" is the 2-norm, "nuc" the sum of singular values."""
-    if p == "nuc":
+    if isinstance(p, str) and p == "nuc":
         return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
     if isinstance(p, str) and p != "fro":
         raise ValueError(f"unsupported norm type {p}")
-    order = 2.0 if p in ("fro", None) else p
+    order = 2.0 if p is None or isinstance(p, str) else p
     return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
 
 
