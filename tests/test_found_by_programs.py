@@ -246,3 +246,22 @@ def test_as_many_indices_as_lines_are_added() -> None:
             call()
     with pytest.raises(IndexError, match=r"Number of indices \(2\) should be equal to source.size\(dim\) \(3\)"):
         x.index_copy(0, places, x)
+
+
+@pytest.mark.parametrize("name, args", [
+    ("t_", ()), ("transpose_", (0, 0)), ("squeeze_", ()), ("unsqueeze_", (0,)), ("swapaxes_", (0, 0)), ("swapdims_", (0, 0)), ("as_strided_", ((2,), (1,))),
+])  # fmt: skip
+def test_views_taken_in_place_are_changes_for_autograd(name: str, args: tuple[object, ...]) -> None:
+    leaf = torch.ones(2, 1, requires_grad=True)
+    with torch.inference_mode():
+        inferred = torch.ones(2, 1)
+    for x, text in (
+        (leaf, "^a leaf Variable"), (leaf.flatten(), "^a view of a leaf Variable"), ((leaf * 1).unbind(0)[0], "multiple views"),
+        (inferred, "inference tensor"),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=text):
+            getattr(x, name)(*args)
+    for x in ((leaf * 1).flatten(), leaf * 1, leaf.detach()):
+        assert getattr(x, name)(*args) is x
+    with torch.no_grad():
+        assert getattr(leaf.flatten(), name)(*args).numel() == 2

@@ -7,8 +7,9 @@ from typing import Any
 from rushlight._base.absent import absent_function
 from rushlight._engine import convert, creation
 from rushlight._engine.fast import RUNS
+from rushlight._engine.inplace import check_writable
 from rushlight._engine.override import handle
-from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, LEARNING, OBSERVED, STATE
+from rushlight._engine.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._engine.view import as_strided, view_dtype
 from rushlight._ops.forms import forms
@@ -185,9 +186,8 @@ def _restride(name: str) -> None:
     """`x.t_()` and its kin: the tensor itself becomes its view."""
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(self, False)
         shown = getattr(self, name)(*args, **kwargs)
-        if self._rg and self._node is None and STATE.word & GRAD:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
         self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
         if self._meta is not None:
             self._meta.output_nr = 0
@@ -206,6 +206,7 @@ for _view in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
 @method
 def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """`as_strided` in place."""
+    check_writable(self, False)
     shown = as_strided(self, size, stride, storage_offset)
     self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
     return self
