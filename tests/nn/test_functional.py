@@ -417,3 +417,40 @@ def test_what_is_ignored_has_no_gradient(options: dict[str, Any]) -> None:
     x.grad = None
     F.nll_loss(x, torch.tensor([-100, -100])).backward()
     assert x.grad.tolist() == [[0.0] * 3] * 2
+
+
+# ***** what layers pad *****
+
+
+@pytest.mark.parametrize(("mode", "numpy_mode"), [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")])
+def test_the_odd_element_of_same_padding_comes_on_the_right(mode: str, numpy_mode: str) -> None:
+    layer = nn.Conv1d(1, 1, 4, padding="same", padding_mode=mode, bias=False)
+    x = np.arange(1.0, 8.0, dtype=np.float32) ** 2
+    padded = np.pad(x, (1, 2), numpy_mode)
+    wanted = np.correlate(padded, layer.weight.detach().numpy()[0, 0], "valid")
+    np.testing.assert_allclose(layer(torch.tensor(x)[None, None])[0, 0].detach().numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+# ***** normalisation with running statistics *****
+
+
+def test_running_statistics_of_instances_are_means_over_the_samples() -> None:
+    x = np.random.default_rng(3).standard_normal((3, 2, 5)).astype(np.float32) * 2 + 1
+    mean, var = torch.tensor([0.5, -0.5]), torch.tensor([2.0, 3.0])
+    found = F.instance_norm(torch.tensor(x), mean, var, momentum=0.3)
+    wanted = (x - x.mean(2, keepdims=True)) / np.sqrt(x.var(2, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(mean.numpy(), 0.7 * np.array([0.5, -0.5]) + 0.3 * x.mean(2).mean(0), rtol=1e-5)
+    np.testing.assert_allclose(var.numpy(), 0.7 * np.array([2.0, 3.0]) + 0.3 * x.var(2, ddof=1).mean(0), rtol=1e-5)
+
+
+def test_an_instance_of_one_element_has_no_statistics() -> None:
+    with pytest.raises(ValueError, match="more than 1 spatial element"):
+        F.instance_norm(torch.ones(3, 2, 1, 1))
+
+
+def test_gradients_are_clipped_to_hardly_less_than_the_norm() -> None:
+    p = torch.zeros(2).requires_grad_()
+    p.grad = torch.tensor([3e-4, 4e-4])
+    clip_grad_norm_([p], 1e-4)
+    np.testing.assert_allclose(p.grad.numpy(), np.array([3e-4, 4e-4]) * (1e-4 / (5e-4 + 1e-6)), rtol=1e-5)
