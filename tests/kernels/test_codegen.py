@@ -151,6 +151,16 @@ def test_scatter_in_place_that_reads_itself():
     np.testing.assert_allclose(x, want, rtol=1e-5, atol=1e-6)
 
 
+def test_what_is_written_in_place_first_and_read_by_others_later():
+    x = normal(300, 200)
+    graph = trace_arrays(lambda a: (a + 1.0, prim.sum(a, dims=(1,)), prim.cumsum(a, dim=0, reverse=False)), [x])
+    want = x + 1, x.sum(1), x.cumsum(0)
+    ran = Ran(graph, [x], aliases={0: 0})
+    np.testing.assert_array_equal(x, want[0])
+    for found, wanted in zip(ran.results, want[1:], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_an_input_that_shares_memory_with_the_output():
     memory = np.arange(100, dtype=np.float32)
     a, b = memory[:99], memory[1:]

@@ -165,3 +165,12 @@ def test_whole_enlargements_repeat_elements(mode, dtype):
                 for dim, n in enumerate(times):
                     sums = sums.reshape(*sums.shape[: 2 + dim], space[dim], n, *sums.shape[3 + dim :]).sum(3 + dim)
                 np.testing.assert_array_equal(x.grad.double().numpy(), sums)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_places_follow_the_factor_that_was_given_or_the_sizes(recompute: bool) -> None:
+    x = np.random.default_rng(1).normal(size=5)
+    found = F.interpolate(torch.tensor(x)[None, None], scale_factor=2.5, mode="linear", align_corners=False, recompute_scale_factor=recompute)
+    step = 5 / 12 if recompute else 1 / 2.5
+    places = np.maximum((np.arange(12) + 0.5) * step - 0.5, 0.0)
+    np.testing.assert_allclose(found[0, 0].numpy(), np.interp(places, np.arange(5), x), rtol=1e-12, atol=1e-12)
