@@ -87,6 +87,6 @@ def instance_norm(
     if input.dim() > 2 and input.numel() // (input.shape[0] * input.shape[1] or 1) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.size()}")
     out, mean, var = function_of("instance_norm_core")(input, weight, bias, eps)
-    _mix(running_mean, mean.mean(0) if mean.dim() > 1 else mean, momentum)
-    _mix(running_var, var.mean(0) if var.dim() > 1 else var, momentum)
+    _mix(running_mean, mean, momentum)
+    _mix(running_var, var, momentum)
     return out
