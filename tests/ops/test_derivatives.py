@@ -17,6 +17,7 @@ from tests.ops.harness import Bound, bind, run_graph
 from tests.ops.test_operators import CASES, NOT_SLOPES, NOT_SMOOTH, STATISTICS, drawn
 from tests.prim_cases import inner, random
 
+import rushlight as torch
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._graph.core import Graph, evaluate, trace
@@ -200,3 +201,16 @@ def test_a_batch_is_a_loop(key: str, i: int, complex_too: bool) -> None:
             want = run_graph(call.graph, [a[k] if flag else a for a, flag in zip(given, [*mask, *[False] * numbers], strict=True)])
             for mine, theirs in zip(got, want, strict=True):
                 np.testing.assert_allclose(mine[k], theirs, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_slopes_of_products_with_zeros_are_the_products_of_the_others(include_self: bool) -> None:
+    x, places = np.array([2.0, 3.0, 0.0]), np.array([0, 0, 1, 1, 1, 2, 2])
+    source = np.array([0.0, 5.0, 0.0, 0.0, 7.0, 4.0, 1.5])
+    given, values = torch.tensor(x, requires_grad=True), torch.tensor(source, requires_grad=True)
+    given.scatter_reduce(0, torch.tensor(places), values, "prod", include_self=include_self).sum().backward()
+    factors = [[(x[k], None)] * include_self + [(source[j], j) for j in np.flatnonzero(places == k)] for k in range(3)]
+    for k, row in enumerate(factors):
+        for at, (_, j) in enumerate(row):
+            others = np.prod([value for n, (value, _) in enumerate(row) if n != at])
+            assert float(given.grad[k] if j is None else values.grad[j]) == others
