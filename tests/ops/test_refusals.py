@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rushlight
@@ -107,13 +108,41 @@ F.linear(a.f, a.w, out=t.empty(0).double()) | F.avg_pool2d(a.image, 2, out=t.emp
 t.unbind_copy(a.v, 0, out=(t.empty(0),)) | t.unbind_copy(a.v, 0, out=a.v) | t.nanmedian(a.f, 0, out=(t.empty(0),)) | t.lerp(a.f, a.f, 0.5, out=t.empty(0).double())
 """
 
+# Numbers that a dtype cannot hold, places that are not there, losses.
+HELD = """
+t.scatter(a.f, 0, a.i[:1], 1j) | t.index_add(a.v, 0, a.classes, a.v[:2], alpha=1j) | t.index_fill(a.v, 0, a.classes, 1j) | t.lerp(a.f, a.f, 1j) | t.masked_fill(a.f, a.b, 1j)
+t.masked_fill(a.i, a.b, 1e30) | t.empty((2**70,)) | t.zeros(2, 2**70) | t.empty((t.tensor(True),)) | t.nn.Linear(2**70, 2) | F.linear(a.f.to(t.float8_e4m3fn), a.f)
+a.v[:0].index_put_((a.classes,), a.v[:2]) | t.index_put(a.v[:0], (a.classes,), a.v[:2]) | a.v[:0].scatter_(0, a.classes, a.v[:2]) | t.scatter_add(a.v[:0], 0, a.classes, a.v[:2])
+t.index_add(a.v[:0], 0, a.classes, a.v[:2]) | a.v[:0].index_copy_(0, a.classes, a.v[:2]) | t.put(a.v[:0], a.classes, a.v[:2]) | a.v[:0].index_fill_(0, a.classes, 1.0)
+t.index_put(a.v, (a.classes,), a.v[:2], accumulate=1) | t.repeat_interleave(a.v, t.tensor([1, 1, 1]), output_size=7) | t.repeat_interleave(a.v, t.tensor([1, 0, 1]), output_size=2)
+t.linalg.vecdot(a.v, a.v.double()) | t.linalg.vecdot(a.v, a.v[:1]) | t.hypot(a.i, a.i) | t.hypot(a.f, a.c) | F.cosine_embedding_loss(a.f, a.v, t.ones(2))
+F.multilabel_soft_margin_loss(a.z, a.v) | F.huber_loss(a.f, a.f, delta=float("nan"))
+"""
+
+# What is taken, with the same dtype, shape, strides, values.
+TAKEN = """
+F.huber_loss(a.h, a.f) | F.huber_loss(a.f, a.d, reduction="none") | F.hinge_embedding_loss(a.h, a.f) | F.hinge_embedding_loss(a.f, a.d) | F.hinge_embedding_loss(a.f, a.c)
+F.hinge_embedding_loss(a.f, a.v) | F.cosine_embedding_loss(a.f, a.f, t.ones(2).double()) | F.multilabel_soft_margin_loss(a.f, a.f[None]) | F.multilabel_soft_margin_loss(a.f, a.f, a.v)
+F.lp_pool1d(a.i, 2.0, 2) | F.lp_pool1d(a.h, 2.0, 2) | F.lp_pool2d(a.image.long(), 2.0, 2) | F.lp_pool2d(a.image.bool(), 2.0, 2)
+t.masked_fill(a.i, a.b, t.tensor(0.0)) | t.masked_fill(a.i, a.b, 2.5) | a.i.masked_fill_(a.b, t.tensor(1.5)) | t.hypot(a.i, a.f) | t.block_diag()
+F.batch_norm(a.f, None, None, t.ones(1, 3), training=True) | F.batch_norm(a.f, None, None, None, t.ones(3, 1), training=True)
+a.v.requires_grad_().logical_not_() | a.v.requires_grad_().logical_and_(a.f[0]) | a.v.requires_grad_().view(3).logical_or_(t.ones(3))
+t.zeros([np.array(3)]) | t.nn.Linear(np.array(2), 2).weight * 0 | a.f[[1.5]] | a.f[[1.0, 0.0]] | a.f[:, [0.0, 2.9]]
+t.flip(a.f[:, :0], (0,)) | t.roll(a.f[:, :0], 1, 0) | t.select_scatter(a.f.mT, a.f[0], 1, 0) | t.diagonal_scatter(a.f.mT, t.ones(2)) | t.flip(a.f.mT, (0,))
+t.searchsorted(a.v, float("nan")) | t.searchsorted(a.i[1], 3.5) | t.bucketize(t.tensor([float("nan"), 1.0]), a.f[0])
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
 
 
+def parsed(call: str) -> Callable[..., Any]:
+    return eval(f"lambda t, F, a: {call}", {"np": np})  # type: ignore[no-any-return]  # noqa: S307
+
+
 def outcome(call: str, t: Any) -> str:
-    run: Callable[..., Any] = eval(f"lambda t, F, a: {call}")  # noqa: S307
+    run = parsed(call)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -123,9 +152,21 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [BINDING, DTYPES, WRITTEN, MAKING, OUT], ids=["binding", "dtypes", "written", "making", "out"])
+@pytest.mark.parametrize("table", [BINDING, DTYPES, WRITTEN, MAKING, OUT, HELD], ids=["binding", "dtypes", "written", "making", "out", "held"])
 def test_the_same_is_refused_in_the_same_way(table: str) -> None:
     import torch
 
     differ = {call: (ours, theirs) for call in calls(table) if (ours := outcome(call, rushlight)) != (theirs := outcome(call, torch))}
     assert not differ
+
+
+@pytest.mark.parametrize("call", calls(TAKEN))
+def test_the_same_comes_out(call: str) -> None:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours, theirs = (parsed(call)(t, t.nn.functional, given(t)) for t in (rushlight, torch))
+    assert str(ours.dtype) == str(theirs.dtype)
+    assert (tuple(ours.shape), ours.stride(), ours.requires_grad) == (tuple(theirs.shape), theirs.stride(), theirs.requires_grad)
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-3)

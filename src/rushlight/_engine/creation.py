@@ -44,11 +44,15 @@ def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
             try:
                 item = int(item) if shape and isinstance(item, bool) else integer(item, True)
             except TypeError:
+                if isinstance(item, Tensor) and item._spec.dtype is BOOL:
+                    raise RuntimeError("empty(): argument 'size' must be tuple of ints, but found a tensor of bool") from None
                 raise TypeError(
                     f"empty(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
                 ) from None
         if item < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {item}: {list(size)}")
+        if item >= 1 << 63:
+            raise TypeError(f"empty(): argument 'size' failed to unpack the object at pos {len(shape) + 1}: Overflow when unpacking long long")
         shape.append(item)
     return tuple(shape)
 

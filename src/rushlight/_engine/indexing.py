@@ -10,6 +10,7 @@ from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
 from rushlight._engine.fast import RUNS, ran, unlearnt
+from rushlight._engine.integers import as_flag
 from rushlight._engine.native_plans import part_plan, shifted_plan
 from rushlight._engine.packing import is_array
 from rushlight._engine.state import GRAD, STATE, new_plan_table
@@ -43,7 +44,8 @@ def _stands_for_tuple(index: Any) -> bool:
 
 def _tensor_of(item: Any) -> Tensor:
     made = make_tensor(item)
-    return made if made._spec.numel or isinstance(item, np.ndarray) else convert.to(made, INT64)
+    listed = not isinstance(item, np.ndarray)  # numbers of a list are cut to integers
+    return convert.to(made, INT64) if listed and (not made._spec.numel or made._spec.dtype.is_floating_point) else made
 
 
 def _consumed(item: Any) -> int:
@@ -347,6 +349,7 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         raise TypeError(
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
         )
+    as_flag("index_put_", "accumulate", accumulate)
     if not isinstance(values, Tensor):
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
     if values._spec.dtype is not x._spec.dtype:

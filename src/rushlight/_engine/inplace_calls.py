@@ -11,7 +11,16 @@ from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import OVERRIDE, Caller, unordered
 from rushlight._engine.families import Families, Outline
 from rushlight._engine.fast import make_dispatch
-from rushlight._engine.inplace import apart, bump, check_writable, overlaps_partly, rebase, refresh_quiet, share_memory
+from rushlight._engine.inplace import (
+    apart,
+    bump,
+    check_inference,
+    check_writable,
+    overlaps_partly,
+    rebase,
+    refresh_quiet,
+    share_memory,
+)
 from rushlight._engine.lower import differentiate, trace_operator
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.out import OVERLAP, SELF_OVERLAP
@@ -100,14 +109,14 @@ class InplaceCaller:
         if recipe is not None:
             return self._recording(template, run, recipe, specs, bounds)
         assert refused is not None
-        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), "alone" in op.tags), op.name, refused, wrt)
+        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags), op.name, refused, wrt)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
     def _recording(
         self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any
     ) -> Callable[..., Any]:
         """The plan of a call that records a node, around what runs it."""
-        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), "alone" in self.op.tags)
+        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), self.op.tags)
         return fitting(unordered(self.op, template, plan), len(specs), specs[0].dtype, bounds)
 
     def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
@@ -126,7 +135,7 @@ class InplaceCaller:
         self, template: tuple[Any, ...], run: Callable[..., Any], exe: Any, specs: Sequence[Spec], numbers: int, bounds: Any
     ) -> Callable[..., Any]:
         """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
-        plan = inplace_plan(run, None, (), len(specs), "alone" in self.op.tags)
+        plan = inplace_plan(run, None, (), len(specs), self.op.tags)
         plan = fitting(plan, len(specs), specs[0].dtype, bounds)
         if exe is not None and hasattr(run, "keep"):
             plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds)
@@ -201,9 +210,14 @@ def inplace_run(exe: Any, n: int, rest: Sequence[Spec], in_complex: bool) -> Cal
     return run
 
 
-def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, alone: bool) -> Callable[..., Any]:
-    """The plan around a runner: checks, versions, history; `alone`: no operand may lie where the target is."""
-    wants = recipe is not None
+def inplace_plan(
+    run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, tags: Sequence[str]
+) -> Callable[..., Any]:
+    """The plan around a runner: checks, versions, history.
+
+    Of an operator tagged "alone" no operand may lie where the target is; one tagged "no_history" may change a leaf.
+    """
+    wants, alone, free = recipe is not None, "alone" in tags, "no_history" in tags
 
     def separate(args: Sequence[Any]) -> Sequence[Any]:
         """Copies of operands that overlap the target in another layout."""
@@ -220,7 +234,9 @@ def inplace_plan(run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, 
 
     def plan(*args: Any) -> Tensor:
         x: Tensor = args[0]
-        if wants or x._meta is not None or x._rg:
+        if free:
+            check_inference(x)
+        elif wants or x._meta is not None or x._rg:
             check_writable(x, wants)
         if n > 1:
             args = separate(args)  # type: ignore[assignment]

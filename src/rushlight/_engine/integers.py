@@ -18,7 +18,7 @@ _SIGNED = 2**63
 def integer(value: Any, item: bool = False) -> int:
     """The int; a bare TypeError for what is none.
 
-    A tensor of integers stands for one if it has no dims, or one element where the int is an `item` of a list.
+    A tensor of integers stands for one if it has no dims, or one element where the int is an `item` of a list; an array only there.
     """
     if isinstance(value, (bool, float, complex)):
         raise TypeError
@@ -26,7 +26,7 @@ def integer(value: Any, item: bool = False) -> int:
         if not value._spec.dtype.is_integer or value._spec.numel != 1 or (value._spec.ndim and not item):
             raise TypeError
         return int(value.item())  # type: ignore[attr-defined]
-    if hasattr(value, "__setitem__"):  # an array without dims has an index too
+    if hasattr(value, "__setitem__") and not item:  # an array without dims has an index too: it may stand in a list
         raise TypeError
     found = operator.index(value)
     if not -_SIGNED <= found < _SIGNED:

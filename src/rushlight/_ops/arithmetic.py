@@ -571,6 +571,8 @@ def lerp(x: Any, end: Any, weight: Any) -> Any:
     _equal_dtypes(x, end, "end")
     if not is_weak(weight) and weight.shape:  # without dims it takes part in promotion like a number
         _equal_dtypes(x, weight, "weight")
+    elif is_weak(weight) and number_kind(weight) == "c" and not given_dtype(x).is_complex:
+        raise RuntimeError(f"value cannot be converted to type {given_dtype(x).name} without overflow")
     plain = is_weak(weight)
     refuse(x, "lerp_kernel_scalar" if plain else "lerp_kernel_tensor", "bui", joined=not plain)
     shape = build.match(x, end, weight)[0].shape

@@ -11,6 +11,7 @@ from rushlight._types.dtype import (
     BFLOAT16,
     BOOL,
     COMPLEX128,
+    FLOAT8,
     FLOAT16,
     FLOAT32,
     FLOAT64,
@@ -35,7 +36,7 @@ C_NAME = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
     "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int", "float16": "c10::Half",
     "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
+    "complex128": "c10::complex<double>", **{d.name: f"c10::{d.scalar}" for d in FLOAT8},
 }  # fmt: skip
 _INFINITY = float("inf")
 _LARGEST = ByName({
@@ -80,7 +81,9 @@ def number_kind(item: Any) -> str:
 
 
 def number_value(item: Any, dtype: DType) -> Any:
-    """A literal or weak number as a value of shape () and this dtype."""
+    """A literal or weak number as a value of shape () and this dtype; RuntimeError for a complex number where the dtype is real."""
+    if dtype.kind in "uif" and number_kind(item) == "c":
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     return build.full((), item, dtype) if is_number(item) else build.convert(item, dtype)
 
 

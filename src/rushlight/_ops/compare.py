@@ -9,7 +9,6 @@ from typing import Any
 
 from rushlight._ops.bodies import (
     as_bool,
-    is_number,
     is_weak,
     isnan,
     number_kind,
@@ -91,6 +90,7 @@ def _logical(name: str, primitive: str, doc: str) -> None:
         inplace=True,
         inplace_spaces=(),
         doc=doc,
+        tags=("no_history",),
     )(body)
 
 
@@ -99,7 +99,7 @@ _logical("logical_or", "bitwise_or", "input != 0 or other != 0.")
 _logical("logical_xor", "bitwise_xor", "(input != 0) != (other != 0).")
 
 
-@operator("logical_not(Tensor input) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=())
+@operator("logical_not(Tensor input) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=(), tags=("no_history",))
 def logical_not(x: Any) -> Any:
     """Whether it is 0."""
     return ~as_bool(wide(x))
@@ -182,15 +182,9 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
         )
-    if _kind_rank(value) > _kind_rank(x) and x.dtype is not BOOL:
+    if not is_weak(value) and value.dtype.is_complex and x.dtype.kind in "uif":
         raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
     return build.select(mask, number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype), x)
-
-
-def _kind_rank(value: Any) -> int:
-    """bool and integers, floats, complex numbers."""
-    kind = number_kind(value) if is_number(value) else value.dtype.kind
-    return {"b": 0, "u": 0, "i": 0, "f": 1, "c": 2}[kind]
 
 
 # ***** keeping within bounds *****

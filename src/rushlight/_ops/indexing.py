@@ -65,6 +65,8 @@ def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
 def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
     """out[..., i, ...] = values (or += values with `accumulate`): `x` with values written where `index` reads."""
     places = _common_shape(indices)
+    if numel(places[0].shape) and any(not x.shape[d] for d in dims):
+        raise IndexError("index is out of bounds for dimension with size 0")
     moved, perm = to_front(x, dims)
     count = len(places[0].shape)
     order = _result_order(len(x.shape), dims, count)
@@ -176,6 +178,8 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
             f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.name} and source.dtype = {source.dtype.name}"
         )
     places, values = flat(as_index("put_", index)), flat(source)
+    if places.shape[0] and not numel(x.shape):
+        raise IndexError("put_(): Tried to put elements into an empty tensor")
     if accumulate and x.dtype is BOOL:
         written = build.convert(
             prim.index_put(build.convert(flat(x), INT32), build.convert(values, INT32), places, accumulate=True), BOOL

@@ -19,6 +19,7 @@ from rushlight._ops.bodies import (
     given_dtype,
     is_weak,
     isnan,
+    narrow,
     pair,
     reduce_dims,
     refuse,
@@ -139,16 +140,17 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
 )
 def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any:
     """d^2 / 2 where d = |input - target| < delta, else delta (d - delta / 2)."""
-    if delta <= 0:
+    if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    given = given_dtype(x)
     x, y = _alike(x, y)
     size = prim.abs(x - y)
     loss = build.select(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta))
     how = reduction_of(None, None, reduction)
     if weight is None:
-        return reduced(loss, how)
+        return narrow(reduced(loss, how), given)
     loss, weight = pair(loss, weight)
-    return reduced(loss * weight, how)  # the mean of the products: the sum of the weights does not count here
+    return narrow(reduced(loss * weight, how), given)  # the mean of the products: the sum of the weights does not count here
 
 
 # ***** negative log likelihood *****
@@ -490,13 +492,14 @@ def _(ct: Any, out: Any, x: Any, y: Any, size_average: Any, reduce: Any, reducti
 def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """Binary cross entropy of sigmoid(input), averaged over the last dim."""
     softly = lambda v: prim.minimum(v, build.zeros_like(v)) - prim.log1p(prim.exp(-prim.abs(v)))
+    if not x.shape:
+        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+    last = len(x.shape) - 1
+    classes = x.shape[last]
     x, y = pair(x, y)
     loss = -(y * softly(x) + (1.0 - y) * softly(-x))
     loss = loss if weight is None else loss * weight
-    last = len(loss.shape) - 1
-    return reduced(
-        prim.sum(loss, dims=(last,)) / as_double(loss.shape[last]), reduction_of(size_average, reduce, reduction)
-    )
+    return reduced(prim.sum(loss, dims=(last,)) / as_double(classes), reduction_of(size_average, reduce, reduction))
 
 
 # ***** distributions *****
@@ -591,15 +594,16 @@ def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any
 @operator(
     f"hinge_embedding_loss(Tensor input, Tensor target, float margin=1.0, {LEGACY}) -> Tensor",
     node="MeanBackward0",
+    promote_over=("input",),
     **LOSS,
 )
 def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """input where target is 1, max(0, margin - input) where it is -1."""
     reduction = reduction_of(size_average, reduce, reduction)
     _floats_for_mean(given_dtype(x), reduction)
-    x, y = pair(x, y)
-    loss = build.select(build.ne(y, 1), _clamped(margin - x), 0) + build.select(build.ne(y, -1), x, 0)
-    return reduced(loss, reduction)
+    apart, same = (build.broadcast_to(c, broadcast_shapes(x.shape, y.shape)) for c in (build.ne(y, 1), build.ne(y, -1)))
+    x = build.broadcast_to(x, apart.shape)
+    return reduced(build.select(apart, _clamped(margin - x), 0) + build.select(same, x, 0), reduction)
 
 
 def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
@@ -627,10 +631,14 @@ def cosine_similarity(a: Any, b: Any, dim: int, eps: float) -> Any:
 
 
 @operator(f"cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, {LEGACY}) -> Tensor", node="MeanBackward0",
-          **LOSS)  # fmt: skip
+          promote_over=("input1", "input2"), **LOSS)  # fmt: skip
 def cosine_embedding_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """1 - cosine where target is 1, max(0, cosine - margin) where it is -1."""
     if len(y.shape) > 1 or len(y.shape) == 0 and len(a.shape) != 1 or len(y.shape) == 1 and len(a.shape) != 2:
+        raise RuntimeError(
+            f"{len(y.shape)}D target tensor expects {len(y.shape) + 1}D input tensors, but found inputs with sizes {list(a.shape)} and {list(b.shape)}."
+        )
+    if len(a.shape) != len(b.shape):
         raise RuntimeError(
             f"{len(y.shape)}D target tensor expects {len(y.shape) + 1}D input tensors, but found inputs with sizes {list(a.shape)} and {list(b.shape)}."
         )

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import isnan, lowest, narrow, refuse, wide
+from rushlight._ops.bodies import as_float, isnan, lowest, narrow, refuse, wide
 from rushlight._ops.resize import mixed
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -483,6 +483,7 @@ for _n in (1, 2, 3):
 def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
     """The p-norm of each window."""
     n = len(kernel_size)
+    x = as_float(x) if x.dtype.kind in "bui" else x
     size = wide(x)
     images, w = _avg_windows(x, n, kernel_size, stride, 0, ceil_mode)
     raised = prim.pow(wide(images), build.full_like(size if len(size.shape) == n + 2 else wide(images), norm_type))

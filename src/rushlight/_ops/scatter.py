@@ -48,6 +48,8 @@ def _scatter_operands(name: str, x: Any, dim: int, index: Any, src: Any) -> tupl
         return lines, places, build.full(places.shape, 0, x.dtype), dim
     check_ranks(name, x, index, None if is_weak(src) else src)
     check_fits(name, lines, places, dim)
+    if not lines.shape[dim]:
+        raise RuntimeError(f"{name}(): there is no index for dimension {dim} with size 0")
     if is_weak(src):
         return lines, places, build.broadcast_to(number_value(src, x.dtype), places.shape), dim
     if src.dtype is not x.dtype:
@@ -249,8 +251,15 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
     if source.shape != wanted:
         raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
                            f"{list(x.shape)} source.shape = {list(source.shape)}")  # fmt: skip
+    _places_exist(name, lines, places, dim)
     moved, perm = to_front(lines, (dim,))
     return moved, places, build.transpose(source, perm), perm, dim
+
+
+def _places_exist(name: str, x: Any, places: Any, dim: int) -> None:
+    """IndexError where places are listed in a dim that has none: no kernel would run that could look at them."""
+    if numel(places.shape) and not x.shape[dim]:
+        raise IndexError(f"{name}(): index is out of bounds for dimension {dim} with size 0")
 
 
 @operator("index_add(Tensor input, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="exact", inplace=True,
@@ -266,7 +275,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
             prim.index_put(build.convert(moved, INT32), build.convert(kept, INT32), places, accumulate=True), BOOL
         )
     else:
-        scaled = wide(values) if is_number(alpha) and alpha == 1 else wide(values) * alpha
+        scaled = wide(values) if is_number(alpha) and alpha == 1 else wide(values) * number_value(alpha, values.dtype.wide)
         written = narrow(prim.index_put(wide(moved), scaled, places, accumulate=True), x.dtype)
     return build.reshape(build.transpose(written, inverse_perm(perm)), x.shape)
 
@@ -310,6 +319,7 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     as_index("index_fill_", index, "int64")
     places = index_vector("index_fill_", index)
     lines, dim = lines_of(x, dim)
+    _places_exist("index_fill", lines, places, dim)
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
     if dim and 8 * numel(places.shape) >= lines.shape[dim]:  # many places across rows: one pass that asks which they are
         return build.select(_hit(places, lines, dim), build.broadcast_to(filled, lines.shape), lines)

@@ -157,7 +157,12 @@ def _flipped(x: Any, dims: Sequence[int]) -> Any:
     return prim.flip(x, dims=tuple(dims)) if dims else x
 
 
-@operator("flip(Tensor input, int[] dims) -> Tensor", like="operands")
+def like_input(shape: Any, specs: Any) -> Any:
+    """Strides of a copy of the first operand."""
+    return preserved(shape, specs[0].strides)
+
+
+@operator("flip(Tensor input, int[] dims) -> Tensor", like=like_input)
 def flip(x: Any, dims: Any) -> Any:
     """out[..., i, ...] = x[..., n - 1 - i, ...]: the order of places along dims turned round."""
     return _flipped(x, _flip_dims(x, dims))
@@ -211,7 +216,8 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
     return build.transpose(_flipped(x, (first,)), perm) if quarter == 3 else x
 
 
-@operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor", like="image")
+@operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor",
+          like=lambda shape, specs: specs[0].strides if 0 in shape else image_strides(shape, specs[0].shape, specs[0].strides))  # fmt: skip
 def roll(x: Any, shifts: Any, dims: Any) -> Any:
     """out[..., (i + shift) % n, ...] = x[..., i, ...]: places moved along dims, round the end; without dims in the flattened input."""
     if not shifts:
@@ -467,7 +473,7 @@ def diag(x: Any, diagonal: int) -> Any:
     return diagonal_of(x, diagonal, 0, 1)
 
 
-@operator("diagonal_scatter(Tensor input, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor")
+@operator("diagonal_scatter(Tensor input, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", like=like_input)
 def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
     """out[i, i + offset] = src[i], `input` elsewhere."""
     first, second = wrap(dim1, x), wrap(dim2, x)
@@ -510,7 +516,7 @@ def _patched(x: Any, src: Any, dim: int, start: int, stop: int, step: int) -> An
     return build.select(inside, spread, x)
 
 
-@operator("select_scatter(Tensor input, Tensor src, int dim, int index) -> Tensor")
+@operator("select_scatter(Tensor input, Tensor src, int dim, int index) -> Tensor", like=like_input)
 def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
     """out[..., index, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)

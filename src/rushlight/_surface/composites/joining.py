@@ -114,7 +114,9 @@ def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, .
 @composite("block_diag", learns=True)
 def block_diag(*tensors: Any) -> Tensor:
     """The matrices along the diagonal of one large matrix."""
-    given = _tensors(tensors) if tensors else ()
+    if not tensors:
+        return SPACES["torch"]["empty"](1, 0)  # type: ignore[no-any-return]
+    given = _tensors(tensors)
     return convert.call("block_diag_core", tuple(given))  # type: ignore[no-any-return]
 
 
@@ -162,6 +164,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if len(counts) != size:
         raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {len(counts)} and input.size({dim}) = {size}")
     places = [i for i, c in enumerate(counts) for _ in range(c)]
+    if output_size is not None and output_size != len(places):
+        raise RuntimeError(f"repeat_interleave(): output_size is {output_size}, but the repeats add up to {len(places)}")
     return input.index_select(dim, SPACES["torch"]["tensor"](places, dtype=INT64))  # type: ignore[no-any-return]
 
 

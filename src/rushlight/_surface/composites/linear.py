@@ -82,6 +82,12 @@ def norm(
 @composite("vecdot", spaces=LINALG, refuses="bui", learns=True)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
+    if x._spec.dtype is not y._spec.dtype:
+        raise RuntimeError(
+            f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x._spec.dtype.scalar} and y of type {y._spec.dtype.scalar} instead"
+        )
+    if x._spec.ndim == y._spec.ndim == 1 and x._spec.shape != y._spec.shape:
+        raise RuntimeError(f"inconsistent tensor size, expected vectors of as many elements, but got {x._spec.numel} and {y._spec.numel} elements respectively")
     left = T["conj"](x) if x._spec.dtype.is_complex else x
     return into(out, (left * y).sum(dim), exact=True)  # type: ignore[no-any-return, operator]
 

@@ -33,6 +33,7 @@ def batch_norm(
         _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))
     if eps < 0 or (training and eps == 0):
         raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
+    weight, bias = (p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias))  # how many numbers there are is what counts
     if input.numel() == 0:
         # Nothing to normalise, but the result still depends on all that take gradients.
         out = input.clone()
