@@ -361,6 +361,15 @@ def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert plan_counts() <= 500
 
 
+def test_moulds_that_are_in_use_outlive_plans(monkeypatch: pytest.MonkeyPatch, derivations: list[Any]) -> None:
+    monkeypatch.setattr(state, "MAX_PLANS", 500)
+    clear_plans()
+    for n in range(100, 900):
+        rl.ones(n, 3).logsumexp(1)
+        assert plan_counts() <= 500
+    assert len([shape for shape in derivations if len(shape) == 1]) <= 12  # made once for each way of cutting, not after each thinning
+
+
 def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
     family = families.Families()
     spec = rl.ones(2)._spec

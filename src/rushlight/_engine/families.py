@@ -17,7 +17,7 @@ from typing import Any
 from rushlight._base.knobs import Knob
 from rushlight._base.log import LOG, log
 from rushlight._engine.lower import Literal
-from rushlight._engine.state import new_plan_table
+from rushlight._engine.state import PlanTable, new_plan_table
 from rushlight._engine.watch import RECORDER
 from rushlight._types.device import CPU
 from rushlight._types.dtype import DType
@@ -166,13 +166,25 @@ def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
 
 
 class Family:
-    """The moulds of one family, the one used last in front."""
+    """The moulds of one family, the one used last in front; `made` and `used` count, `seen` is what `used` was when tables were thinned out last."""
 
-    __slots__ = ("made", "moulds", "used")
+    __slots__ = ("made", "moulds", "seen", "used")
 
     def __init__(self) -> None:
         self.moulds: list[tuple[Callable[..., Any], Any]] = []
-        self.made = self.used = 0
+        self.made = self.used = self.seen = 0
+
+
+class _Table(PlanTable):
+    """Families by their signatures.  Moulds cost more than plans: those that were of use since it was thinned out last stay."""
+
+    __slots__ = ()
+
+    def thin(self) -> None:
+        for signature, family in list(self.items()):
+            if family.used == family.seen:
+                self.pop(signature, None)
+            family.seen = family.used
 
 
 class Families:
@@ -181,12 +193,17 @@ class Families:
     __slots__ = ("__weakref__", "_known")
 
     def __init__(self) -> None:
-        self._known = new_plan_table()
+        self._known = new_plan_table(_Table)
         _all.add(self)
 
     def clear(self) -> None:
         """Forget them all."""
         self._known.clear()
+
+    def thin(self) -> int:
+        """Forget those that were of no use since this was done last; how many moulds are left."""
+        self._known.thin()
+        return sum(len(family.moulds) for family in list(self._known.values()))
 
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> tuple[Any, tuple[Any, ...], list[int]] | None:  # fmt: skip
@@ -225,10 +242,12 @@ _all: weakref.WeakSet[Families] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """Drop all moulds: they can be made again."""
-    for families in list(_all):
-        families.clear()
-    _held[0] = 0
+    """Drop moulds, which can be made again: those of no use since this was done last, or all where that is too few of them."""
+    _held[0] = sum(families.thin() for families in list(_all))
+    if _held[0] > MAX_HELD // 2:
+        for families in list(_all):
+            families.clear()
+        _held[0] = 0
 
 
 def _derive(

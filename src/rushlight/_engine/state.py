@@ -23,6 +23,7 @@ __all__ = [
     "STATE",
     "TRANSFORMS",
     "VMAP",
+    "PlanTable",
     "clear_plans",
     "count_plan",
     "forgetful",
@@ -69,7 +70,7 @@ MAX_PLANS = 1 << 15
 
 
 class PlanTable(dict[Any, Any]):
-    """Signature -> plan.  All tables are emptied when they have grown too large together: plans are cheap to make again."""
+    """Signature -> plan.  All tables are thinned out when they have grown too large together: plans are cheap to make again."""
 
     __slots__ = ("__weakref__",)
 
@@ -77,16 +78,26 @@ class PlanTable(dict[Any, Any]):
         count_plan()
         dict.__setitem__(self, key, value)
 
+    def thin(self) -> None:
+        """Drop what can be made again at little cost: here all of it."""
+        self.clear()
+
 
 def count_plan() -> None:
-    """Note that a plan is kept; where there are too many, all are forgotten first."""
+    """Note that a plan is kept; where there are too many, tables are thinned out first."""
     global _made
     if _made >= MAX_PLANS:
-        clear_plans()
+        for table in list(_TABLES.values()):
+            table.thin()
+        _forget_calls()
+        _made = plan_counts()
+        if _made > MAX_PLANS // 2:
+            clear_plans()
     _made += 1
 
 
-# Plans made since the tables were last emptied; those that went away with their table are counted too, so this errs on the safe side.
+# Plans made since the tables were last thinned out, and those left then; those that went away with their table are counted too, so this errs on
+# the safe side.
 _made = 0
 _TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
 # Native dispatchers (see `_engine.native_plans`), which keep plans of their own; and what makes one forget them.
@@ -94,9 +105,9 @@ forgetful: list[Any] = []
 forget: list[Any] = [lambda dispatcher: None]
 
 
-def new_plan_table() -> PlanTable:
+def new_plan_table(kind: type[PlanTable] = PlanTable) -> PlanTable:
     """A table that `clear_plans` knows of, while it lives."""
-    table = PlanTable()
+    table = kind()
     _TABLES[id(table)] = table
     return table
 
@@ -107,6 +118,10 @@ def clear_plans() -> None:
     _made = 0
     for table in list(_TABLES.values()):
         table.clear()
+    _forget_calls()
+
+
+def _forget_calls() -> None:
     for dispatcher in forgetful:
         forget[0](dispatcher)
 
