@@ -395,6 +395,20 @@ def test_ctc_loss_counts_every_alignment() -> None:
     )
 
 
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_gradient_of_ctc_loss_where_a_target_does_not_fit(weight: float) -> None:
+    """PyTorch 2.13: NaN over the steps of that sequence, whatever the loss weighs; zeros with `zero_infinity` and after the sequence's end."""
+    logs = torch.randn(4, 2, 3).log_softmax(2).requires_grad_()
+    targets, weights = torch.tensor([[1, 1], [1, 2]]), torch.tensor([weight, 1.0])
+    for zero in (False, True):
+        losses = F.ctc_loss(logs, targets, (2, 4), (2, 2), reduction="none", zero_infinity=zero)
+        assert losses[0].item() == (0.0 if zero else math.inf)
+        (grad,) = torch.autograd.grad(losses, logs, weights)
+        assert grad[:2, 0].isnan().all() if not zero else (grad[:2, 0] == 0).all()
+        assert (grad[2:, 0] == 0).all()
+        assert grad[:, 1].isfinite().all() and (grad[:, 1] != 0).any()
+
+
 def test_ctc_loss_of_a_target_that_does_not_fit() -> None:
     logs = torch.zeros(2, 1, 4).log_softmax(2).requires_grad_()
     assert F.ctc_loss(logs, torch.tensor([[1, 1]]), (2,), (2,)).item() == math.inf

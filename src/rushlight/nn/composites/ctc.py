@@ -31,7 +31,8 @@ def ctc_loss(
 
     `log_probs` is (time, batch, classes), or (time, classes) for one sequence, and comes from `log_softmax`; `targets` is
     (batch, length), or all targets one after another. "mean" divides each loss by the length of its target first.
-    A target that does not fit has an infinite loss and no gradient; `zero_infinity` makes that loss zero.
+    A target that does not fit has an infinite loss, whose gradient is NaN over the steps of its sequence; `zero_infinity`
+    makes both zero.
 
     Example: `F.ctc_loss(torch.randn(5, 1, 3).log_softmax(2), torch.tensor([[1, 2]]), (5,), (2,))`
     """
@@ -109,6 +110,8 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
     total = rushlight.stack(ends)
     # PyTorch's gradient is the one behind a log_softmax, which has exp(log_probs) added; the value stays as it is.
     counted = rushlight.arange(log_probs.size(0)).unsqueeze(1) < rushlight.tensor(spans)
-    mass = (log_probs.exp() * counted.unsqueeze(2)).sum((0, 2))
-    losses = mass - mass.detach() - total
-    return losses.masked_fill(total < _NEVER / 10, 0.0 if zero_infinity else float("inf"))
+    mass = log_probs.exp().masked_fill(~counted.unsqueeze(2), 0.0).sum((0, 2))
+    misfit = total < _NEVER / 10
+    losses = (mass - mass.detach() - total).masked_fill(misfit, 0.0)
+    # -log(0) is infinite, and 0 * mass makes its derivative infinity times zero; -log(1) is nothing.
+    return losses if zero_infinity else losses - rushlight.where(misfit, mass * 0.0, 1.0).log()
