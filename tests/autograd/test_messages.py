@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rushlight as torch
+from rushlight._base import errors
 
 
 def leaf(*values: float) -> Any:
@@ -261,3 +263,56 @@ def test_hooks_of_nodes_return_as_many_as_they_are_given() -> None:
     y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0],) * 3)
     with pytest.raises(RuntimeError, match="got 3, but expected 2"):
         y.sum().backward()
+
+
+# ***** what is done but advised against *****
+
+READ_ONLY = np.ones(2)
+READ_ONLY.flags.writeable = False
+EYE = torch.eye(3)
+ADVICE: list[tuple[str, Any]] = [
+    ("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or", lambda: torch.tensor(EYE)),
+    ("rather than tensor.new_tensor(sourceTensor).", lambda: EYE.new_tensor(EYE)),
+    ("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.", lambda: float(leaf(1.0))),
+    ("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.", lambda: complex(leaf(1.0))),
+    ("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.", lambda: torch.tensor([leaf(1.0)])),
+    ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors.", lambda: torch.from_numpy(READ_ONLY)),
+    ("The given buffer is not writable, and PyTorch does not support", lambda: torch.frombuffer(b"1234", dtype=torch.uint8)),
+    ("Creating a tensor from a list of numpy.ndarrays is extremely slow.", lambda: torch.tensor([np.ones(2), np.ones(2)])),
+    ("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed.", lambda: (leaf(1.0) * 2).grad),
+    ("An output with one or more elements was resized since it had shape [1], which", lambda: torch.add(EYE[0], 1, out=torch.ones(1))),
+    ("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", lambda: EYE[0].T),
+    ("torch.meshgrid: in an upcoming release, it will be required to pass the indexing", lambda: torch.meshgrid(EYE[0], EYE[1])),
+    ("torch.qr is deprecated in favor of torch.linalg.qr", lambda: torch.qr(EYE)),
+    ("torch.cholesky is deprecated in favor of torch.linalg.cholesky", lambda: torch.cholesky(EYE)),
+    ("torch.lu is deprecated in favor of torch.linalg.lu_factor", lambda: torch.lu(EYE)),
+    ("torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangular", lambda: torch.triangular_solve(EYE, EYE)),
+    ("torch.chain_matmul is deprecated and will be removed", lambda: torch.chain_matmul(EYE, EYE)),
+    ("torch.range is deprecated and will be removed in a future release", lambda: torch.range(0, 2)),
+    ("A window was not provided. A rectangular window will be applied", lambda: torch.stft(torch.ones(8), 4, return_complex=True)),
+    ("Using torch.cross without specifying the dim arg is deprecated.", lambda: torch.cross(EYE, EYE)),
+    ("TypedStorage is deprecated. It will be removed in the future", EYE.storage),
+    ("Using a non-tuple sequence for multidimensional indexing is deprecated", lambda: EYE[[[0], [1]]]),
+    ("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool", lambda: EYE[torch.tensor([1, 0, 1], dtype=torch.uint8)]),
+    ("`eps` parameter is deprecated and has no effect.", lambda: torch.nn.functional.gumbel_softmax(EYE, eps=1e-3)),
+    ("var(): degrees of freedom is <= 0. Correction should be strictly less than the reduction", lambda: EYE.var(0, correction=3.0)),
+    ("std(): degrees of freedom is <= 0. Correction should be strictly less than the reduction", lambda: EYE.std(0, correction=4.0)),
+]
+
+
+@pytest.mark.parametrize(("text", "call"), ADVICE, ids=[f"{i}-{text.split()[0]}" for i, (text, _) in enumerate(ADVICE)])
+def test_what_pytorch_warns_of_is_warned_of_at_the_users_line(text: str, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_SAID", set())
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        call()
+    assert [text in str(w.message) and w.category is UserWarning for w in seen] == [True]
+    assert seen[0].filename == __file__
+
+
+def test_numbers_are_taken_silently_from_what_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_SAID", set())
+    x = leaf(2.0)
+    assert x.item() == int(x) == float(x.detach()) == 2.0
+    with torch.no_grad():
+        assert float(x) == 2.0

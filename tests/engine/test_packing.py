@@ -71,6 +71,11 @@ def test_mixed_data() -> None:
     assert torch.tensor([[1, 2.5], (True, 4)]).tolist() == [[1.0, 2.5], [1.0, 4.0]]
     assert torch.tensor([np.arange(2), np.arange(2)]).tolist() == [[0, 1], [0, 1]]
     assert torch.tensor([torch.tensor(1), torch.tensor(2.5)]).tolist() == [1.0, 2.5]
+    # A tensor among numbers is a number, whatever its shape.
+    assert torch.tensor([torch.ones(1), torch.ones(1, 1), 2]).tolist() == [1.0, 1.0, 2.0]
+    assert torch.as_tensor([[torch.ones(1)], [2]]).tolist() == [[1.0], [2.0]]
+    with pytest.raises(ValueError, match="only one element tensors can be converted to Python scalars"):
+        torch.tensor([torch.ones(2), torch.ones(2)])
     assert torch.tensor(np.float32(2.5)).dtype is torch.float32
     assert torch.tensor(np.arange(3), dtype=torch.bfloat16).tolist() == [0.0, 1.0, 2.0]
     assert torch.tensor(range(3)).dtype is torch.int64

@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["DTypeError", "MisfitError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line", "warn_user"]
+__all__ = ["DTypeError", "MisfitError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line", "warn_once", "warn_user"]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -103,6 +103,16 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level + 1)
+
+
+_SAID: set[str] = set()
+
+
+def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
+    """`warn_user`, once in a program."""
+    if text not in _SAID:
+        _SAID.add(text)
+        warn_user(text, category)
 
 
 def describe_code(place: tuple[Any, int] | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, ran, spoil
@@ -15,7 +16,7 @@ from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.native_plans import constants_plan, kernel_plan, ready
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.plan import KernelMould, executable
-from rushlight._engine.state import INFERENCE, STATE, new_plan_table
+from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.watch import NAMING
 from rushlight._graph.core import trace
@@ -169,6 +170,11 @@ def _filling(exe: Any, value: Any, spec: Spec) -> Any:
 # ***** from data *****
 
 
+TO_A_NUMBER = (
+    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first."
+)
+
+
 def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor that copies numbers, nested sequences, arrays or another tensor."""
     if dtype is not None and not isinstance(dtype, DType):
@@ -287,8 +293,13 @@ def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
             return [], tuple(shape), []
         level = level[0]
     inner: tuple[int, ...] = ()
-    if isinstance(level, Tensor) or is_array(level):
+    if is_array(level):
         inner = tuple(level.shape)
+        if inner:
+            warn_once(
+                "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to a single numpy.ndarray "
+                "with numpy.array() before converting to a tensor."
+            )
     values: list[Any] = []
     kinds: dict[Any, DType] = {}
 
@@ -317,10 +328,19 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         values.append(item)
         if kind not in kinds:
             kinds[kind] = number_dtype(item)
-    elif isinstance(item, Tensor) or isinstance(item, array_types()):
+    elif isinstance(item, Tensor):  # a number, of whatever shape
+        if item._spec.numel != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        if inner:
+            raise ValueError(f"expected a sequence of shape {inner}, got a tensor of one element")
+        if item.requires_grad and STATE.word & GRAD:
+            warn_once(TO_A_NUMBER)
+        kinds[item.dtype] = item.dtype
+        values.append(item.item())  # type: ignore[attr-defined]
+    elif isinstance(item, array_types()):
         if tuple(item.shape) != inner:
-            raise ValueError(f"expected all tensors to be of shape {inner} (got {tuple(item.shape)})")
-        dtype = item.dtype if isinstance(item, Tensor) else from_numpy_name(item.dtype.name)
+            raise ValueError(f"expected all arrays to be of shape {inner} (got {tuple(item.shape)})")
+        dtype = from_numpy_name(item.dtype.name)
         kinds[dtype] = dtype
         found = item.tolist()
         stack = [found]
@@ -358,6 +378,12 @@ def from_numpy(array: Any) -> Tensor:
     """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
     if not is_array(array):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    if not array.flags.writeable:
+        warn_once(
+            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means writing to this tensor will result in "
+            "undefined behavior. You may want to copy the array to protect its data or make it writable before converting it to a tensor. This type of "
+            "warning will be suppressed for the rest of this program."
+        )
     key = (array.dtype, array.shape, array.strides)
     known = _ARRAYS.get(key)
     if known is None:

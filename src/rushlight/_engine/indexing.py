@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_once, warn_user
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
 from rushlight._engine.creation import tensor as make_tensor
@@ -59,7 +60,14 @@ def _consumed(item: Any) -> int:
 
 def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int, Any]]]:
     """(items for the basic view, [(dim of that view, index tensor)]): first the view is taken, then the tensors index it."""
-    items = list(index) if isinstance(index, tuple) or _stands_for_tuple(index) else [index]
+    as_tuple = _stands_for_tuple(index)
+    if as_tuple:
+        warn_user(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in pytorch 2.9; use x[tuple(seq)] instead of "
+            "x[seq]. In pytorch 2.9 this will be interpreted as tensor index, x[torch.tensor(seq)], which will result either in an error or a "
+            "different result"
+        )
+    items = list(index) if as_tuple or isinstance(index, tuple) else [index]
     items = [_tensor_of(i) if _is_list(i) else i for i in items]
     ndim = x._spec.ndim
     used = sum(map(_consumed, items))
@@ -104,6 +112,8 @@ def _tensor_item(
     x: Tensor, item: Tensor, dim: int, place: int, basic: list[Any], tensors: list[tuple[int, Any]]
 ) -> tuple[int, int]:
     dtype = item._spec.dtype
+    if dtype is UINT8:
+        warn_once("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     if dtype in (BOOL, UINT8):
         n = item._spec.ndim
         if n == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.creation import finish, python_dtype
 from rushlight._engine.integers import as_int
@@ -97,18 +98,11 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         from rushlight._base.lazy import numpy as np
 
         address = np.frombuffer(raw, dtype=np.uint8).__array_interface__["data"][0]
-        _warn_readonly()
+        warn_once(
+            "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "
+            "(supposedly non-writable) buffer using the tensor. You may want to copy the buffer to protect its data or make it writable before "
+            "converting it to a tensor. This type of warning will be suppressed for the rest of this program."
+        )
     else:
         address = ctypes.addressof((ctypes.c_char * length).from_buffer(raw))
     return finish(from_address(address + offset, Spec.of(dtype, CPU, (count,)), count * size, raw), requires_grad)
-
-
-def _warn_readonly() -> None:
-    import warnings
-
-    warnings.warn(
-        "The given buffer is not writable, and tensors know no read-only memory: writing to this tensor is undefined behaviour. Copy the buffer where it "
-        "may be written to.",
-        UserWarning,
-        stacklevel=3,
-    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.errors import warn_user
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_inference, overlaps_partly, share_memory
@@ -115,12 +115,10 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
     check_out_dtype(name, out, result.dtype)
     if out.shape != result.shape:
         if out._spec.numel:
-            warnings.warn(
+            warn_user(
                 f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the required output "
                 f"shape {list(result.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they "
-                "have zero elements.",
-                UserWarning,
-                stacklevel=4,
+                "have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
             )
         from rushlight._engine.convert import grow
 

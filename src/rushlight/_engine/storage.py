@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.memory import MEMORY, is_foreign
 from rushlight._engine.tensor import Tensor, make
@@ -542,6 +543,10 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
 
 def storage(self: Tensor) -> TypedStorage:
     """The storage of a tensor, with its dtype."""
+    warn_once(
+        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. This should only matter to you "
+        "if you are using storages directly.  To access UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()"
+    )
     return TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)
 
 

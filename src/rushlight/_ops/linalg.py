@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._ops.bodies import CPP_NAME, HALF
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -113,6 +114,11 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: 
 )  # fmt: skip
 def triangular_solve(b: Any, a: Any, upper: bool, transpose: bool, unitriangular: bool) -> Any:
     """(X, A) with A X = b for triangular A (A^T X = b with `transpose`)."""
+    warn_once(
+        "torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangularand will be removed in a future PyTorch release.\n"
+        "torch.linalg.solve_triangular has its arguments reversed and does not return a copy of one of the inputs.\n"
+        "X = torch.triangular_solve(B, A).solution\nshould be replaced with\nX = torch.linalg.solve_triangular(A, B)."
+    )
     for x, what in ((b, "b"), (a, "A")):
         if len(x.shape) < 2:
             raise RuntimeError(f"torch.triangular_solve: Expected {what} to have at least 2 dimensions, but it has {len(x.shape)} dimensions instead")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.linalg import columns_first, common_batch, expanded, floats_only, fortran, matrices
 from rushlight._ops.table import operator
@@ -41,6 +42,11 @@ def linalg_qr(a: Any, mode: str) -> Any:
 @operator("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", out="exact", like=columns_first, node="LinalgQrBackward0")
 def qr(a: Any, some: bool) -> Any:
     """`linalg.qr`."""
+    warn_once(
+        "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\nThe boolean parameter 'some' has been "
+        "replaced with a string parameter 'mode'.\nQ, R = torch.qr(A, some)\nshould be replaced with\n"
+        "Q, R = torch.linalg.qr(A, 'reduced' if some else 'complete')"
+    )
     return _qr(a, "reduced" if some else "complete")
 
 

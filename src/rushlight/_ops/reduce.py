@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._base.errors import warn_user
 from rushlight._ops.arithmetic import power
 from rushlight._ops.bodies import (
     HALF,
@@ -324,6 +325,11 @@ def _spread_family() -> None:
             _float_only(name, x)
             dim, less = _correction(dim, unbiased, correction)
             dims = dims_of(x, dim)
+            if count_of(x, dims) <= less:
+                warn_user(
+                    f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided by output "
+                    "numel)."
+                )
             variance, middle = _moments(wide(x), dims, less)
             found = prim.sqrt(variance) if root else variance
             result = narrow(finish(found, x.shape, dims, keepdim), x.dtype.to_real())

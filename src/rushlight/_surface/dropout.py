@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from rushlight._base.errors import warn_user
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.memory import empty_spec, zeros_spec
@@ -176,6 +177,8 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Tensor, Te
 @overridable
 def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """A sample of the Gumbel-softmax distribution along `dim`; with `hard` one-hot, with the gradient of the soft sample."""
+    if eps != 1e-10:
+        warn_user("`eps` parameter is deprecated and has no effect.")
     noise: Any = METHODS["exponential_"](empty_spec(Spec.of(logits.dtype, logits.device, logits.shape)))
     soft = ((logits - noise.log()) / tau).softmax(dim)
     if not hard:

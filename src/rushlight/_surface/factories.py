@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_user
 from rushlight._engine import creation
 from rushlight._engine.bind import scalar
 from rushlight._engine.call import OVERRIDE
@@ -246,9 +247,17 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
     return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
 
 
+COPIES = (
+    "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+    "sourceTensor.detach().clone().requires_grad_(True), rather than {}(sourceTensor)."
+)
+
+
 @composite("new_tensor", spaces=(), method=True)
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """`torch.tensor` with this tensor's dtype and device."""
+    if isinstance(data, Tensor):
+        warn_user(COPIES.format("tensor.new_tensor"))
     return creation.tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
@@ -404,6 +413,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any
 )
 def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Tensor:
     """Deprecated form of `arange` that includes the end."""
+    warn_user(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's range builtin. "
+        "Instead, use torch.arange, which produces values in [start, end)."
+    )
     if end is None:
         start, end = 0, start
     kwargs.setdefault("dtype", default_dtype())
@@ -469,6 +482,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
         if handled:
             return seen  # type: ignore[no-any-return]
+    if isinstance(data, Tensor):
+        warn_user(COPIES.format("torch.tensor"))
     return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -352,7 +351,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
 
 def _warn_reduced(self: Tensor) -> Tensor:
     if self._spec.ndim not in (0, 2):
-        warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", UserWarning, stacklevel=3)
+        warn_once(
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
+            "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
+        )
     if RUNS.now is not None and self._spec.ndim == 2:
         return convert.call("permute", self, (1, 0))  # type: ignore[no-any-return]
     return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))  # type: ignore[attr-defined, no-any-return]

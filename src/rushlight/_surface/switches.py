@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
+from rushlight._base.errors import warn_once
 from rushlight._base.lazy import require
 from rushlight._engine import autocast
 from rushlight._engine.state import STATE
@@ -230,6 +231,10 @@ def get_device_module(device: Any = None) -> Any:
 @public
 def set_default_tensor_type(t: Any) -> None:
     """The dtype that Python floats get, given as a tensor type (`torch.DoubleTensor`) or its name."""
+    warn_once(
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and torch.set_default_device() as "
+        "alternatives."
+    )
     if isinstance(t, str):
         found = _TORCH.get(t.removeprefix("torch."))
         if found is None:

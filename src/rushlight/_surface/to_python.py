@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine import convert, creation, indexing
+from rushlight._engine.creation import TO_A_NUMBER
 from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.override import handle
-from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._ops.forms import forms
 from rushlight._surface.methods import both, method
@@ -60,6 +62,8 @@ def __bool__(self: Tensor) -> bool:
 
 @method
 def __float__(self: Tensor) -> float:
+    if (self._rg or self._node is not None) and STATE.word & GRAD:
+        warn_once(TO_A_NUMBER)
     if self._spec.numel == 1 and type(value := convert.item(self)) is float:
         return value
     return float(_scalar(self, float))
@@ -74,6 +78,8 @@ def __int__(self: Tensor) -> int:
 
 @method
 def __complex__(self: Tensor) -> complex:
+    if (self._rg or self._node is not None) and STATE.word & GRAD:
+        warn_once(TO_A_NUMBER)
     return complex(_scalar(self, complex))
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine import convert
 from rushlight._engine.autocast import lowered
 from rushlight._engine.out import write_out
@@ -205,6 +206,11 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, o
 @composite("cholesky", method=True)
 def cholesky(input: Tensor, upper: bool = False, *, out: Any = None) -> Tensor:
     """`linalg.cholesky`."""
+    warn_once(
+        "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch release.\n"
+        "L = torch.cholesky(A)\nshould be replaced with\nL = torch.linalg.cholesky(A)\nand\nU = torch.cholesky(A, upper=True)\nshould be replaced "
+        "with\nU = torch.linalg.cholesky(A).mH\nThis transform will produce equivalent results for all valid (symmetric positive definite) inputs."
+    )
     found, info = function_of("cholesky_core")(input, upper)
     require_success(info, "cholesky", "cholesky")
     return result("cholesky", found, out, input, exact=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine import convert
 from rushlight._engine.creation import as_shape
 from rushlight._engine.state import AUTOCAST, STATE
@@ -47,6 +48,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     given = _tensors(tensors)
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    if indexing is None:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
     if not given:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     for t in given:
@@ -232,6 +235,10 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 @composite("chain_matmul", learns=True)
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of several matrices, from the left."""
+    warn_once(
+        "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use torch.linalg.multi_dot instead, which accepts a list of "
+        "two or more tensors rather than multiple parameters."
+    )
     given = _tensors(matrices)
     made = given[0]
     for matrix in given[1:]:

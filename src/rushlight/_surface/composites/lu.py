@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.factors import require_success, result, results
@@ -46,6 +47,12 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 @forms("... -> tuple[Tensor, ...]")
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """(LU, pivots), with `get_infos` also info."""
+    warn_once(
+        "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will be removed in a future PyTorch release.\n"
+        "LU, pivots = torch.lu(A, compute_pivots)\nshould be replaced with\nLU, pivots = torch.linalg.lu_factor(A, compute_pivots)\nand\n"
+        "LU, pivots, info = torch.lu(A, compute_pivots, get_infos=True)\nshould be replaced with\n"
+        "LU, pivots, info = torch.linalg.lu_factor_ex(A, compute_pivots)"
+    )
     found = tuple(function_of("linalg_lu_factor_ex")(A, pivot=pivot))
     if get_infos:
         return results("_lu_with_info", ("LU", "pivots", "info"), found, out, A)

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import Any
 
-from rushlight._base.errors import warn_user
+from rushlight._base.errors import warn_once, warn_user
 from rushlight._engine import convert, dynamic
 from rushlight._engine.fast import spoil
 from rushlight._engine.out import write_out
@@ -159,6 +159,10 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = No
     if input._spec.ndim != other._spec.ndim:
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
     if dim is None:
+        warn_once(
+            "Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim explicitly or simply use torch.linalg.cross.\n"
+            "The default value of dim will change to agree with that of linalg.cross in a future release."
+        )
         dim = next((d for d, size in enumerate(input._spec.shape) if size == 3), None)
         if dim is None:
             raise RuntimeError("no dimension of size 3 in input")

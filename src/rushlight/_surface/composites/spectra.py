@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine import convert
 from rushlight._engine.modes import no_grad
 from rushlight._engine.tensor import Tensor
@@ -69,6 +70,12 @@ def stft(
         raise RuntimeError(f"stft: expected 0 < n_fft <= {x._spec.shape[-1]}, but got n_fft={n_fft}")
     if onesided is None:
         onesided = not (complex_in or (window is not None and window.is_complex()))
+    if window is None:
+        warn_once(
+            "A window was not provided. A rectangular window will be applied,which is known to cause spectral leakage. Other windows such as "
+            "torch.hann_window or torch.hamming_window are recommended to reduce spectral leakage.To suppress this warning and use a rectangular window, "
+            "explicitly set `window=torch.ones(n_fft, device=<device>)`."
+        )
     weights = _window(window, length, n_fft, x._spec.dtype.to_real())
     frames = function_of("unfold")(x, -1, n_fft, hop) * weights
     norm = "ortho" if normalized else None
