@@ -376,6 +376,47 @@ def test_pickles_of_inner_classes_go_both_ways(run_python, tmp_path: Path) -> No
         run_python(*reader, "-c", f"{INNER}\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
 
 
+FUNCTIONS = """
+import functools, pickle, torch
+from torch.nn import functional as F
+
+NAMES = '''
+    Tensor.add Tensor.add_ Tensor.__add__ Tensor.__getitem__ Tensor.relu Tensor.sum Tensor.view Tensor.to Tensor.cpu Tensor.item Tensor.detach Tensor.float
+    Tensor.new_tensor Tensor.norm Tensor.split Tensor.softmax Tensor.backward Tensor.register_hook
+    relu matmul cat zeros tensor save load no_grad vmap is_tensor manual_seed
+    nn.functional.dropout nn.functional.gelu nn.functional.softmax nn.functional.log_softmax nn.functional.linear nn.functional.interpolate
+    nn.functional.one_hot nn.functional.batch_norm nn.functional.scaled_dot_product_attention nn.functional.logsigmoid nn.functional.ctc_loss
+    nn.init.normal_ nn.utils.clip_grad_norm_ linalg.norm linalg.svd fft.fft special.erf sparse.mm autograd.grad autograd.Function func.grad hub.load
+    utils.data.default_collate utils.checkpoint.checkpoint
+'''.split()
+
+def made():
+    found = {name: functools.reduce(getattr, name.split("."), torch) for name in NAMES}
+    return {**found, "part": functools.partial(F.dropout, p=0.25), "bound": torch.ones(2).add, "layer": torch.nn.TransformerEncoderLayer(2, 1, activation=F.gelu)}
+
+def looks(found):
+    for name in NAMES:
+        assert found[name] == functools.reduce(getattr, name.split("."), torch), name
+    assert found["part"].func is F.dropout and found["bound"](1).tolist() == [2.0, 2.0] and found["layer"].activation is F.gelu
+"""
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_pickles_of_functions_and_methods(run_python, tmp_path: Path, protocol: int) -> None:
+    code = f"data = pickle.dumps(made(), {protocol})\nassert b'rushlight' not in data\nlooks(pickle.loads(data))\n"
+    run_python(*RUSHLIGHT, str(write(tmp_path, FUNCTIONS + code)), check=True)
+    ours = FUNCTIONS.replace("import functools, pickle, torch", "import functools, pickle\nimport rushlight as torch").replace("torch.nn import", "rushlight.nn import")
+    run_python("-c", f"{ours}\nlooks(pickle.loads(pickle.dumps(made(), {protocol})))", check=True)
+
+
+@pytest.mark.oracle
+def test_pickles_of_functions_go_both_ways(run_python, tmp_path: Path) -> None:
+    for writer, reader in ((RUSHLIGHT, ("-W", "ignore")), (("-W", "ignore"), RUSHLIGHT)):
+        path = tmp_path / "functions.pkl"
+        run_python(*writer, "-c", f"{FUNCTIONS}\npickle.dump(made(), open({str(path)!r}, 'wb'))", check=True)
+        run_python(*reader, "-c", f"{FUNCTIONS}\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
+
+
 # ***** compilers that are not there *****
 
 

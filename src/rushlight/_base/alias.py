@@ -198,6 +198,7 @@ _ON_THE_FIRST_PAGE = ("Tensor", "Size", "dtype", "device", "layout", "memory_for
 # Classes of inner rooms whose objects programs pickle and print, and the page that PyTorch has them on.
 _ON_OTHER_PAGES = {
     "_base.handles": ("utils.hooks", ("RemovableHandle",)),
+    "_engine.autograd.function": ("autograd.function", ("Function",)),
     "_engine.modes": ("autograd.grad_mode", ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")),
     "_engine.random": ("_C", ("Generator",)),
 }
@@ -217,6 +218,8 @@ def _take_part(module: ModuleType) -> None:
         for name in _ON_THE_FIRST_PAGE:
             kind = vars(module)[name]
             kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name
+        for value in vars(vars(module)["Tensor"]).values():
+            _call_as_there(value, OURS)
         for room, (page, names) in _ON_OTHER_PAGES.items():
             for name in names:
                 getattr(importlib.import_module(f"{OURS}.{room}"), name).__module__ = f"{THEIRS}.{page}"
@@ -246,7 +249,11 @@ def _call_as_there(value: Any, ours: str) -> None:
     """A class or function that is defined on a page of ours, or that pickles find on one of PyTorch's private pages."""
     if isinstance(value, (type, FunctionType)) or type(value).__name__ == "operator_function":
         home = value.__dict__.get("__module__", getattr(value, "__module__", None))
-        if home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
+        page = THEIRS + ours[len(OURS) :]
+        shown = isinstance(value, FunctionType) and value.__qualname__ in vars(sys.modules[ours]).get("__all__", ())
+        if shown and isinstance(home, str) and home.startswith((f"{ours}.", f"{page}.", f"{OURS}._")):  # the page shows what other files hold
+            value.__module__ = page
+        elif home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
             line = value.__dict__.get("__firstlineno__")
             value.__module__ = THEIRS + home[len(OURS) :]
             if isinstance(value, type) and line is not None:  # from Python 3.13 on a class that moves forgets where it begins; ours is still there

@@ -100,7 +100,18 @@ def _dress(cls: Any) -> None:
     """What Python expects of a function."""
     cls.__module__, cls.__name__ = "rushlight", "operator_function"
     cls.__repr__ = lambda self: f"<function {self.__qualname__}>"
-    cls.__reduce__ = lambda self: self.__qualname__
+    cls.__reduce__ = _named
+
+
+def _named(function: Callable[..., Any]) -> Any:
+    """Where pickle finds a dispatcher: by its name on its page, or as a method."""
+    page = sys.modules.get(function.__module__)
+    if getattr(page, function.__qualname__, None) is function:
+        return function.__qualname__
+    for name in (function.__name__, *vars(Tensor)):
+        if Tensor.__dict__.get(name) is function:
+            return getattr, (Tensor, name)
+    return function.__qualname__
 
 
 def is_function(value: Any) -> bool:

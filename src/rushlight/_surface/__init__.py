@@ -31,6 +31,7 @@ register_composites()
 install_operators()
 install_python_operators()
 provide_engine_operators()
+methods.name_methods()
 
 
 def nn_function(name: str) -> Any:

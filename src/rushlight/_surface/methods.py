@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine import convert
 from rushlight._engine.autograd import api
 from rushlight._engine.fast import RUNS, make_learner
@@ -26,6 +28,17 @@ def method(function: Any) -> Any:
     """Put a plain function on Tensor under its own name."""
     setattr(Tensor, function.__name__, function)
     return function
+
+
+def name_methods() -> None:
+    """Let pickle find methods that are plain functions where they are: on the class."""
+    functions = SPACES["torch"]
+    for name, value in list(vars(Tensor).items()):
+        if isinstance(value, FunctionType) and value.__module__.startswith("rushlight._"):
+            word = value.__name__
+            shared = functions.made.get(word) is value and functions[word] is value  # a function of the package, which knows its place now
+            if not shared:
+                value.__module__, value.__qualname__ = "rushlight", f"Tensor.{name}"
 
 
 def both(function: Any) -> Any:

@@ -9,7 +9,7 @@ A composite is plain Python over tensors; everything with a body over primitives
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from rushlight._engine.autocast import casts, policy_of
@@ -54,9 +54,14 @@ class Space(MutableMapping[str, Any]):
             make, argument = self._promised[name]
             found = self._made[name] = make(argument)
             self._promised.pop(name, None)
-        if getattr(found, "__module__", "").startswith("rushlight._") and found.__name__ == name:
-            found.__module__, found.__qualname__ = self._page, name  # where pickle finds it
+        if getattr(found, "__module__", "").startswith("rushlight._") and (found.__name__ == name or found.__name__ not in self):
+            found.__module__, found.__qualname__, found.__name__ = self._page, name, name  # where pickle finds it
         return found
+
+    @property
+    def made(self) -> Mapping[str, Any]:
+        """What is there already, by name."""
+        return self._made
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._promised.pop(name, None)

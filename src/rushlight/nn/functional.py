@@ -7,6 +7,7 @@ signature (`inplace=`, old arguments), the operator table itself, and composites
 from __future__ import annotations
 
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 from rushlight import _surface
@@ -50,6 +51,8 @@ def __getattr__(name: str) -> Any:
         if place is None:
             raise AttributeError(f"rushlight.nn.functional has no {name!r} yet")
         value = getattr(import_module(f"rushlight.nn.composites.{place}"), name)
+        if isinstance(value, FunctionType):
+            value.__module__ = __name__  # where pickle finds it
     globals()[name] = value
     return value
 

@@ -1,0 +1,16 @@
+"""PyTorch's native special functions: pickles of functions name them so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._surface.registry import SPACES
+
+__all__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    found = SPACES["special"].get(name.removeprefix("special_"))
+    if found is None:
+        raise AttributeError(f"rushlight has no '_C._special.{name}' yet", name=name)
+    return found
