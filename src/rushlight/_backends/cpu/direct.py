@@ -30,6 +30,8 @@ _ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
 _UNROLLED = 512  # multiplications of vectors in a block's loop
 _SUMS = {16: 10, 32: 25}  # vectors of sums that are held in registers, of so many
 _TAPS = LONGEST_ROW  # places of a kernel that are unrolled at once
+_LINE = 64  # bytes that come from memory together
+_ASIDE = 32  # vectors of a row that may stand aside until they are rounded and written
 _BUNDLE = 32  # channels of a place that are given to an epilogue at once
 _WANTED = 64  # pieces that large work is cut into at least, where it can be
 _GIL_WORK = 1 << 18  # multiplications from which other Python threads may run meanwhile
@@ -114,7 +116,7 @@ class Direct:
 
     def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         self.kind, self.target = kind, host_target()
-        self.size = 4 if kind == "f32" else 8
+        self.size, self.item = 4 if kind == "f32" else 8, x.dtype.itemsize
         words = self.words = dict.fromkeys(D, 0)
         words["lanes"] = self.target.vector_bytes // self.size
         self.registers = 32 if self.target.arch == "aarch64" or self.target.vector_bytes == 64 else 16
@@ -193,6 +195,7 @@ class Direct:
             ))  # fmt: skip
 
         words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
+        words["span"] = max(_ASIDE // v, 1) * v
         words |= {"blocks": self.outs // o, "steps": steps}
 
     def _lines(self) -> bool:
@@ -229,6 +232,9 @@ class Direct:
         words["band"] = -(-rounds // r) * r
         words["bands"] = bands = -(-high // words["band"])
         words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
+        if words["together"] and words["groups"] > 1:  # vectors of narrow numbers are parts of a line of the cache: all of it in one piece
+            line = max(_LINE // (lanes * self.item), 1)
+            words["chunk"] = min(-(-words["chunk"] // line) * line, units)
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
 
 

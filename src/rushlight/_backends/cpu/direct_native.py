@@ -39,7 +39,7 @@ REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
 # ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready;
 # how many groups are given to the epilogue together; the last three as in `conv_words.W`, but that `given` counts from the first of the constants
-D = Words("""tile last height_tile vectors vectors_last lanes outs together blocks steps
+D = Words("""tile last height_tile vectors vectors_last span lanes outs together blocks steps
 batch groups depth chunk bands band singles
 in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
 stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
@@ -307,7 +307,10 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
         down, phase = pitch * ints.i64[D.dilation_h], size * ints.i64[D.phase]
         near = ints.i64[D.y_g] == 1 if together else ints.i64[D.y_w] == 1
         direct = near and rows == high and item == size
+        row = ints.i64[D.span] * lanes  # of what stands aside: some vectors of each row, which are written together
         column: i64 = 0
+        begun: i64 = 0
+        held: i64 = 0
         while column < width:
             left = width - column
             vectors, tile = ints.i64[D.vectors], ints.ptr[D.tile]
@@ -322,20 +325,25 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
                 call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, down, ints.i64[D.steps], phase, taps, start,
                          to, size * ints.i64[D.y_h], size * ints.i64[D.y_o], gap, kept)
             else:
-                row = vectors * lanes
                 call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, down, ints.i64[D.steps], phase, taps, start,
-                         aside, size * row, size * row * high, size * lanes, lanes)
-                for o in range(outs):
-                    for r in range(rows):
-                        made = aside + size * row * (o * high + r)
-                        place = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
-                        if together and brain and near and valid == lanes:
-                            narrowed(place, item * ints.i64[D.y_w], made, size * lanes, columns)
-                        elif together:
-                            for j in range(columns):
-                                put(place + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
-                        else:
-                            put(place, ints.i64[D.y_w], made, columns)
+                         aside + size * held * lanes, size * row, size * row * high, size * lanes, lanes)
+                held += vectors
+                some = column + columns - begun
+                if held + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
+                    to = y + item * begun * ints.i64[D.y_w]
+                    for o in range(outs):
+                        for r in range(rows):
+                            made = aside + size * row * (o * high + r)
+                            place = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
+                            if together and brain and near and valid == lanes:
+                                narrowed(place, item * ints.i64[D.y_w], made, size * lanes, some)
+                            elif together:
+                                for j in range(some):
+                                    put(place + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
+                            else:
+                                put(place, ints.i64[D.y_w], made, some)
+                    held = 0
+                    begun = column + columns
             column += vectors * across
 
     return block
@@ -352,7 +360,7 @@ def _make_unit(source: str, target: str, fill: NativeFunction, block: NativeFunc
         outs = ints.i64[D.outs]
         each = size * (ints.i64[D.depth] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
         aside = memory + (each * ints.i64[D.blocks] + 63) // 64 * 64
-        rows = aside + size * outs * ints.i64[D.height_tile] * ints.i64[D.vectors] * ints.i64[D.lanes]
+        rows = aside + size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * ints.i64[D.lanes]
         first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
         reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
         done: i64 = 0
@@ -437,7 +445,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         width = lanes if together else i64(1)
         each = size * (ints.i64[D.depth] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
         weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
-        aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.vectors] * lanes
+        aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
         rows_bytes = size * ints.i64[D.rows] * ints.i64[D.pitch] * ints.i64[D.depth] * ints.i64[D.kernel_d]
         turned_bytes: i64 = 0
         if ints.i64[D.y_turn] != 0:
