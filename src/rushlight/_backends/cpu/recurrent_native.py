@@ -205,12 +205,36 @@ def _make_groups(shape: Shape) -> NativeFunction:
     return some_groups
 
 
+def _make_step(shape: Shape) -> NativeFunction:
+    size, gates, kept, lstm = shape.real.itemsize, GATES[shape.mode], KEPT[shape.mode], shape.mode == "lstm"
+    states = 2 if lstm else 1
+    some_groups = _make_groups(shape)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"step_{shape.name}")
+    def step(bufs, ints, a, z, h, c, at, rows, first, last):
+        """Some groups of units in one step, whose rows begin at row `at`: `a` holds the packed states, `z` is memory for their product."""
+        operands = bufs + 8 * ints.i64[OUTPUTS]
+        units = ints.i64[UNITS]
+        row = size * units
+        g: ptr = None
+        cs = h
+        if kept > 0 and ints.i64[KEEP] != 0:
+            g = bufs.ptr[1 + states] + at * row * kept
+            if lstm:
+                cs = bufs.ptr[2 + states] + at * row
+        some_groups(
+            operands.ptr[0], a, z, operands.ptr[1] + at * row * gates, operands.ptr[3], h, c, bufs.ptr[0] + at * row, g, cs, units, rows,
+            first, last,
+        )  # fmt: skip
+
+    return step
+
+
 def make_forward(shape: Shape) -> NativeFunction:
     """`recurrence`: bufs are its results, memory to work in that begins with the packed weight, and its operands; a piece is CHUNK sequences."""
-    mode = shape.mode
-    size, gates, kept, lstm = shape.real.itemsize, GATES[mode], KEPT[mode], mode == "lstm"
+    size, lstm = shape.real.itemsize, shape.mode == "lstm"
     states = 2 if lstm else 1
-    some_groups, pack_rows = _make_groups(shape), _make_pack_rows(shape)
+    step, pack_rows = _make_step(shape), _make_pack_rows(shape)
     high, wide = shape.rows, shape.lanes * shape.blocks
 
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_{shape.name}")
@@ -238,19 +262,9 @@ def make_forward(shape: Shape) -> NativeFunction:
                 return rl_fail(bufs, piece, 6, count, 0, 0)
             rows = min(count - first, held)
             if rows > 0:
-                at = place + first
-                g: ptr = None
-                cs = h
-                if kept > 0 and ints.i64[KEEP] != 0:
-                    g = bufs.ptr[1 + states] + at * row * kept
-                    if lstm:
-                        cs = bufs.ptr[2 + states] + at * row
                 for r in range(0, rows, high):
                     pack_rows(a + r * row, h + r * row, min(rows - r, i64(high)), units, units)
-                some_groups(
-                    operands.ptr[0], a, a + ints.i64[PRODUCT], operands.ptr[1] + at * row * gates, operands.ptr[3], h, c,
-                    bufs.ptr[0] + at * row, g, cs, units, rows, 0, (units + wide - 1) // wide,
-                )  # fmt: skip
+                step(bufs, ints, a, a + ints.i64[PRODUCT], h, c, place + first, rows, 0, (units + wide - 1) // wide)
             if reverse == 0:
                 place += count
         return 0
@@ -278,10 +292,9 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
     A piece is whoever takes part.  It takes parts of a step that nobody has taken, those first that were its own before, because that part of the
     weight lies in its cache; then it waits for what others took.  A thread that comes late finds nothing left to do.
     """
-    mode = shape.mode
-    size, gates, kept, lstm = shape.real.itemsize, GATES[mode], KEPT[mode], mode == "lstm"
-    states, high, wide = 2 if lstm else 1, shape.rows, shape.lanes * shape.blocks
-    some_groups, pack_rows = _make_groups(shape), _make_pack_rows(shape)
+    size, lstm = shape.real.itemsize, shape.mode == "lstm"
+    high, wide = shape.rows, shape.lanes * shape.blocks
+    step, pack_rows = _make_step(shape), _make_pack_rows(shape)
 
     @native("void(ptr, ptr, i64, i64)", name=f"part_{shape.name}")
     def run_part(bufs, ints, phase, part):
@@ -304,17 +317,7 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
             at = (phase - 1) * batch
             if ints.i64[REVERSE] != 0:
                 at = (ints.i64[STEPS] - phase) * batch
-            g: ptr = None
-            cs = h
-            if kept > 0 and ints.i64[KEEP] != 0:
-                g = bufs.ptr[1 + states] + at * row * kept
-                if lstm:
-                    cs = bufs.ptr[2 + states] + at * row
-            z = operands.ptr[0] + ints.i64[WEIGHTS] + ints.i64[PRODUCT] + part * ints.i64[EACH]
-            some_groups(
-                operands.ptr[0], turns + (phase + 1) % 2 * high * row, z, operands.ptr[1] + at * row * gates, operands.ptr[3], h, c,
-                bufs.ptr[0] + at * row, g, cs, units, batch, first, last,
-            )  # fmt: skip
+            step(bufs, ints, turns + (phase + 1) % 2 * high * row, turns + ints.i64[PRODUCT] + part * ints.i64[EACH], h, c, at, batch, first, last)
         pack_rows(turns + phase % 2 * high * row + size * high * unit, h + size * unit, batch, units, have)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_shared_{shape.name}")
