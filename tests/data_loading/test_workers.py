@@ -263,9 +263,11 @@ def test_loaders_that_are_dropped_leave_nothing() -> None:
 
 
 PROGRAM = """
-    import os, sys, time
+    import os, signal, sys, time
     import rushlight as torch
     from rushlight.utils.data import DataLoader, Dataset
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
 
     class Slow(Dataset):
         def __len__(self):
