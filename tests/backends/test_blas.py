@@ -104,7 +104,9 @@ def test_all_layouts(kind):
     sizes = [(1, 1, 1), (1, 7, 5), (6, 1, 4), (3, 4, 1), (9, 8, 10), (1, 40, 50), (40, 1, 50)]
     for (m, n, k), la, lb in itertools.product(sizes, LAYOUTS, LAYOUTS):
         a, b = laid_out(kind, (), m, k, la, 1), laid_out(kind, (), k, n, lb, 2)
-        close(product(kind, a, b), a @ b)
+        with np.errstate(invalid="ignore"):  # NumPy's library multiplies what lies beyond a row too, and then drops it
+            want = a @ b
+        close(product(kind, a, b), want)
 
 
 @pytest.mark.parametrize("kind", ["f32", "c128", "i32"])

@@ -108,6 +108,45 @@ def test_changes_in_place_reach_the_memory_outside() -> None:
         vmap(lambda v, w: w.add_(v), in_dims=(0, None))(x, torch.ones(2, dtype=torch.float64))
 
 
+def written_to_zeros(x):
+    return torch.zeros(3, dtype=x.dtype).add_(x) ** 2
+
+
+def written_to_a_view(x):
+    z = torch.zeros(4, dtype=x.dtype)
+    z[1:] += x
+    z[:2] *= x[0]
+    return z
+
+
+def written_row_by_row(x):
+    made = torch.zeros(3, 3, dtype=x.dtype)
+    for i in range(3):
+        made[i] = x * x[i]
+    return made
+
+
+def written_to_a_turned_view(x):
+    z = torch.zeros(2, 3, dtype=x.dtype)
+    z.t()[1] = x[:2]
+    return z.sum(0) * x
+
+
+def written_to_itself(x):
+    z = x.clone()
+    z[0] = x[2]
+    return z.mul_(x)
+
+
+@pytest.mark.parametrize("f", [written_to_zeros, written_to_a_view, written_row_by_row, written_to_a_turned_view, written_to_itself])
+def test_forward_mode_follows_what_is_written(f) -> None:
+    x = arange(3)
+    step = 1e-6
+    slope = torch.stack([(f(x + step * e) - f(x - step * e)) / (2 * step) for e in torch.eye(3, dtype=x.dtype)], -1)
+    for jacobian in (jacfwd(f)(x), jacrev(f)(x), torch.stack([jvp(f, (x,), (e,))[1] for e in torch.eye(3, dtype=x.dtype)], -1)):
+        np.testing.assert_allclose(jacobian.detach().numpy(), slope.numpy(), rtol=1e-7, atol=1e-8)
+
+
 def test_gradients_flow_through_a_batch() -> None:
     x = arange(3, 2).requires_grad_()
     vmap(lambda v: (v**3).sum())(x).sum().backward()

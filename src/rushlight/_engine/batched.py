@@ -13,14 +13,14 @@ from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import batched_operator
 from rushlight._engine.kinds import call_name, make_kind
-from rushlight._engine.state import new_plan_table
+from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
-__all__ = ["BatchedTensor", "batched", "in_front", "lifted", "peeled", "size_of_level"]
+__all__ = ["BatchedTensor", "batched", "in_front", "kept", "lifted", "peeled", "size_of_level"]
 
 NOT_BATCHED = (
     "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than "
@@ -61,7 +61,7 @@ class BatchedTensor(Transformed):
         target, *rest = args
         if peeled(target, level) is None:
             raise RuntimeError(NOT_BATCHED)
-        made = cls.operate(level, op, (target, *rest), kwargs)
+        made = cls.operate(level, op, (kept(target, rest), *rest), kwargs)
         check_result(made, target)
         target.copy_(made)
         return target
@@ -69,6 +69,12 @@ class BatchedTensor(Transformed):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         inner = "\n".join("    " + line for line in repr(self.value).split("\n"))
         return f"BatchedTensor(lvl={self.level}, bdim=0, value=\n{inner}\n)"
+
+
+def kept(target: Tensor, others: Sequence[Any]) -> Tensor:
+    """What is about to be overwritten, as an operand: a copy where a derivative may want to read it later."""
+    recorded = STATE.word & GRAD and any(t.requires_grad for t in tensors_in((target, others)))
+    return target.clone() if recorded else target  # type: ignore[attr-defined, no-any-return]
 
 
 def check_result(made: Any, target: Tensor) -> None:

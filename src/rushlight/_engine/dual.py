@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine.batched import BatchedTensor, batched, check_result, in_front
+from rushlight._engine.batched import BatchedTensor, batched, check_result, in_front, kept, peeled
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import tangent_operator
@@ -50,7 +50,8 @@ class DualTensor(Transformed):
         made = function([*given, *[p[1] for p in pairs if p is not None]], *numbers)
         results = list(made) if isinstance(made, (tuple, list)) else [made]
         tangents = iter(results[len(moved) :])
-        items = tuple(dual(r, next(tangents), level) if flag else r for r, flag in zip(results, moved))
+        values = [_settled(r, given) for r in results[: len(moved)]]
+        items = tuple(dual(r, next(tangents), level) if flag else r for r, flag in zip(values, moved))
         if op.schema.returns_list or len(items) > 1:
             return items if wrap is None else wrap(items)
         return items[0]
@@ -58,7 +59,7 @@ class DualTensor(Transformed):
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         target, *rest = args
-        made = cls.operate(level, op, (target, *rest), kwargs)
+        made = cls.operate(level, op, (kept(target, rest), *rest), kwargs)
         check_result(made, target)
         target.copy_(made)
         return target
@@ -108,6 +109,23 @@ def _zeros(x: Tensor) -> Tensor:
     return x.new_zeros(tuple(x.shape))  # type: ignore[attr-defined, no-any-return]
 
 
+def _still(x: Tensor, shape: tuple[int, ...], like: Tensor) -> Any:
+    """A tangent of zeros for `x`, with an item for each item of the batches that the tangent `like` belongs to."""
+    if isinstance(like, BatchedTensor):
+        return batched(_still(x, (like.value.shape[0], *shape), like.value), like.level)
+    return x.new_zeros(shape)  # type: ignore[attr-defined]
+
+
+def _settled(value: Any, given: Sequence[Tensor]) -> Any:
+    """A result without the batches that only tangents belong to: what was computed from `given` is the same for all of their items.
+
+    So whoever writes to it, or to a tensor without a batch with it, may.
+    """
+    while isinstance(value, BatchedTensor) and value.value.shape[0] and all(peeled(t, value.level) is None for t in given):
+        value = value.value[0]  # type: ignore[index]
+    return value
+
+
 def _view(level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Views of the value and of the tangent, so that what is written to them is seen by both."""
     function = make_function(Caller(op))
@@ -131,15 +149,38 @@ def paired(primals: Any, tangents: Any, level: int) -> Any:
     return type(primals)(*items) if hasattr(primals, "_fields") else type(primals)(items)
 
 
-def become_dual(x: Tensor, level: int) -> None:
-    """Let a plain tensor, which is about to be written to, have a tangent from now on: zeros."""
+def become_dual(x: Tensor, level: int, like: Tensor) -> None:
+    """Let a plain tensor, to which a value with the tangent `like` is about to be written, have a tangent from now on: zeros.
+
+    A view gets that region of the tangent that its base gets (or has), so what is written to it moves the base as well.
+    """
+    base = x._base  # type: ignore[attr-defined]
+    while isinstance(base, DualTensor) and base.level > level:  # the view is what shows the value of that level's base
+        base = base.primal
+    if base is not None and parts(base, level) is None:
+        if isinstance(base, Transformed) or not base.is_contiguous():
+            raise RuntimeError("forward mode cannot write to this view of a tensor that has no tangent: clone() the view, or make its base contiguous()")
+        become_dual(base, level, like)
+    spot = None if base is None else parts(base, level)
+    if spot is None:
+        tangent = _still(x, tuple(x.shape), like)
+    else:
+        tangent = _region(spot[1], x, x.storage_offset() - spot[0].storage_offset())  # type: ignore[attr-defined]
     held = Tensor.__new__(Tensor)
     held._storage, held._spec, held._ptr = x._storage, x._spec, x._ptr
     held._rg, held._node, held._meta = x._rg, x._node, x._meta
     x._storage, x._ptr, x._rg, x._node, x._meta = None, 0, False, None, None
     x.__class__ = DualTensor
-    x.primal, x.tangent, x.level = held, _zeros(held), level  # type: ignore[attr-defined]
+    x.primal, x.tangent, x.level = held, tangent, level  # type: ignore[attr-defined]
     _remember(x)
+
+
+def _region(tangent: Any, x: Any, start: int, batches: int = 0) -> Any:
+    """Of the tangent of a contiguous base, below that many batches, what the view `x` shows, which begins `start` elements behind the base."""
+    if isinstance(tangent, BatchedTensor):
+        return batched(_region(tangent.value, x, start, batches + 1), tangent.level)
+    shape, strides = tuple(tangent.shape)[:batches], tuple(tangent.stride())[:batches]
+    return tangent.as_strided((*shape, *x.shape), (*strides, *x.stride()), tangent.storage_offset() + start)
 
 
 # The dual tensors of a level of `forward_ad` that are alive, by identity: they are plain again when it ends.
@@ -192,7 +233,7 @@ def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = F
         if given is None or not (x.dtype.is_floating_point or x.dtype.is_complex):
             x.copy_(source if given is None else given[0])
             return x
-        become_dual(x, level)
+        become_dual(x, level, given[1])
         held = x.primal, x.tangent
     if given is None:
         held[0].copy_(source)
@@ -205,8 +246,9 @@ def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = F
 
 @DualTensor.implements("__setitem__")
 def _setitem(level: int, function: Any, x: Any, index: Any, value: Any) -> None:
-    if parts(x, level) is None and parts(value, level) is not None:
-        become_dual(x, level)
+    given = parts(value, level)
+    if parts(x, level) is None and given is not None:
+        become_dual(x, level, given[1])
     Transformed.handlers["__setitem__"](level, function, x, index, value)
 
 
