@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.engine import OPS
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate, trace
+from rushlight._graph.core import Graph, Node, Value, rebuilt, trace
 
 __all__ = ["Stepped", "takes_steps"]
 
@@ -50,7 +50,7 @@ class Stepped:
         read = {v for node in self.graph.nodes if node not in nodes for v in node.inputs}.union(self.graph.outputs)
         reads = list(dict.fromkeys(v for node in nodes for v in node.inputs if v not in inside))
         part = Graph(reads, nodes, [v for node in nodes for v in node.outputs if v in read])
-        self._parts.append((self._make(_on_its_own(part)), part))
+        self._parts.append((self._make(rebuilt(part)), part))
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         held: dict[Value, Any] = dict(zip(self.graph.inputs, inputs, strict=True))
@@ -80,11 +80,3 @@ class Stepped:
 
     def numbers(self, x: Any) -> list[int]:
         return x.tolist()  # type: ignore[no-any-return]
-
-
-def _on_its_own(part: Graph) -> Graph:
-    """The same with inputs that no node makes."""
-    builder = GraphBuilder()
-    values = [builder.input(v.shape, v.dtype, v.weak) for v in part.inputs]
-    with builder:
-        return builder.finish(evaluate(part, values))

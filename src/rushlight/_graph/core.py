@@ -18,7 +18,7 @@ from rushlight._prims.record import Aval, Primitive, building
 from rushlight._types.dtype import DType
 from rushlight._types.symbols import key_of
 
-__all__ = ["Graph", "GraphBuilder", "Node", "Value", "evaluate", "trace"]
+__all__ = ["Graph", "GraphBuilder", "Node", "Value", "evaluate", "rebuilt", "trace"]
 
 
 class Value:
@@ -221,3 +221,15 @@ def evaluate(graph: Graph, arguments: Sequence[Any], apply: Callable[[Node, list
         for value, item in zip(node.outputs, result if node.prim.multiple else (result,), strict=True):
             held[id(value)] = item
     return [held[id(v)] for v in graph.outputs]
+
+
+def rebuilt(graph: Graph, apply: Callable[[Node, list[Any]], Any] | None = None, builder: GraphBuilder | None = None) -> Graph:
+    """`graph` written anew, from new inputs: `apply(node, inputs)` says what stands for each node, as in `evaluate`.
+
+    Equal calls become one node, and what nothing reads any more is left out.
+    """
+    builder = GraphBuilder() if builder is None else builder
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        outputs = evaluate(graph, inputs, apply)
+    return builder.finish(outputs)

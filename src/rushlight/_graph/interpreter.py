@@ -16,28 +16,22 @@ primitives that a backend does not claim by their decompositions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value
+from rushlight._graph.core import Graph, Node, rebuilt
 
 __all__ = ["count", "expand"]
 
 
 def expand(graph: Graph, claims: Callable[[Node], bool]) -> Graph:
     """The graph with every node that is not claimed and has a decomposition replaced by it, down to what is claimed."""
-    while True:
-        builder = GraphBuilder()
-        held: dict[Value, Value] = {v: builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs}
-        changed = False
-        with builder:
-            for node in graph.nodes:
-                inputs = [held[v] for v in node.inputs]
-                rule = None if claims(node) else node.prim.decompose
-                changed |= rule is not None
-                result = (node.prim if rule is None else rule)(*inputs, **node.params)
-                held.update(zip(node.outputs, result if node.prim.multiple else (result,), strict=True))
-        graph = builder.finish([held[v] for v in graph.outputs])
-        if not changed:
-            return graph
+
+    def apply(node: Node, inputs: list[Any]) -> Any:
+        return (rules.get(node) or node.prim)(*inputs, **node.params)
+
+    while rules := {node: rule for node in graph.nodes if (rule := node.prim.decompose) is not None and not claims(node)}:
+        graph = rebuilt(graph, apply)
+    return graph
 
 
 def count(graph: Graph) -> dict[str, int]:

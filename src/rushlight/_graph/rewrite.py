@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate
+from rushlight._graph.core import Graph, GraphBuilder, Node, rebuilt
 from rushlight._prims.record import Primitive
 
 __all__ = ["RewritingBuilder", "Rule", "rewrite", "rule"]
@@ -78,8 +78,4 @@ class RewritingBuilder(GraphBuilder):
 
 def rewrite(graph: Graph, rules: Iterable[Rule]) -> Graph:
     """The graph after the rules, common subexpressions merged and dead nodes dropped."""
-    builder = RewritingBuilder(rules)
-    arguments: list[Value] = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-    with builder:
-        outputs = evaluate(graph, arguments)
-    return builder.finish(outputs)
+    return rebuilt(graph, builder=RewritingBuilder(rules))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._graph.core import rebuilt
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.layout import numel
@@ -142,8 +142,6 @@ def finished(graph: Graph) -> Graph:
     """The graph with biases and roundings that follow a `conv_windows`, and nobody else wants to see apart, put into it."""
     uses = Counter(id(x) for node in graph.nodes for x in node.inputs) + Counter(map(id, graph.outputs))
     alone: set[int] = set()  # values made by the routine that only one node reads
-    builder = GraphBuilder()
-    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         name, made = node.prim.name, None
@@ -159,9 +157,7 @@ def finished(graph: Graph) -> Graph:
             alone.add(id(node.outputs[0]))
         return made if made is not None else node.prim(*inputs, **node.params)
 
-    with builder:
-        outputs = evaluate(graph, values, apply)
-    return builder.finish(outputs)
+    return rebuilt(graph, apply)
 
 
 def _routine_of(value: Any) -> Any:

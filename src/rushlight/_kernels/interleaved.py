@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._graph.core import rebuilt
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.layout import is_contiguous, numel, suggests_channels_last, view_strides
 
@@ -38,18 +38,13 @@ def apart(graph: Graph, layouts: Sequence[Strides | None]) -> Graph:
     found = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies))}
     if not found:
         return graph
-    builder = GraphBuilder()
-    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-
     def apply(node: Node, inputs: list[Any]) -> Any:
         few = found.get(id(node))
         if few is None:
             return node.prim(*inputs, **node.params)
         return (_sum if node.prim.name == "sum" else _spread)(node, inputs[0], few)
 
-    with builder:
-        outputs = evaluate(graph, values, apply)
-    return builder.finish(outputs)
+    return rebuilt(graph, apply)
 
 
 def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, Strides]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._graph.core import rebuilt
 from rushlight._kernels.convolution import finished, fits_routine, windowed
 from rushlight._kernels.products import PACKED, narrow_rule, narrowed
 from rushlight._kernels.recurrent import spared, stepwise
@@ -31,18 +31,14 @@ def prepared(graph: Graph) -> Graph:
     """The graph with those primitives replaced; itself where there are none."""
     graph = spared(graph)
     while any(_rule(node) is not None for node in graph.nodes):
-        builder = GraphBuilder()
-        values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-
-        def apply(node: Node, inputs: list[Any]) -> Any:
-            rule = _rule(node)
-            return node.prim(*inputs, **node.params) if rule is None else rule(*inputs, **node.params)
-
-        with builder:
-            outputs = evaluate(graph, values, apply)
-        graph = builder.finish(outputs)
+        graph = rebuilt(graph, _replaced)
     graph = narrowed(graph)
     return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
+
+
+def _replaced(node: Node, inputs: list[Any]) -> Any:
+    """What a node makes of its inputs, by its rule where it has one."""
+    return (_rule(node) or node.prim)(*inputs, **node.params)
 
 
 def _rule(node: Node) -> Any:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._graph.core import rebuilt
 from rushlight._prims import build
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rushlight._graph.core import Graph, Node, Value
     from rushlight._types.dtype import DType
 
@@ -25,30 +27,22 @@ _MOVES = ("reshape", "transpose", "broadcast", "slice")
 
 def narrowed(graph: Graph) -> Graph:
     """The graph with products of widened operands made products of what was widened; itself where there are none."""
-    products = {node: found for node in graph.nodes if node.prim.name == "dot" and (found := _sources(node)) is not None}
+    products = {node: found for node in graph.nodes if node.prim.name == "dot" and (found := _sources(node.inputs)) is not None}
     if not products:
         return graph
     uses: dict[Value, int] = {}
     for value in (*(v for node in graph.nodes for v in node.inputs), *graph.outputs):
         uses[value] = uses.get(value, 0) + 1
-    builder = GraphBuilder()
-    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-    made: dict[Value, Any] = dict(zip(graph.inputs, values, strict=True))
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node in products:
-            a, b = (_moved(chain, made[source]) for source, chain in products[node])
-            result = build.dot(a, b, node.outputs[0].dtype)
-        elif _rounds(node, products, uses):
-            result = build.dot(*inputs[0].node.inputs)
-        else:
-            result = node.prim(*inputs, **node.params)
-        made.update(zip(node.outputs, result if isinstance(result, tuple) else (result,), strict=True))
-        return result
+            a, b = [_moved(chain, source) for source, chain in _sources(inputs) or ()]
+            return build.dot(a, b, node.outputs[0].dtype)
+        if _rounds(node, products, uses):
+            return build.dot(*inputs[0].node.inputs)
+        return node.prim(*inputs, **node.params)
 
-    with builder:
-        outputs = evaluate(graph, values, apply)
-    return builder.finish(outputs)
+    return rebuilt(graph, apply)
 
 
 def takes_prologues(node: Node, vector_bytes: int) -> bool:
@@ -65,9 +59,9 @@ def takes_prologues(node: Node, vector_bytes: int) -> bool:
     return min(m, n) >= LARGE_SIDE and m * n * k > LARGE_WORK
 
 
-def _sources(node: Node) -> list[tuple[Value, list[Node]]] | None:
-    """For both operands of a product the narrow value that was widened, and how it was moved; None where there is none."""
-    found = [_source(value) for value in node.inputs]
+def _sources(values: Sequence[Value]) -> list[tuple[Value, list[Node]]] | None:
+    """For both operands of a product, its inputs, the narrow value that was widened, and how it was moved; None where there is none."""
+    found = [_source(value) for value in values]
     a, b = found
     return [a, b] if a is not None and b is not None and a[0].dtype is b[0].dtype else None
 

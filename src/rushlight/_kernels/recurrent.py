@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._graph.core import rebuilt
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -31,18 +31,13 @@ def spared(graph: Graph) -> Graph:
     bare = {node for node in layers if not any(v in read for v in node.outputs[_results(node) :])}
     if not bare:
         return graph
-    builder = GraphBuilder()
-
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node not in bare:
             return node.prim(*inputs, **node.params)
         found = node.prim(*inputs, **{**node.params, "keep": False})
         return (*found, *[None] * (len(node.outputs) - len(found)))
 
-    values = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
-    with builder:
-        outputs = evaluate(graph, values, apply)
-    return builder.finish(outputs)
+    return rebuilt(graph, apply)
 
 
 def _results(node: Node) -> int:
