@@ -15,7 +15,7 @@ from rushlight import nn
 from rushlight._engine import plan
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._prims import prim
-from rushlight._prims.recurrent import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
+from rushlight._prims.recurrent_cell import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
 from rushlight._types.dtype import BY_NAME
 from rushlight.nn.composites import recurrence
 

@@ -7,7 +7,8 @@ from typing import Any
 from rushlight._ops.matmul import turned
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._prims.recurrent import BIASES, back_through, single_step
+from rushlight._prims.recurrent import back_through
+from rushlight._prims.recurrent_cell import BIASES, single_step
 
 __all__: list[str] = []
 

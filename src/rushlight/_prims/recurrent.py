@@ -3,13 +3,7 @@
 Rows lie step by step: of the N rows, those of step t follow those of step t - 1, and row b of a step belongs to sequence b.  Without `sizes` each
 step has as many rows as there are sequences; with `sizes` (int64, one number a step, never growing) sequences end, the last ones first.
 
-Kinds of cells (`mode`), with x the projected input, u = W h the recurrent product, b the bias and s(x) = 1 / (1 + exp(-x)):
-
-- `tanh`, `relu`: h' = act(x + u + b).  Elman, "Finding structure in time" (1990).
-- `lstm`: i, f, o = s(x + u + b), g = tanh(x + u + b); c' = f c + i g, h' = o tanh(c').  Gates in the order i, f, g, o.  Hochreiter and Schmidhuber
-  (1997), with the forget gate of Gers, Schmidhuber and Cummins (2000).
-- `gru`: r, z = s(x + u + b), n = tanh(x + b + r (u + b')); h' = n + z (h - n).  Cho et al. (2014), the reset gate after the product.  The bias
-  holds four parts: those of r, z, n and the b' inside.
+What one step of each kind of cell (`mode`) computes is in `recurrent_cell`.
 """
 
 from __future__ import annotations
@@ -21,192 +15,28 @@ from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
 from rushlight._prims.families import require, size_of_batch
 from rushlight._prims.record import PRIMITIVES, Aval, ByDecomposition, Primitive, Steps, prim
+from rushlight._prims.recurrent_cell import (
+    BIASES,
+    EXTRA_OPERANDS,
+    GATES,
+    GRAD_OPERANDS,
+    KEPT,
+    OF_ROWS,
+    OF_STATES,
+    SLOPES,
+    Arrays,
+    Call,
+    GradCall,
+    Graphs,
+    backward_step,
+    forward_step,
+    inner_weight,
+    parts_of,
+)
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.dtype import INT64
-from rushlight._types.symbols import truncated
 
-__all__ = ["BIASES", "GATES", "KEPT", "SLOPES", "Call", "GradCall", "back_through", "single_step"]
-
-GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected input, and of the recurrent weight
-BIASES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
-KEPT = {"lstm": 4, "gru": 4, "tanh": 0, "relu": 0}  # what the way back needs of each step: i f g o; r z n and u + b'
-SLOPES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}  # gradients of each step: as x has them; for the GRU n inside r, r, z, n
-
-
-class Call:
-    """The operands of `recurrence` by name; `c` and `sizes` may be None."""
-
-    __slots__ = ("b", "c", "h", "mode", "reverse", "sizes", "steps", "w", "x")
-
-    def __init__(self, xs: Sequence[Any], mode: str, reverse: bool) -> None:
-        base = 5 if mode == "lstm" else 4
-        if mode not in GATES or len(xs) not in (base, base + 1):
-            raise TypeError(f"prim.recurrence takes {base} operands and sizes in mode {mode!r}, got {len(xs)}")
-        self.x, self.w, self.b, self.h = xs[:4]
-        self.c = xs[4] if mode == "lstm" else None
-        self.sizes = xs[base] if len(xs) > base else None
-        self.mode, self.reverse = mode, reverse
-        self.steps = _steps(self.x, self.h, self.sizes)
-
-
-class GradCall:
-    """The operands of `recurrence_grad` by name: what `recurrence` took and gave, and the cotangents of what it gave."""
-
-    __slots__ = ("c", "cs", "ct_c", "ct_cs", "ct_gates", "ct_h", "ct_hs", "gates", "h", "hs", "mode", "reverse", "sizes", "steps", "w")
-    w: Any
-    h: Any
-    hs: Any
-    ct_hs: Any
-    ct_h: Any
-
-    def __init__(self, xs: Sequence[Any], mode: str, reverse: bool, extra: bool) -> None:
-        names = GRAD_OPERANDS[mode] + (EXTRA_OPERANDS[mode] if extra else ())
-        if len(xs) not in (len(names), len(names) + 1):
-            raise TypeError(f"prim.recurrence_grad takes {len(names)} operands and sizes in mode {mode!r}, got {len(xs)}")
-        self.gates = self.cs = self.c = self.ct_c = self.ct_gates = self.ct_cs = None
-        for name, value in zip(names, xs, strict=False):
-            setattr(self, name, value)
-        self.sizes = xs[-1] if len(xs) > len(names) else None
-        self.mode, self.reverse = mode, reverse
-        self.steps = _steps(self.hs, self.h, self.sizes)
-
-
-GRAD_OPERANDS: dict[str, tuple[str, ...]] = {
-    "lstm": ("w", "gates", "hs", "cs", "h", "c", "ct_hs", "ct_h", "ct_c"), "gru": ("w", "gates", "hs", "h", "ct_hs", "ct_h"),
-    "tanh": ("w", "hs", "h", "ct_hs", "ct_h"), "relu": ("w", "hs", "h", "ct_hs", "ct_h"),
-}  # fmt: skip
-EXTRA_OPERANDS: dict[str, tuple[str, ...]] = {"lstm": ("ct_gates", "ct_cs"), "gru": ("ct_gates",), "tanh": (), "relu": ()}
-_OF_ROWS = frozenset(("x", "gates", "hs", "cs", "ct_hs", "ct_gates", "ct_cs"))
-_OF_STATES = frozenset(("h", "c", "ct_h", "ct_c"))
-
-
-def _steps(rows: Any, state: Any, sizes: Any) -> int:
-    if sizes is not None:
-        return truncated(sizes.shape[0])
-    return truncated(rows.shape[0] // state.shape[0]) if state.shape[0] else 0
-
-
-# ***** one step, for arrays and for graphs *****
-
-
-class _Arrays:
-    """What a step is made of, on NumPy arrays."""
-
-    tanh = staticmethod(lambda x: np.tanh(x))
-    join = staticmethod(lambda parts, axis: np.concatenate(parts, axis))
-    turned = staticmethod(lambda x: x.T)
-    dot = staticmethod(lambda a, b: a @ b)
-    relu = staticmethod(lambda x: np.maximum(x, 0.0))
-
-    @staticmethod
-    def sigmoid(x: Any) -> Any:
-        with np.errstate(over="ignore"):
-            return 1.0 / (1.0 + np.exp(-x))
-
-    @staticmethod
-    def where_positive(x: Any, y: Any) -> Any:
-        return np.where(x > 0, y, 0.0)
-
-    @staticmethod
-    def columns(x: Any, first: int, last: int) -> Any:
-        return x[..., first:last]
-
-
-class _Graphs:
-    """The same on values of a graph."""
-
-    tanh = staticmethod(lambda x: prim.tanh(x))
-    turned = staticmethod(lambda x: build.transpose(x, (1, 0)))
-    dot = staticmethod(build.dot)
-    relu = staticmethod(lambda x: build.binary("maximum", x, 0.0))
-
-    @staticmethod
-    def join(parts: Sequence[Any], axis: int) -> Any:
-        return parts[0] if len(parts) == 1 else prim.cat(*parts, dim=axis)
-
-    @staticmethod
-    def sigmoid(x: Any) -> Any:
-        return 1.0 / (1.0 + prim.exp(-x))
-
-    @staticmethod
-    def where_positive(x: Any, y: Any) -> Any:
-        return build.select(x > 0.0, y, build.zeros_like(y))
-
-    @staticmethod
-    def columns(x: Any, first: int, last: int) -> Any:
-        lead = len(x.shape) - 1
-        starts, stops = (0,) * lead + (first,), (*x.shape[:-1], last)
-        return prim.slice(x, starts=starts, stops=stops, steps=(1,) * (lead + 1))
-
-
-def _parts(o: Any, x: Any, size: int) -> list[Any]:
-    """The columns of x, in runs of `size`."""
-    return [o.columns(x, k, k + size) for k in range(0, x.shape[-1], size)]
-
-
-def _forward_step(o: Any, mode: str, x: Any, w: Any, b: Any, h: Any, c: Any) -> tuple[Any, Any, list[Any]]:
-    """The state after a step, and the gates that are kept of it."""
-    size = h.shape[-1]
-    u = o.dot(h, o.turned(w))
-    if mode == "lstm":
-        i, f, g, out = _parts(o, x + u + b, size)
-        i, f, g, out = o.sigmoid(i), o.sigmoid(f), o.tanh(g), o.sigmoid(out)
-        c = f * c + i * g
-        return out * o.tanh(c), c, [i, f, g, out]
-    if mode == "gru":
-        (xr, xz, xn), (ur, uz, un), (br, bz, bn, bu) = (_parts(o, v, size) for v in (x, u, b))
-        r, z, inner = o.sigmoid(xr + ur + br), o.sigmoid(xz + uz + bz), un + bu
-        n = o.tanh(xn + bn + r * inner)
-        return n + z * (h - n), None, [r, z, n, inner]
-    return (o.tanh if mode == "tanh" else o.relu)(x + u + b), None, []
-
-
-def _backward_step(
-    o: Any, mode: str, dh: Any, dc: Any, gates: Sequence[Any], h: Any, c: Any, before: tuple[Any, Any], more: Sequence[Any], more_c: Any
-) -> tuple[list[Any], Any, Any]:
-    """The slopes of a step, the cotangent of the cell before, and that of the state before, but for the recurrent product.
-
-    `h`, `c` are the state after the step, `before` that before it; `more`, `more_c` further cotangents of the gates and of c.
-    """
-    def plus(x: Any, k: int) -> Any:
-        return x + more[k] if more else x
-
-    if mode == "lstm":
-        i, f, g, out = gates
-        t = o.tanh(c)
-        dc = dc + dh * out * (1.0 - t * t)
-        dc = dc if more_c is None else dc + more_c
-        slopes = [
-            plus(dc * g, 0) * (i * (1.0 - i)), plus(dc * before[1], 1) * (f * (1.0 - f)), plus(dc * i, 2) * (1.0 - g * g),
-            plus(dh * t, 3) * (out * (1.0 - out)),
-        ]  # fmt: skip
-        return slopes, dc * f, None
-    if mode == "gru":
-        r, z, n, inner = gates
-        dn = plus(dh * (1.0 - z), 2) * (1.0 - n * n)
-        slopes = [
-            plus(dn * r, 3), plus(dn * inner, 0) * (r * (1.0 - r)), plus(dh * (before[0] - n), 1) * (z * (1.0 - z)), dn,
-        ]  # fmt: skip
-        return slopes, None, dh * z
-    return [dh * (1.0 - h * h) if mode == "tanh" else o.where_positive(h, dh)], None, None
-
-
-def _inner_weight(o: Any, mode: str, w: Any) -> Any:
-    """The recurrent weight with its parts in the order of the slopes that go through it."""
-    if mode != "gru":
-        return w
-    size = w.shape[1]
-    turned = o.turned(w)
-    return o.turned(o.join([o.columns(turned, 2 * size, 3 * size), o.columns(turned, 0, 2 * size)], 1))
-
-
-def single_step(mode: str, x: Any, w: Any, b: Any, h: Any, c: Any = None) -> tuple[Any, ...]:
-    """The state after one step in simpler primitives: (h,), or (h, c) for an LSTM."""
-    h, c, _ = _forward_step(_Graphs, mode, x, w, b, h, c)
-    return (h,) if c is None else (h, c)
-
-
-# ***** sequences of steps *****
+__all__ = ["back_through"]
 
 
 class _ArraySteps:
@@ -234,7 +64,7 @@ def _reference(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
     for t in reversed(range(call.steps)) if reverse else range(call.steps):
         k = rows.sizes[t]
         state = None if c is None else c[:k]
-        after, cell, kept = _forward_step(_Arrays, mode, rows.at(call.x, t), call.w, call.b, h[:k], state)
+        after, cell, kept = forward_step(Arrays, mode, rows.at(call.x, t), call.w, call.b, h[:k], state)
         h[:k] = rows.at(hs, t)[...] = after
         if c is not None:
             c[:k] = rows.at(cs, t)[...] = cell
@@ -251,7 +81,7 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
     rows = _ArraySteps(call.steps, len(dh), call.sizes)
     n, size = call.hs.shape
     slopes, befores = np.zeros((n, SLOPES[mode] * size)), np.zeros((n, size))
-    w = _inner_weight(_Arrays, mode, call.w)
+    w = inner_weight(Arrays, mode, call.w)
     for t in range(call.steps) if reverse else reversed(range(call.steps)):
         k, other = rows.sizes[t], t + 1 if reverse else t - 1
         old = rows.sizes[other] if 0 <= other < call.steps else 0
@@ -260,10 +90,10 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
             return np.concatenate([rows.at(all_, other)[:old], state[old:k]]) if old else state[:k]
 
         at: dict[str, Any] = {name: None if getattr(call, name) is None else rows.at(getattr(call, name), t) for name in ("gates", "cs", "ct_gates", "ct_cs")}
-        kept, more = ([] if at[name] is None else _parts(_Arrays, at[name], size) for name in ("gates", "ct_gates"))
+        kept, more = ([] if at[name] is None else parts_of(Arrays, at[name], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, call.hs), None if dc is None else before(call.c, call.cs)
-        found, dc_before, part = _backward_step(
-            _Arrays, mode, rows.at(call.ct_hs, t) + dh[:k], None if dc is None else dc[:k], kept, rows.at(call.hs, t), at["cs"], (h_before, c_before),
+        found, dc_before, part = backward_step(
+            Arrays, mode, rows.at(call.ct_hs, t) + dh[:k], None if dc is None else dc[:k], kept, rows.at(call.hs, t), at["cs"], (h_before, c_before),
             more, at["ct_cs"],
         )  # fmt: skip
         rows.at(slopes, t)[...] = np.concatenate(found, 1)
@@ -304,7 +134,7 @@ class _GraphSteps:
 
     def join(self, parts: Sequence[Any]) -> Any:
         """The rows again, of parts in the order of time."""
-        whole = _Graphs.join(parts, 0)
+        whole = Graphs.join(parts, 0)
         return whole if self.sizes is None else prim.index(whole, self.rows)
 
     def kept(self, t: int, new: Any, old: Any) -> Any:
@@ -337,8 +167,8 @@ def _decompose(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
     h, c = call.h, call.c
     hs, cs, gates = ([None] * call.steps for _ in range(3))
     for t in reversed(range(call.steps)) if reverse else range(call.steps):
-        hs[t], cs[t], kept = _forward_step(_Graphs, mode, inputs[t], call.w, call.b, h, c)
-        gates[t] = _Graphs.join(kept, 1) if kept else None
+        hs[t], cs[t], kept = forward_step(Graphs, mode, inputs[t], call.w, call.b, h, c)
+        gates[t] = Graphs.join(kept, 1) if kept else None
         h = steps.kept(t, hs[t], h)
         c = None if c is None else steps.kept(t, cs[t], c)
     found = [steps.join(hs), h, *([] if c is None else [c])]
@@ -353,13 +183,13 @@ def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]
     def step(*xs: Any) -> tuple[Any, ...]:
         at: dict[str, Any] = dict(zip(names, xs, strict=True))
         size = at["hs"].shape[-1]
-        kept, more = ([] if name not in at else _parts(_Graphs, at[name], size) for name in ("gates", "ct_gates"))
-        found, dc, part = _backward_step(
-            _Graphs, mode, at["ct_hs"] + at["dh"], at.get("dc"), kept, at["hs"], at.get("cs"), (at["before"], at.get("before_c")), more,
+        kept, more = ([] if name not in at else parts_of(Graphs, at[name], size) for name in ("gates", "ct_gates"))
+        found, dc, part = backward_step(
+            Graphs, mode, at["ct_hs"] + at["dh"], at.get("dc"), kept, at["hs"], at.get("cs"), (at["before"], at.get("before_c")), more,
             at.get("ct_cs"),
         )  # fmt: skip
-        slopes = _Graphs.join(found, 1)
-        through = build.dot(_Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
+        slopes = Graphs.join(found, 1)
+        through = build.dot(Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
         return slopes, through if part is None else through + part, *([] if dc is None else [dc])
 
     return step
@@ -372,8 +202,8 @@ def _grad_in_steps(run: Steps, *xs: Any, mode: str, reverse: bool, extra: bool) 
         return run.call("nothing", lambda *xs: _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra}), *xs)
     batch = call.h.shape[0]
     counts = [batch] * call.steps if call.sizes is None else run.numbers(call.sizes)
-    at = {name: run.split(getattr(call, name), counts) for name in GradCall.__slots__ if name in _OF_ROWS and getattr(call, name) is not None}
-    (w,) = run.call("inner weight", lambda w: (_inner_weight(_Graphs, mode, w),), call.w) if mode == "gru" else (call.w,)
+    at = {name: run.split(getattr(call, name), counts) for name in GradCall.__slots__ if name in OF_ROWS and getattr(call, name) is not None}
+    (w,) = run.call("inner weight", lambda w: (inner_weight(Graphs, mode, w),), call.w) if mode == "gru" else (call.w,)
     states = [call.ct_h] if call.ct_c is None else [call.ct_h, call.ct_c]
     names = ("w", *at, "dh", *(("dc",) if call.ct_c is not None else ()), "before", *(("before_c",) if call.ct_c is not None else ()))
     slopes: list[Any] = [None] * call.steps
@@ -405,9 +235,9 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         return _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra})
     size = call.hs.shape[1]
     steps = _GraphSteps(call.steps, call.h.shape[0], call.hs.shape[0], call.sizes)
-    of_rows = [(name, getattr(call, name)) for name in GradCall.__slots__ if name in _OF_ROWS]
+    of_rows = [(name, getattr(call, name)) for name in GradCall.__slots__ if name in OF_ROWS]
     at: dict[str, Any] = {name: None if value is None else steps.split(value) for name, value in of_rows}
-    w = _inner_weight(_Graphs, mode, call.w)
+    w = inner_weight(Graphs, mode, call.w)
     dh, dc = call.ct_h, call.ct_c
     slopes: list[Any] = [None] * call.steps
     befores: list[Any] = [None] * call.steps
@@ -418,14 +248,14 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         def before(state: Any, all_: Any, other: int = other, inside: bool = inside) -> Any:
             return steps.kept(other, all_[other], state) if inside else state
 
-        kept, more = ([] if at[name] is None else _parts(_Graphs, at[name][t], size) for name in ("gates", "ct_gates"))
+        kept, more = ([] if at[name] is None else parts_of(Graphs, at[name][t], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, at["hs"]), None if dc is None else before(call.c, at["cs"])
-        found, dc_before, part = _backward_step(
-            _Graphs, mode, at["ct_hs"][t] + dh, dc, kept, at["hs"][t], None if dc is None else at["cs"][t], (h_before, c_before), more,
+        found, dc_before, part = backward_step(
+            Graphs, mode, at["ct_hs"][t] + dh, dc, kept, at["hs"][t], None if dc is None else at["cs"][t], (h_before, c_before), more,
             None if at["ct_cs"] is None else at["ct_cs"][t],
         )  # fmt: skip
-        slopes[t], befores[t] = _Graphs.join(found, 1), h_before
-        through = build.dot(_Graphs.columns(slopes[t], 0, w.shape[0]), w)
+        slopes[t], befores[t] = Graphs.join(found, 1), h_before
+        through = build.dot(Graphs.columns(slopes[t], 0, w.shape[0]), w)
         dh = steps.kept(t, through if part is None else through + part, dh)
         dc = None if dc is None else steps.kept(t, dc_before, dc)
     rows = steps.join(slopes)
@@ -468,7 +298,7 @@ def _spec(*xs: Any, mode: str, reverse: bool, keep: bool) -> list[Aval]:
 def _grad_spec(*xs: Any, mode: str, reverse: bool, extra: bool) -> list[Aval]:
     call = GradCall(xs, mode, reverse, extra)
     (n, size), batch = call.hs.shape, call.h.shape[0]
-    shapes = dict.fromkeys(_OF_ROWS, (n, size)) | dict.fromkeys(_OF_STATES, (batch, size))
+    shapes = dict.fromkeys(OF_ROWS, (n, size)) | dict.fromkeys(OF_STATES, (batch, size))
     shapes |= {"w": (GATES[mode] * size, size), "gates": (n, KEPT[mode] * size), "ct_gates": (n, KEPT[mode] * size)}
     named = [(k, getattr(call, k), shapes[k]) for k in GRAD_OPERANDS[mode] + EXTRA_OPERANDS[mode] if getattr(call, k) is not None]
     _check("recurrence_grad", call.sizes, *named)
@@ -499,12 +329,12 @@ def back_through(
     operands += [] if sizes is None else [sizes]
     slopes, before, to_b, *to_states = prim.recurrence_grad(*operands, mode=mode, reverse=reverse, extra=extra)
     if mode != "gru":
-        return slopes, build.dot(_Graphs.turned(slopes), before), to_b, to_states
+        return slopes, build.dot(Graphs.turned(slopes), before), to_b, to_states
     size = w.shape[1]
-    to_w = build.dot(_Graphs.turned(_Graphs.columns(slopes, 0, 3 * size)), before)
+    to_w = build.dot(Graphs.turned(Graphs.columns(slopes, 0, 3 * size)), before)
     rotated = [prim.slice(to_w, starts=(a, 0), stops=(z, size), steps=(1, 1)) for a, z in ((size, 3 * size), (0, size))]
-    to_b = _Graphs.join([_Graphs.columns(to_b, size, 4 * size), _Graphs.columns(to_b, 0, size)], 0)
-    return _Graphs.columns(slopes, size, 4 * size), _Graphs.join(rotated, 0), to_b, to_states
+    to_b = Graphs.join([Graphs.columns(to_b, size, 4 * size), Graphs.columns(to_b, 0, size)], 0)
+    return Graphs.columns(slopes, size, 4 * size), Graphs.join(rotated, 0), to_b, to_states
 
 
 def _vjp(cts: Sequence[Any], outs: Sequence[Any], *xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...]:
@@ -525,7 +355,7 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
 
     def rule(batched: Sequence[bool], *xs: Any, **p: Any) -> tuple[Any, ...]:
         primitive, size, named = PRIMITIVES[name], size_of_batch(batched, xs), names(xs, p)
-        free = all(n in _OF_ROWS or n in _OF_STATES for n, flag in zip(named, batched, strict=True) if flag)
+        free = all(n in OF_ROWS or n in OF_STATES for n, flag in zip(named, batched, strict=True) if flag)
         if free and "sizes" not in named and size:
             return _folded(primitive, batched, xs, p, named, size)
 
@@ -537,23 +367,23 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
         if not made:
             singles = [build.full(x.shape[1:], 0, x.dtype) if flag else x for x, flag in zip(xs, batched, strict=True)]
             return tuple(build.full((0, *shape), 0, dtype) for shape, dtype in primitive.spec(*singles, **p))
-        return tuple(_Graphs.join([build.expand_dims(v, (0,)) for v in parts], 0) for parts in zip(*made, strict=True))
+        return tuple(Graphs.join([build.expand_dims(v, (0,)) for v in parts], 0) for parts in zip(*made, strict=True))
 
     return rule
 
 
 def _folded(primitive: Primitive, batched: Sequence[bool], xs: Sequence[Any], p: dict[str, Any], named: Sequence[str], size: int) -> tuple[Any, ...]:
-    lifted = [x if flag or n not in _OF_ROWS | _OF_STATES else build.broadcast_to(x, (size, *x.shape))
+    lifted = [x if flag or n not in OF_ROWS | OF_STATES else build.broadcast_to(x, (size, *x.shape))
               for x, n, flag in zip(xs, named, batched, strict=True)]  # fmt: skip
     state = next(x for x, n in zip(lifted, named, strict=True) if n == "h")
-    rows = next(x for x, n in zip(lifted, named, strict=True) if n in _OF_ROWS)
+    rows = next(x for x, n in zip(lifted, named, strict=True) if n in OF_ROWS)
     batch = state.shape[1]
     steps = rows.shape[1] // batch if batch else 0
 
     def fold(x: Any, name: str) -> Any:
-        if name in _OF_STATES:
+        if name in OF_STATES:
             return build.reshape(x, (size * batch, x.shape[2]))
-        if name not in _OF_ROWS:
+        if name not in OF_ROWS:
             return x
         parts = build.transpose(build.reshape(x, (size, steps, batch, x.shape[2])), (1, 0, 2, 3))
         return build.reshape(parts, (steps * size * batch, x.shape[2]))
@@ -610,7 +440,7 @@ def _grad_samples() -> Samples:
         params = {"mode": mode, "reverse": k % 3 == 0, "extra": extra}
         dtype, size, batch = "float64", 2, 3
         n = sum(_LENGTHS) if packed else 2 * batch
-        shapes = dict.fromkeys(_OF_ROWS, (n, size)) | dict.fromkeys(_OF_STATES, (batch, size))
+        shapes = dict.fromkeys(OF_ROWS, (n, size)) | dict.fromkeys(OF_STATES, (batch, size))
         shapes |= {"w": (GATES[mode] * size, size), "gates": (n, KEPT[mode] * size), "ct_gates": (n, KEPT[mode] * size)}
         names = GRAD_OPERANDS[mode] + (EXTRA_OPERANDS[mode] if extra else ())
         xs = [floats(shapes[name], i + 1, -0.9, 0.9, dtype=dtype) for i, name in enumerate(names)]

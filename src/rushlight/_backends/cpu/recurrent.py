@@ -24,7 +24,7 @@ from rushlight._backends.cpu.recurrent_native import (
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.program import ExternStep
 from rushlight._kernels.register_tile import RegisterTile
-from rushlight._prims.recurrent import GATES, SLOPES, Call, GradCall
+from rushlight._prims.recurrent_cell import GATES, SLOPES, Call, GradCall
 
 __all__ = ["recurrence_call"]
 

@@ -1,6 +1,6 @@
 """One step of a recurrent cell as vector code: what follows the recurrent product, and the way back to it.
 
-The formulas are those of `_prims/recurrent.py`, the functions those of all other kernels (`_kernels/scalar`), so values differ from a chain of
+The formulas are those of `_prims/recurrent_cell.py`, the functions those of all other kernels (`_kernels/scalar`), so values differ from a chain of
 operators by rounding alone.  Rows are sequences, columns hidden units; pointers are to the first row and unit that take part.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._kernels.scalar.emitter import Emitter
 from rushlight._kernels.scalar.writer import ModuleText, Val
-from rushlight._prims.recurrent import GATES, KEPT, SLOPES
+from rushlight._prims.recurrent_cell import GATES, KEPT, SLOPES
 from rushlight._types.dtype import FLOAT32, FLOAT64
 
 __all__ = ["BACKWARD_CELL", "FORWARD_CELL", "backward_cell", "forward_cell"]

@@ -30,7 +30,7 @@ from rushlight._backends.native import (
 )
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.register_tile import RegisterTile
-from rushlight._prims.recurrent import GATES, KEPT, SLOPES
+from rushlight._prims.recurrent_cell import GATES, KEPT, SLOPES
 
 __all__ = [
     "DEPTH", "LINE", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward", "make_shared_forward", "make_sums",
