@@ -1,4 +1,4 @@
-"""Pooling and resizing.
+"""Pooling.
 
 Small windows are unrolled: one strided read for each place of the window, joined element by element in one fused kernel.
 Larger ones go through the primitive `window` and a reduction.
@@ -7,8 +7,6 @@ Larger ones go through the primitive `window` and a reduction.
 from __future__ import annotations
 
 import itertools
-import math
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -494,91 +492,6 @@ def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_m
         total = total * (as_double(numel(w.kernel)) / _divisor(w, total.shape, total.dtype, True, None))
     positive = prim.sign(total) * prim.maximum(prim.abs(total), build.zeros_like(total))
     return _unbatched(narrow(prim.pow(positive, build.full_like(total, 1.0 / norm_type)), x.dtype), x)
-
-
-# ***** resizing *****
-
-
-def _nearest_index(out: int, size: int, scale: float | None, exact: bool) -> list[int]:
-    """The source of each place: floor(i * size / out), computed in float32 as PyTorch does."""
-    ratio = _single(1.0 / scale if scale is not None and scale > 0 else size / out)
-    if exact:
-        return [min(math.floor(_single(_single(i + 0.5) * ratio)), size - 1) for i in range(out)]
-    return [min(math.floor(_single(i * ratio)), size - 1) for i in range(out)]
-
-
-def _single(value: float) -> float:
-    """Rounded to float32."""
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
-def _pick(x: Any, dim: int, places: list[int]) -> Any:
-    """These places along a dim, known beforehand."""
-    size, out = x.shape[dim], len(places)
-    if places == list(range(size)):
-        return x
-    if out % size == 0 and places == [i // (out // size) for i in range(out)]:
-        shape = (*x.shape[: dim + 1], out // size, *x.shape[dim + 1 :])
-        spread = prim.broadcast(x, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1))
-        return build.reshape(spread, (*x.shape[:dim], out, *x.shape[dim + 1 :]))
-    parts = [prim.slice(x, starts=tuple(p if d == dim else 0 for d in range(len(x.shape))),
-                        stops=tuple(p + 1 if d == dim else s for d, s in enumerate(x.shape)), steps=(1,) * len(x.shape))
-             for p in places]  # fmt: skip
-    return prim.cat(*parts, dim=dim)
-
-
-@operator("upsample_nearest_core(Tensor input, int[] output_size, any scales, bool exact) -> Tensor", spaces=(), method=False,
-          node=lambda input, **_: f"UpsampleNearest{len(input.shape) - 2}DBackward0")  # fmt: skip
-def upsample_nearest_core(x: Any, output_size: Any, scales: Any, exact: bool) -> Any:
-    """out[i] = x[floor(i * scale)]: each place takes the nearest of the input."""
-    for i, out in enumerate(output_size):
-        scale = scales[i] if scales is not None else None
-        x = _pick(x, 2 + i, _nearest_index(out, x.shape[2 + i], scale, exact))
-    return x
-
-
-def _linear_weights(size: int, out: int, scale: float | None, align_corners: bool) -> list[tuple[int, int, float]]:
-    """(left, right, weight of right) of each place."""
-    if align_corners:
-        ratio = (size - 1) / (out - 1) if out > 1 else 0.0
-    else:
-        ratio = 1.0 / scale if scale is not None and scale > 0 else size / out
-    ratio = _single(ratio)
-    found = []
-    for i in range(out):
-        at = _single(ratio * i) if align_corners else max(_single(_single(ratio * _single(i + 0.5)) - 0.5), 0.0)
-        left = min(int(at), size - 1)
-        found.append((left, min(left + 1, size - 1), min(max(at - left, 0.0), 1.0)))
-    return found
-
-
-def _mix(x: Any, dim: int, weights: list[tuple[int, int, float]]) -> Any:
-    """Two neighbours mixed along a dim: a product with a matrix that has two numbers in each row."""
-    size, out = x.shape[dim], len(weights)
-    rows = []
-    for left, right, share in weights:
-        row = prim.iota(shape=(1, size), dim=1, dtype=INT64)
-        first = build.select(build.eq(row, left), build.full((1, size), 1.0 - share, x.dtype), 0.0)
-        rows.append(build.select(build.eq(row, right), first + share, first))
-    matrix = prim.cat(*rows, dim=0)
-    last = len(x.shape) - 1
-    order = [d for d in range(last + 1) if d != dim] + [dim]
-    moved = build.transpose(x, order)
-    found = build.dot(build.reshape(moved, (numel(moved.shape[:-1]), size)), build.transpose(matrix, (1, 0)))
-    found = build.reshape(found, (*moved.shape[:-1], out))
-    return build.transpose(found, sorted(range(last + 1), key=order.__getitem__))
-
-
-@operator("upsample_linear_core(Tensor input, int[] output_size, any scales, bool align_corners) -> Tensor", spaces=(), method=False,
-          node=lambda input, **_: {3: "UpsampleLinear1DBackward0", 4: "UpsampleBilinear2DBackward0", 5: "UpsampleTrilinear3DBackward0"}[len(input.shape)])  # fmt: skip
-def upsample_linear_core(x: Any, output_size: Any, scales: Any, align_corners: bool) -> Any:
-    """out[i] = (1 - t) x[k] + t x[k + 1] with k + t the place of i in the input: neighbours mixed by distance."""
-    y = wide(x)
-    for i, out in enumerate(output_size):
-        scale = scales[i] if scales is not None else None
-        if y.shape[2 + i] != out or (scale is not None and scale != 1.0 and not align_corners):
-            y = _mix(y, 2 + i, _linear_weights(y.shape[2 + i], out, scale, align_corners))
-    return narrow(y, x.dtype)
 
 
 # ***** windows laid at random *****

@@ -282,8 +282,6 @@ for _n, _shape in ((1, (2, 3, 9)), (2, (2, 2, 7, 6)), (3, (1, 2, 4, 5, 4))):
     give(f"adaptive_avg_pool{_n}d", Call(Draw(*_shape), (1,) * _n), Call(Draw(*_shape), (3,) * _n))
     give(f"adaptive_max_pool{_n}d_with_indices", Call(Draw(*_shape), (1,) * _n), Call(Draw(*_shape), (3,) * _n))
 give("lp_pool_core", Call(Draw(1, 2, 6, 6, low=0.2, high=2), 2.0, (2, 3), (2, 2), False))
-give("upsample_nearest_core", Call(Draw(1, 2, 3, 4), (6, 4), None, False), Call(Draw(1, 2, 5), (7,), None, True))
-give("upsample_linear_core", Call(Draw(1, 2, 3, 4), (6, 5), None, False), Call(Draw(1, 2, 5), (7,), None, True))
 Q = Draw(2, 2, 3, 4)
 give("sdpa_core", Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 6)), Call(Q, Draw(2, 2, 3, 4), Draw(2, 2, 3, 4), None, True),
      Call(Q, Draw(2, 2, 5, 4), Draw(2, 2, 5, 4), Draw(3, 5)),
