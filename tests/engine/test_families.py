@@ -19,6 +19,7 @@ import rushlight._ops.samples_arrays
 import rushlight._ops.samples_linalg
 import rushlight._ops.samples_numbers
 import rushlight._ops.samples_recurrent
+from rushlight._backends.cpu import kernels
 from rushlight._engine import families, state
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.state import clear_plans, plan_counts
@@ -351,6 +352,42 @@ def test_library_calls_of_several_kernels_are_not_derived(derivations: list[Any]
     assert len(derivations) <= before + 4  # of some 120 plans
 
 
+def test_layers_of_several_sizes_are_not_derived(derivations: list[Any]) -> None:
+    """They are of one family, and each is cut differently for short and for long inputs: more ways than a few."""
+    layers = [(rl.ones(a, b, requires_grad=True), rl.ones(a)) for a, b in ((24, 64), (64, 24), (192, 64), (64, 256), (256, 64), (10, 64), (65, 66))]
+    lengths = random.Random(0).sample(range(12, 300), 240)
+
+    def step(n: int) -> None:
+        for weight, bias in layers:
+            F.linear(rl.ones(n, weight.shape[1]), weight, bias)
+
+    for n in lengths[:120]:
+        step(n)
+    before = len(derivations)
+    for n in lengths[120:]:
+        step(n)
+    assert len(derivations) <= before + 8  # of some 840 plans
+
+
+def test_numbers_that_follow_from_sizes_are_no_part_of_kernels(derivations: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither n / (n - 1), by which the variance of a batch is made unbiased, nor small sizes, by which means are divided."""
+    compiled: list[str] = []
+    monkeypatch.setattr(kernels, "load_kernel", lambda data, symbol, load=kernels.load_kernel: compiled.append(symbol) or load(data, symbol))
+    layer = rl.nn.BatchNorm2d(8)
+
+    def step(n: int) -> None:
+        layer(rl.ones(2, 8, n, 24))
+        rl.ones(40, n % 97 % 13 + 3).softmax(1).mean(1)
+
+    for n in range(100, 140, 2):
+        step(n)
+    before, known = len(derivations), len(compiled)
+    for n in range(101, 140, 2):
+        step(n)
+    assert len(derivations) <= before + 2  # of some 60 plans
+    assert len(compiled) <= known + 2
+
+
 def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_PLANS", 500)
     clear_plans()
@@ -383,7 +420,28 @@ def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
         family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make)
     assert len(derivations) == families.TRIES
     (kept,) = family._known.values()
-    assert len(kept.moulds) == families.MAX_MOULDS
+    assert len(kept.moulds) == families.TRIES
+
+
+def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was used least recently goes, wherever it is kept; what is found is always for the sizes that were asked for."""
+    monkeypatch.setattr(families, "MAX_MOULDS", 3)
+    monkeypatch.setattr(families, "MAX_NEAR", 4)
+    family = families.Families()
+    spec = rl.ones(2)._spec
+
+    def make(trail: Trail, outlines: list[Any]) -> Any:
+        mould = type("Mould", (), {})()
+        mould.numbers = [trail.symbols[0] + int(trail.symbols[0] // 100)]
+        return mould
+
+    rng = random.Random(3)
+    for _ in range(400):
+        n = rng.randrange(3, 900)
+        found = family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make, again=True)
+        assert found is None or found[1] == (n + n // 100,)
+        assert all(len(kept.moulds) <= 3 and len(kept.near) <= 4 for kept in family._known.values())
+        assert all(entry in kept.moulds for kept in family._known.values() for near in kept.near.values() for entry in near)
 
 
 def test_moulds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,8 @@ CHECK: Knob[bool] = Knob(
     doc="Derive every plan that was cast from a mould anew as well, and raise AssertionError where they differ.",
 )  # fmt: skip
 
-MAX_MOULDS = 8  # of one family
+MAX_MOULDS = 64  # of one family: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
+MAX_NEAR = 256  # magnitudes of sizes that a family tells apart
 TRIES = 12  # moulds made before a family is asked whether they were of use
 MAX_HELD = 4096  # moulds in all: a mould takes some 10 to 50 kB
 FOLLOWS = 1 << 20  # in a key: the stride is that of another dim times its size
@@ -72,42 +73,28 @@ class Outline:
 
 
 def describe(specs: Sequence[Spec | None], sizes: list[int], key: list[Any]) -> None:
-    """Append to `key` what specs are apart from the values of sizes, and to `sizes` those values, each once.
+    """Append to `key` what specs are apart from the values of sizes, and to `sizes` (all of which differ) those values, each once.
 
     A size below 3 stands for itself, any other for its place in `sizes`.
     """
-    places = {n: k + LEAST for k, n in enumerate(sizes)}
+    places = {n: k for k, n in enumerate(sizes, LEAST)}
+    place, first = places.setdefault, LEAST
     for spec in specs:
         if spec is None:
             key.append(None)
             continue
         key.append(spec.dtype)
-        shape, strides = spec.shape, spec.strides
-        for n in shape:
-            if n >= LEAST:
-                found = places.get(n)
-                if found is None:
-                    sizes.append(n)
-                    found = places[n] = len(sizes) + LEAST - 1
-                key.append(found)
-            else:
-                key.append(n)
-        plain = spec.contiguous and strides == contiguous_strides(shape)
-        key.append(-1 - spec.conj - 2 * spec.contiguous - (0 if plain else 4))
-        if plain:
+        shape = spec.shape
+        key += [place(n, len(places) + first) if n >= first else n for n in shape]
+        if spec.plain:
+            key.append(-1 - spec.conj - 2)
             continue
+        key.append(-5 - spec.conj - 2 * spec.contiguous)
+        strides = spec.strides
         reached = {step * n: d for d, (n, step) in enumerate(zip(shape, strides, strict=True)) if n > 1 and step}
         for step in strides:
-            if step < LEAST:
-                key.append(step)
-            elif step in reached:
-                key.append(FOLLOWS + reached[step])
-            else:
-                found = places.get(step)
-                if found is None:
-                    sizes.append(step)
-                    found = places[step] = len(sizes) + LEAST - 1
-                key.append(found)
+            key.append(step if step < first else FOLLOWS + reached[step] if step in reached else place(step, len(places) + first))
+    sizes[:] = places
 
 
 def outlines(specs: Sequence[Spec | None], key: Sequence[Any], symbols: Sequence[Any]) -> list[Outline | None]:
@@ -166,13 +153,52 @@ def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
 
 
 class Family:
-    """The moulds of one family, the one used last in front; `made` and `used` count, `seen` is what `used` was when tables were thinned out last."""
+    """The moulds of one family, the one used last in front.
 
-    __slots__ = ("made", "moulds", "seen", "used")
+    `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding one takes no longer where there
+    are many.  `made` and `used` count, `seen` is what `used` was when tables were thinned out last.
+    """
+
+    __slots__ = ("made", "moulds", "near", "seen", "used")
 
     def __init__(self) -> None:
         self.moulds: list[tuple[Callable[..., Any], Any]] = []
+        self.near: dict[tuple[int, ...], list[tuple[Callable[..., Any], Any]]] = {}
         self.made = self.used = self.seen = 0
+
+    def found(self, sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]] | None:
+        """The mould for these sizes and the values of its `numbers`, if there is one."""
+        magnitudes = tuple([n.bit_length() for n in sizes])
+        near = self.near.get(magnitudes)
+        if near is None:
+            if len(self.near) >= MAX_NEAR:
+                self.near.clear()
+            near = self.near[magnitudes] = []
+        for moulds in (near, self.moulds):
+            for at, entry in enumerate(moulds):
+                values = entry[0](*sizes)
+                if values is not None:
+                    self.used += 1
+                    if at:
+                        moulds.insert(0, moulds.pop(at))
+                    if moulds is not near:
+                        near.insert(0, entry)
+                    return entry[1], values
+        return None
+
+    def keep(self, entry: tuple[Callable[..., Any], Any], sizes: Sequence[int]) -> None:
+        """Have a mould that was made for these sizes; the one that was used least recently goes where there are too many."""
+        self.moulds.insert(0, entry)
+        self.near.setdefault(tuple([n.bit_length() for n in sizes]), []).insert(0, entry)
+        if len(self.moulds) > MAX_MOULDS:
+            gone = self.moulds.pop()
+            for magnitudes, near in list(self.near.items()):
+                self.near[magnitudes] = [kept for kept in near if kept is not gone]
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether one more mould should be made: those that were made before have been of use about as often as it cost to make them."""
+        return self.made < TRIES + self.used
 
 
 class _Table(PlanTable):
@@ -222,19 +248,13 @@ class Families:
             family = self._known[signature] = Family()
             if not again:
                 return None
-        moulds = family.moulds
-        for at, (cast, mould) in enumerate(moulds):
-            values = cast(*found)
-            if values is not None:
-                family.used += 1
-                if at:
-                    moulds.insert(0, moulds.pop(at))
-                if CHECK.get():
-                    _check(mould, values, make, specs, signature[len(head) :], found)
-                return mould, values, found
-        if family.made >= TRIES and family.used < 4 * family.made:
-            return None
-        return _derive(family, signature[len(head) :], specs, make, found)
+        known = family.found(found)
+        if known is not None:
+            mould, values = known
+            if CHECK.get():
+                _check(mould, values, make, specs, signature[len(head) :], found)
+            return mould, values, found
+        return _derive(family, signature[len(head) :], specs, make, found) if family.worthwhile else None
 
 
 _held = [0]
@@ -274,8 +294,7 @@ def _derive(
     if _held[0] >= MAX_HELD:
         _forget()
     _held[0] += 1
-    family.moulds.insert(0, (cast, mould))
-    del family.moulds[MAX_MOULDS:]
+    family.keep((cast, mould), sizes)
     return mould, values, sizes
 
 

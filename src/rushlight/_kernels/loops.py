@@ -270,10 +270,12 @@ def _word(key: Any) -> int:
 
 
 def number_slot(value: Any, dtype: DType) -> Any:
-    """The key of the slot for a number that looks like a size or one over a size; None for a number that stays in the code.
+    """The key of the slot for a number that follows from sizes, or looks like a size or one over a size; None for a number that stays in the code.
 
     So that a mean over another count needs no new kernel, while the coefficients of a polynomial stay literals.
     """
+    if is_symbolic(value) and dtype.itemsize >= 4 and dtype.kind in "iuf":
+        return ("f", as_double(value)) if dtype.kind == "f" else truncated(value)
     if dtype.kind in "iu" and value >= 16 and value < 1 << 62:
         return truncated(value)
     if dtype.kind == "f" and dtype.itemsize >= 4 and value:

@@ -19,7 +19,7 @@ class Spec:
     and write.  Of a real dtype it says that the memory holds the negatives: so are the imaginary parts of such a view.
     """
 
-    __slots__ = ("__weakref__", "conj", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "shape", "strides")
+    __slots__ = ("__weakref__", "conj", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "plain", "shape", "strides")
 
     dtype: DType
     device: Device
@@ -29,6 +29,7 @@ class Spec:
     numel: int
     nbytes: int
     contiguous: bool
+    plain: bool  # the strides are those of a row-major tensor, even of dims of size 1
     conj: bool
 
     @staticmethod
@@ -41,7 +42,8 @@ class Spec:
         found = _RECENT.get(recent)
         if found is not None:
             return found
-        strides = contiguous_strides(shape) if strides is None else strides
+        rows = contiguous_strides(shape)
+        strides = rows if strides is None else strides
         key = (dtype, device, shape, strides, conj)
         found = _TABLE.get(key)
         if found is None:
@@ -49,7 +51,8 @@ class Spec:
             found.dtype, found.device, found.shape, found.strides = dtype, as_device(device), Size(shape), strides
             found.ndim, found.numel = len(shape), numel(shape)
             found.nbytes = found.numel * dtype.itemsize
-            found.contiguous = is_contiguous(shape, strides)
+            found.plain = strides == rows
+            found.contiguous = found.plain or is_contiguous(shape, strides)
             found.conj = conj
             _TABLE[key] = found
         if len(_RECENT) >= _MAX_RECENT:
