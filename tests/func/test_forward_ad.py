@@ -96,3 +96,46 @@ def test_many_cotangents_at_once() -> None:
     np.testing.assert_allclose(got.numpy(), want.numpy())
     with pytest.raises(RuntimeError, match="not have been used in the graph"):
         torch.autograd.grad(out, (x, unused), rows, retain_graph=True, is_grads_batched=True)
+
+
+def test_views_that_were_there_before_move_with_their_base() -> None:
+    x, t = x_and_t()
+    z = torch.zeros(3, 2, dtype=x.dtype)
+    row, column, nested = z[1], z[:, 0], z[1:][0][1:]
+    with fwAD.dual_level():
+        z[1:].add_(fwAD.make_dual(x, t))
+        nested.mul_(2)
+        assert fwAD.unpack_dual(row).tangent.tolist() == [1.0, -2.0] and fwAD.unpack_dual(row).primal.tolist() == [0.5, 4.0]
+        assert fwAD.unpack_dual(column).tangent.tolist() == [0.0, 1.0, 1.0]
+        assert fwAD.unpack_dual(z * z).tangent.tolist() == [[0.0, 0.0], [1.0, -16.0], [1.0, -4.0]]
+        with pytest.raises(RuntimeError, match="already has a forward gradient"):
+            fwAD.make_dual(nested, nested)
+    for one in (z, row, column, nested):
+        assert type(one) is torch.Tensor and fwAD.unpack_dual(one).tangent is None
+    assert row._base is z and nested._base is z
+    row.fill_(7)  # and they share their memory as before
+    assert z.tolist() == [[0.0, 0.0], [7.0, 7.0], [0.5, 2.0]] and nested.tolist() == [7.0]
+
+
+def test_views_of_complex_values_move_as_real_numbers() -> None:
+    z = torch.zeros(3, dtype=torch.complex128)
+    pairs, imaginary = torch.view_as_real(z), z.imag
+    with fwAD.dual_level():
+        z.mul_(0).add_(fwAD.make_dual(torch.tensor([1 + 2j, 3j, 4], dtype=z.dtype), torch.tensor([1j, 5, 2 - 1j], dtype=z.dtype)))
+        assert fwAD.unpack_dual(imaginary).tangent.tolist() == [1.0, 0.0, -1.0]
+        assert fwAD.unpack_dual(pairs).tangent.tolist() == [[0.0, 1.0], [5.0, 0.0], [2.0, -1.0]]
+        imaginary.zero_()
+        assert fwAD.unpack_dual(z).tangent.tolist() == [0j, 5 + 0j, 2 + 0j]
+
+
+def test_history_follows_views_that_became_dual() -> None:
+    x, t = x_and_t()
+    w = torch.tensor([2.0, 3.0], dtype=x.dtype, requires_grad=True)
+    with fwAD.dual_level():
+        z = w * 1
+        part = z[1:]
+        z.mul_(fwAD.make_dual(x, t))
+        value, tangent = fwAD.unpack_dual(part)
+    # z = w x, moving by w t
+    assert torch.autograd.grad(value.sum(), w, retain_graph=True)[0].tolist() == [0.0, 2.0]
+    assert torch.autograd.grad(tangent.sum(), w)[0].tolist() == [0.0, -1.0]

@@ -138,11 +138,131 @@ def written_to_itself(x):
     return z.mul_(x)
 
 
-@pytest.mark.parametrize("f", [written_to_zeros, written_to_a_view, written_row_by_row, written_to_a_turned_view, written_to_itself])
+def seen_before_the_base_was_written(x):
+    z = torch.zeros(4, dtype=x.dtype)
+    early = z[1:]
+    z.add_((x * x).sum())
+    return early * x
+
+
+def a_view_of_a_view(x):
+    z = torch.zeros(3, 4, dtype=x.dtype).t()  # a base that is not contiguous comes first among its views
+    row, first = z[1], z[1][:2]
+    z[1:].add_(x.sum() * x[0])
+    first.mul_(x[1])
+    return z[1:3].sum(0) * row * x
+
+
+def written_through_another_view(x):
+    z = torch.ones(2, 3, dtype=x.dtype)
+    low, turned, flat = z[1], z.t(), z.view(-1)
+    flat[2:5].mul_(x)
+    turned[0] += x[1]
+    return (z.sum(0) + low + turned[:, 1]) * x
+
+
+def a_captured_copy(x):
+    c = torch.full((3,), 2.0, dtype=torch.float64)
+    z = c.clone()
+    part = z[:2]
+    z.mul_(x).add_(1)
+    part.exp_()
+    return z * c
+
+
+def by_index(x):
+    z = torch.zeros(5, dtype=x.dtype)
+    z.index_put_((torch.tensor([0, 2, 2]),), x * x, accumulate=True)
+    z[torch.tensor([1, 3])] = x[:2] ** 3
+    z[4].copy_(x.prod())
+    return z.index_add_(0, torch.tensor([1, 0, 4]), x)
+
+
+def by_mask(x):
+    z = x.clone() ** 2
+    z[x > 0.2] = 1.5
+    z[x > 0.4] *= x[0]
+    return z * x
+
+
+def with_running_statistics(x):
+    mean, count = torch.zeros(1, dtype=x.dtype), torch.zeros((), dtype=torch.int64)
+    for part in (x[:2], x[1:]):
+        mean.lerp_((part**3).mean(), 0.25)
+        count.add_(1)
+    return (x - mean) * mean / count
+
+
+def by_what_it_reads(x):
+    z = torch.zeros(3, dtype=x.dtype)
+    if x.sum() > 0 and float(x[0]) < 1:
+        z[int(x.argmax())] = x.prod()
+    return z.clamp_(min=0.01).sin_() + x[x.detach().nonzero()].sum()
+
+
+def on_a_diagonal(x):
+    z = torch.zeros(3, 3, dtype=x.dtype)
+    d = z.diagonal()
+    z.copy_(x * x[:, None])
+    d.mul_(x)
+    return z @ x
+
+
+WRITERS = [
+    written_to_zeros, written_to_a_view, written_row_by_row, written_to_a_turned_view, written_to_itself, seen_before_the_base_was_written,
+    a_view_of_a_view, written_through_another_view, a_captured_copy, by_index, by_mask, with_running_statistics, by_what_it_reads, on_a_diagonal,
+]  # fmt: skip
+
+
+def slope_of(f, x, step=1e-6):
+    """The Jacobian by central differences."""
+    return torch.stack([(f(x + step * e) - f(x - step * e)) / (2 * step) for e in torch.eye(len(x), dtype=x.dtype)], -1)
+
+
+@pytest.mark.parametrize("f", WRITERS)
+def test_second_derivatives_follow_what_is_written(f) -> None:
+    def scalar(x):
+        return (f(x) ** 3).sum()
+
+    x = arange(3)
+    # a plain step of differences through the gradient, whose own values are checked by the first derivatives
+    curve = slope_of(lambda x: grad(scalar)(x), x)
+    both = [hessian(scalar)(x), jacrev(jacfwd(scalar))(x), jacfwd(jacfwd(scalar))(x), jacrev(jacrev(scalar))(x)]
+    rows = [jvp(grad(scalar), (x,), (e,))[1] for e in torch.eye(3, dtype=x.dtype)]
+    for found in (*both, torch.stack(rows, -1)):
+        np.testing.assert_allclose(found.detach().numpy(), curve.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("f", [written_to_itself, lambda x: (x.clone().mul_(x)[1:].add_(1) ** 2) * x[1:]])
+def test_hessians_of_a_batch_follow_what_is_written(f) -> None:
+    def scalar(x):
+        return (f(x) ** 3).sum()
+
+    rows = arange(2, 3)
+    close(vmap(hessian(scalar))(rows), torch.stack([hessian(scalar)(r) for r in rows]))
+
+
+def test_a_tangent_without_a_batch_gets_one_where_it_is_written() -> None:
+    x = arange(3)
+
+    def f(x, y):
+        z = torch.zeros(3, dtype=x.dtype)
+        part = z[1:]
+        z.add_(x)  # a tangent that all share
+        z.mul_(y)  # and one for each item
+        return part * x[1:]
+
+    def push(t):
+        return jvp(f, (x, x), (torch.ones_like(x), t))[1]
+
+    basis = torch.eye(3, dtype=x.dtype)
+    close(vmap(push)(basis), torch.stack([push(e) for e in basis]))
+
+
+@pytest.mark.parametrize("f", WRITERS)
 def test_forward_mode_follows_what_is_written(f) -> None:
     x = arange(3)
-    step = 1e-6
-    slope = torch.stack([(f(x + step * e) - f(x - step * e)) / (2 * step) for e in torch.eye(3, dtype=x.dtype)], -1)
+    slope = slope_of(f, x)
     for jacobian in (jacfwd(f)(x), jacrev(f)(x), torch.stack([jvp(f, (x,), (e,))[1] for e in torch.eye(3, dtype=x.dtype)], -1)):
         np.testing.assert_allclose(jacobian.detach().numpy(), slope.numpy(), rtol=1e-7, atol=1e-8)
 

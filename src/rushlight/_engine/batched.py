@@ -6,12 +6,14 @@ the whole batch (`_engine.derived`), so it is one kernel, views stay views of th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import batched_operator
+from rushlight._engine.joining import Windows, join, link, relatives, root, without_grad
 from rushlight._engine.kinds import call_name, make_kind
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
@@ -50,16 +52,18 @@ class BatchedTensor(Transformed):
         values = [peeled(t, level) for t in tensors]
         given = [t if v is None else v for t, v in zip(tensors, values, strict=True)]
         made = function(given[0] if op.kind == "view" else given, *numbers)
+        items = tuple([_item_of(m, level, op.kind == "view") for m in (made if isinstance(made, (tuple, list)) else (made,))])
+        if op.kind == "view" and tensors[0] is (args[0] if args else None) and peeled(tensors[0], level) is tensors[0].value:  # type: ignore[attr-defined]
+            link(tensors[0], items)
         if isinstance(made, (tuple, list)):
-            items = tuple(batched(m, level) for m in made)
             return items if wrap is None else wrap(items)
-        return batched(made, level)
+        return items[0]
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """In place is out of place, written through: what shares the memory, and the graph, see it."""
         target, *rest = args
-        if peeled(target, level) is None:
+        if peeled(target, level) is None and not is_uniform(level):
             raise RuntimeError(NOT_BATCHED)
         made = cls.operate(level, op, (kept(target, rest), *rest), kwargs)
         check_result(made, target)
@@ -142,6 +146,64 @@ def size_of_level(level: int) -> int:
     return LEVELS.stack[level - 1].size
 
 
+def is_uniform(level: int) -> bool:
+    """Whether the batch of this level is one of tangents alone: see `Level`."""
+    return level <= len(LEVELS.stack) and LEVELS.stack[level - 1].uniform
+
+
+def _item_of(value: Any, level: int, view: bool) -> Any:
+    """The batched tensor around a result; of what has no tangents a uniform batch keeps one item."""
+    dtype = value.dtype
+    if not view and not (dtype.is_floating_point or dtype.is_complex) and is_uniform(level) and _same_in_all(value):
+        return value[0]
+    return batched(value, level)
+
+
+def _same_in_all(value: Any) -> bool:
+    """Whether the items along the first dim are equal, in all batches."""
+    if not value.shape[0]:
+        return False
+    value = without_grad(lambda: value.detach())
+    differ = root((value != value[:1]) & ((value == value) | (value[:1] == value[:1])))
+    return not differ.any().item()  # type: ignore[attr-defined]
+
+
+def alike(level: int, values: Any) -> Any:
+    """The arguments with one item in place of each batch of a uniform level; None where that would lose something."""
+    held = [v for v in (peeled(t, level) for t in tensors_in(values)) if v is not None]
+    if not is_uniform(level) or not all(_same_in_all(v) for v in held):
+        return None
+
+    def one(t: Any) -> Any:
+        found = peeled(t, level)
+        return t if found is None else found[0]
+
+    return rewrap(one, values)
+
+
+def widen(x: Tensor, level: int, size: int) -> None:
+    """Let a tensor without a batch of this level be one: of so many items, which are all what the tensor was.
+
+    So do all tensors that are views of the same memory: they show the same parts of the batch.
+    """
+    if isinstance(x, Transformed) and x.level > level:
+        for inner in (x.value,) if isinstance(x, BatchedTensor) else (x.primal, x.tangent):  # type: ignore[attr-defined]
+            if peeled(inner, level) is None:
+                widen(inner, level, size)
+        return
+    members = relatives(x)
+    windows = Windows(members)
+    whole: list[Any] = []
+
+    def contents(member: Tensor, held: Tensor) -> dict[str, Any]:
+        if not whole:
+            flat = windows.memory(held)
+            whole.append(flat.expand((size, *flat.shape)).clone())
+        return {"value": windows.shown(whole[0], held, 1), "level": level}
+
+    join(members, BatchedTensor, contents)
+
+
 def _reaches(level: int, *values: Any) -> bool:
     return any(peeled(t, level) is not None for t in tensors_in(values))
 
@@ -171,7 +233,10 @@ def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], leve
 def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
     held = peeled(x, level)
     if held is None:
-        raise RuntimeError(NOT_BATCHED)
+        if not is_uniform(level):
+            raise RuntimeError(NOT_BATCHED)
+        widen(x, level, size_of_level(level))
+        held = peeled(x, level)
     if not isinstance(source, Tensor):
         held.copy_(source)
         return x
@@ -200,7 +265,19 @@ def _fill(level: int, function: Any, x: Any, value: Any) -> Any:
     return x.copy_(value)
 
 
+def _of_one_item(handler: Any) -> Any:
+    """A handler of what cannot be done for a batch: for a uniform one it is done with one item."""
+
+    @functools.wraps(handler)
+    def handle(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
+        found = alike(level, (args, kwargs))
+        return handler(level, function, *args, **kwargs) if found is None else function(*found[0], **found[1])
+
+    return handle
+
+
 @BatchedTensor.implements("item", "__float__", "__int__", "__complex__", "__index__")
+@_of_one_item
 def _item(level: int, function: Any, x: Any) -> Any:
     raise RuntimeError(
         "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, please try to rewrite what "
@@ -209,6 +286,7 @@ def _item(level: int, function: Any, x: Any) -> Any:
 
 
 @BatchedTensor.implements("__bool__", "is_nonzero", "__contains__", "equal", "allclose")
+@_of_one_item
 def _truth(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(
         "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that yet, please file an issue at "
@@ -217,6 +295,7 @@ def _truth(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @BatchedTensor.implements("nonzero", "unique", "unique_consecutive")
+@_of_one_item
 def _dynamic(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(
         f"vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over aten::{call_name(function)}. Please file an "
@@ -253,7 +332,7 @@ def _layout(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any
     name = call_name(function)
     if name == "stride":
         return strides if not args and not kwargs else strides[args[0] if args else kwargs["dim"]]
-    return x._spec.contiguous if name == "is_contiguous" else 0
+    return x._spec.contiguous if name == "is_contiguous" else x.value.storage_offset()
 
 
 @BatchedTensor.implements("type")
@@ -264,15 +343,17 @@ def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bo
 @BatchedTensor.implements("view_as_real", "view_as_complex", "real", "imag")
 def _parts(level: int, function: Any, x: Any) -> Any:
     name = call_name(function)
-    return batched(getattr(x.value, name) if name in ("real", "imag") else function(x.value), level)
+    made = batched(getattr(x.value, name) if name in ("real", "imag") else function(x.value), level)
+    link(x, made)
+    return made
 
 
 @BatchedTensor.implements("as_strided")
 def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    if storage_offset:
-        raise NotImplementedError("rushlight has no as_strided with a storage offset inside of vmap yet")
     value = x.value
-    return batched(function(value, (value.shape[0], *size), (value.stride(0), *stride)), level)
+    made = batched(function(value, (value.shape[0], *size), (value.stride(0), *stride), storage_offset), level)
+    link(x, made)
+    return made
 
 
 def each_item(level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

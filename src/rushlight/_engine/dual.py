@@ -10,11 +10,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine.batched import BatchedTensor, batched, check_result, in_front, kept, peeled
+from rushlight._engine.batched import BatchedTensor, batched, check_result, in_front, kept, peeled, widen
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import tangent_operator
 from rushlight._engine.describe import describe
+from rushlight._engine.joining import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.kinds import make_kind
 from rushlight._engine.state import new_plan_table
 from rushlight._engine.tensor import Tensor
@@ -137,7 +138,10 @@ def _view(level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> A
 
         return function(*rewrap(pick, tuple(args)), **rewrap(pick, dict(kwargs)))
 
-    return paired(side(0), side(1), level)
+    made = paired(side(0), side(1), level)
+    if isinstance(args[0] if args else None, DualTensor) and args[0].level == level:
+        link(args[0], made)
+    return made
 
 
 def paired(primals: Any, tangents: Any, level: int) -> Any:
@@ -150,37 +154,30 @@ def paired(primals: Any, tangents: Any, level: int) -> Any:
 
 
 def become_dual(x: Tensor, level: int, like: Tensor) -> None:
-    """Let a plain tensor, to which a value with the tangent `like` is about to be written, have a tangent from now on: zeros.
+    """Let a tensor without a tangent, to which a value with the tangent `like` is about to be written, have one from now on: zeros.
 
-    A view gets that region of the tangent that its base gets (or has), so what is written to it moves the base as well.
+    So have all tensors that are views of the same memory: theirs are views of the same tangent.
     """
-    base = x._base  # type: ignore[attr-defined]
-    while isinstance(base, DualTensor) and base.level > level:  # the view is what shows the value of that level's base
-        base = base.primal
-    if base is not None and parts(base, level) is None:
-        if isinstance(base, Transformed) or not base.is_contiguous():
-            raise RuntimeError("forward mode cannot write to this view of a tensor that has no tangent: clone() the view, or make its base contiguous()")
-        become_dual(base, level, like)
-    spot = None if base is None else parts(base, level)
-    if spot is None:
-        tangent = _still(x, tuple(x.shape), like)
-    else:
-        tangent = _region(spot[1], x, x.storage_offset() - spot[0].storage_offset())  # type: ignore[attr-defined]
-    held = Tensor.__new__(Tensor)
-    held._storage, held._spec, held._ptr = x._storage, x._spec, x._ptr
-    held._rg, held._node, held._meta = x._rg, x._node, x._meta
-    x._storage, x._ptr, x._rg, x._node, x._meta = None, 0, False, None, None
-    x.__class__ = DualTensor
-    x.primal, x.tangent, x.level = held, tangent, level  # type: ignore[attr-defined]
-    _remember(x)
+    worn = {id(made.primal) for made in [reference() for reference in MADE.values()] if made is not None}
+    members = [m for m in relatives(x) if m is x or id(m) not in worn]
+    windows = Windows(members)
+    flat = without_grad(lambda: _still(x, (windows.span,), like))
+
+    def contents(member: Tensor, held: Tensor) -> dict[str, Any]:
+        return {"primal": held, "tangent": windows.shown(flat, held), "level": level}
+
+    join(members, DualTensor, contents)
+    for member in members:
+        if LEVELS.stack[level - 1].kind == "dual":
+            _remember(member)
 
 
-def _region(tangent: Any, x: Any, start: int, batches: int = 0) -> Any:
-    """Of the tangent of a contiguous base, below that many batches, what the view `x` shows, which begins `start` elements behind the base."""
-    if isinstance(tangent, BatchedTensor):
-        return batched(_region(tangent.value, x, start, batches + 1), tangent.level)
-    shape, strides = tuple(tangent.shape)[:batches], tuple(tangent.stride())[:batches]
-    return tangent.as_strided((*shape, *x.shape), (*strides, *x.stride()), tangent.storage_offset() + start)
+def _follow(tangent: Tensor, like: Tensor) -> None:
+    """Let a tangent have the batches of the one that is about to be written to it."""
+    while isinstance(like, Transformed):
+        if isinstance(like, BatchedTensor) and peeled(tangent, like.level) is None:
+            widen(tangent, like.level, like.value.shape[0])
+        like = like.below
 
 
 # The dual tensors of a level of `forward_ad` that are alive, by identity: they are plain again when it ends.
@@ -192,16 +189,11 @@ def _remember(x: Any) -> None:
     MADE[key] = weakref.ref(x, lambda _: MADE.pop(key, None))
 
 
-def become_plain(x: Any) -> None:
-    """Forget the tangent: the tensor is its value from now on."""
-    held = x.primal
-    if type(held) is not Tensor:
-        return
-    for name in ("primal", "tangent", "level"):
-        x.__dict__.pop(name, None)
-    x.__class__ = Tensor
-    x._storage, x._spec, x._ptr = held._storage, held._spec, held._ptr
-    x._rg, x._node, x._meta = held._rg, held._node, held._meta
+def become_plain(level: int) -> None:
+    """Forget the tangents of a level: what it made are their values from now on."""
+    made = [found for found in [reference() for reference in MADE.values()] if found is not None and getattr(found, "level", None) == level]
+    MADE.clear()
+    leave([(x, x.primal) for x in made if not isinstance(x.primal, Transformed)])
 
 
 _ROWS: dict[int, Any] = {}
@@ -240,6 +232,7 @@ def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = F
         held[1].zero_()
     else:
         held[0].copy_(given[0])
+        _follow(held[1], given[1])
         held[1].copy_(given[1])
     return x
 
@@ -291,12 +284,30 @@ def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bo
 @DualTensor.implements("real", "imag")
 def _part(level: int, function: Any, x: Any) -> Any:
     name = function.__name__
-    return dual(getattr(x.primal, name), getattr(x.tangent, name), level)
+    made = dual(getattr(x.primal, name), getattr(x.tangent, name), level)
+    link(x, made)
+    return made
 
 
-@DualTensor.implements("view_as_real", "view_as_complex", "as_strided")
-def _linear(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    return dual(function(x.primal, *args, **kwargs), function(x.tangent, *args, **kwargs), level)
+@DualTensor.implements("view_as_real", "view_as_complex")
+def _pairs(level: int, function: Any, x: Any) -> Any:
+    made = dual(function(x.primal), function(x.tangent), level)
+    link(x, made)
+    return made
+
+
+@DualTensor.implements("as_strided")
+def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """The same window of the tangent, which is laid out anew if it lies in another way than the value."""
+    primal, tangent = x.primal, x.tangent
+    if tangent.stride() != primal.stride():
+        windows = Windows([primal])
+        flat = without_grad(lambda: _still(primal, (windows.span,), tangent))
+        tangent = windows.shown(flat, primal).copy_(tangent) if primal.numel() else tangent
+    step = 0 if storage_offset is None else storage_offset - primal.storage_offset()
+    made = dual(function(primal, size, stride, storage_offset), function(tangent, size, stride, tangent.storage_offset() + step), level)
+    link(x, made)
+    return made
 
 
 @DualTensor.implements("matrix_exp")

@@ -26,12 +26,16 @@ __all__ = ["LEVELS", "Level", "Transformed", "inplace_function", "is_inplace", "
 
 
 class Level:
-    """One transform that is running: its number, what it is, and for a batch its size and the way of its random numbers."""
+    """One transform that is running: its number, what it is, and for a batch its size and the way of its random numbers.
 
-    __slots__ = ("before", "kind", "number", "randomness", "size")
+    A batch is `uniform` if it is one of tangents alone: all values that the running function can get hold of are the same for all items, so it may
+    read them, decide by them, and write them to tensors without a batch, as if there were none.
+    """
 
-    def __init__(self, kind: str, size: int = 0, randomness: str = "error") -> None:
-        self.kind, self.size, self.randomness, self.number = kind, size, randomness, 0
+    __slots__ = ("before", "kind", "number", "randomness", "size", "uniform")
+
+    def __init__(self, kind: str, size: int = 0, randomness: str = "error", uniform: bool = False) -> None:
+        self.kind, self.size, self.randomness, self.number, self.uniform = kind, size, randomness, 0, uniform
 
     def __enter__(self) -> Level:
         LEVELS.stack.append(self)
@@ -154,6 +158,11 @@ class Transformed(Kind):
     def inside(self) -> Tensor:
         """The tensor below that answers for the graph."""
         raise NotImplementedError
+
+    @property
+    def below(self) -> Tensor:
+        """The tensor below whose memory this one shows."""
+        return self.inside
 
     @property  # type: ignore[misc]
     def requires_grad(self) -> bool:  # type: ignore[override]

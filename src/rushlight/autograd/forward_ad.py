@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import rushlight._engine.function_levels
 import rushlight._engine.lifted  # noqa: F401
 from rushlight._engine.convert import as_alias_view
-from rushlight._engine.dual import MADE, become_plain, dual, parts
+from rushlight._engine.dual import become_plain, dual, parts
 from rushlight._engine.modes import _Mode
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import Level
@@ -44,12 +44,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """Close the level: the tensors that were made in it lose their tangents."""
     if not _LEVELS:
         raise RuntimeError("Dual level must be a positive number.")
-    number = _LEVELS[-1].number
-    for reference in list(MADE.values()):
-        made = reference()
-        if made is not None and getattr(made, "level", None) == number:
-            become_plain(made)
-    MADE.clear()
+    become_plain(_LEVELS[-1].number)
     _LEVELS.pop().__exit__()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
@@ -15,7 +15,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import Level
 from rushlight.func.trees import name_of, prefix, spec_text, tree_flatten, tree_unflatten
 
-__all__ = ["vmap"]
+__all__ = ["over_tangents", "vmap"]
 
 
 def vmap(
@@ -109,13 +109,21 @@ def _checked_dim(where: str, leaf: Any, dim: Any) -> int | None:
 
 
 def _run(
-    func: Any, dims: list[Any], leaves: list[Any], structure: Any, size: int, out_dims: Any, randomness: str, kwargs: dict[str, Any]
-) -> Any:
-    with Level("vmap", size, randomness) as level:
+    func: Any, dims: list[Any], leaves: list[Any], structure: Any, size: int, out_dims: Any, randomness: str, kwargs: dict[str, Any],
+    uniform: bool = False,
+) -> Any:  # fmt: skip
+    with Level("vmap", size, randomness, uniform) as level:
         moved = [leaf.movedim(dim, 0) if dim else leaf for leaf, dim in zip(leaves, dims, strict=True)]
         given = [leaf if dim is None else batched(leaf, level.number) for leaf, dim in zip(moved, dims, strict=True)]
         made = func(*tree_unflatten(given, structure), **kwargs)
     return _outputs(func, made, out_dims, level.number, size)
+
+
+def over_tangents(push: Callable[..., Any], tangents: Sequence[Tensor], randomness: str) -> Any:
+    """`vmap` over tangents alone: all else that `push` sees is the same for every item, unless it draws other numbers for each."""
+    size = tangents[0].shape[0]
+    uniform = size > 0 and randomness != "different"
+    return _run(push, [0] * len(tangents), list(tangents), tree_flatten(tuple(tangents))[1], size, 0, randomness, {}, uniform)
 
 
 def _outputs(func: Any, made: Any, out_dims: Any, level: int, size: int) -> Any:

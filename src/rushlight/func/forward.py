@@ -13,7 +13,7 @@ from rushlight._engine.modes import enable_grad
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import Level
 from rushlight.func.backward import _own, basis, jacrev
-from rushlight.func.batch import vmap
+from rushlight.func.batch import over_tangents
 from rushlight.func.trees import check_argnums, chosen, replaced, spec_text, tensors_of, tree_flatten, tree_unflatten
 
 __all__ = ["hessian", "jacfwd", "jvp", "linearize"]
@@ -105,7 +105,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
             flat, seen["shape"] = tree_flatten(found[1])
             return (flat, found[2]) if has_aux else flat
 
-        rows = vmap(push, randomness=randomness)(*basis(leaves))
+        rows = over_tangents(push, basis(leaves), randomness)
         if has_aux:
             rows, aux = rows
             flat, tree = tree_flatten(aux)
