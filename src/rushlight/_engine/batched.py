@@ -53,8 +53,9 @@ class BatchedTensor(Transformed):
         given = [t if v is None else v for t, v in zip(tensors, values, strict=True)]
         made = function(given[0] if op.kind == "view" else given, *numbers)
         items = tuple([_item_of(m, level, op.kind == "view") for m in (made if isinstance(made, (tuple, list)) else (made,))])
-        if op.kind == "view" and tensors[0] is (args[0] if args else None) and peeled(tensors[0], level) is tensors[0].value:  # type: ignore[attr-defined]
-            link(tensors[0], items)
+        first = tensors[0]
+        if op.kind == "view" and isinstance(first, BatchedTensor) and first.level == level:
+            link(first, items)
         if isinstance(made, (tuple, list)):
             return items if wrap is None else wrap(items)
         return items[0]
