@@ -242,6 +242,34 @@ def test_hessians_of_a_batch_follow_what_is_written(f) -> None:
     close(vmap(hessian(scalar))(rows), torch.stack([hessian(scalar)(r) for r in rows]))
 
 
+KINKED = {
+    "clamp": (lambda x: x.clamp(-1, 2), [0.0, 2.0, 2.0, 2.0, 0.0]),
+    "clamp by tensors": (lambda x: x.clamp(torch.full_like(x, -1), torch.full_like(x, 2)), [0.0, 2.0, 2.0, 2.0, 0.0]),
+    "clamp_": (lambda x: (x * 1).clamp_(max=2.0), [2.0, 2.0, 2.0, 2.0, 0.0]),
+    "clamp to a point": (lambda x: x.clamp(2, 2), [0.0, 0.0, 0.0, 2.0, 0.0]),
+    "relu": (torch.relu, [0.0, 0.0, 0.0, 2.0, 2.0]),
+    "hardtanh": (lambda x: torch.nn.functional.hardtanh(x, -1, 2), [0.0, 0.0, 2.0, 0.0, 0.0]),
+    "max over a dim": (lambda x: torch.stack([x, x.abs()]).max(0).values, [2.0, 2.0, 2.0, 2.0, 2.0]),
+    "elu": (lambda x: torch.nn.functional.elu(x[2:4]), [2.0, 2.0]),
+    "softplus": (lambda x: torch.nn.functional.softplus(x[3:], threshold=2.0), [2 / (1 + np.exp(-2)) ** 2, 2.0]),
+    "hardswish": (lambda x: torch.nn.functional.hardswish(x[4:]), [2.0]),
+}
+
+
+@pytest.mark.parametrize("name", KINKED)
+def test_second_derivatives_at_corners_are_those_of_the_side_that_the_first_one_takes(name) -> None:
+    """The diagonal of the second derivative of the squares, as PyTorch has it, whichever mode finds it."""
+    f, expected = KINKED[name]
+    x = torch.tensor([-3.0, -1.0, 0.0, 2.0, 3.0], dtype=torch.float64)
+
+    def squares(x):
+        return (f(x) ** 2).sum()
+
+    for outer, inner in ((jacrev, jacrev), (jacfwd, jacrev), (jacrev, jacfwd), (jacfwd, jacfwd)):
+        found = outer(inner(squares))(x).detach().diagonal()[{"elu": 2}.get(name, 5 - len(expected)) :][: len(expected)]
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
 def test_a_tangent_without_a_batch_gets_one_where_it_is_written() -> None:
     x = arange(3)
 

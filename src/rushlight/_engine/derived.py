@@ -18,7 +18,7 @@ from rushlight._ops.table import Operator
 from rushlight._prims import build, prim
 from rushlight._transforms.batching import batch
 from rushlight._transforms.jvp import jvp
-from rushlight._transforms.vjp import carries_gradient, vjp
+from rushlight._transforms.vjp import Gradient, carries_gradient, vjp
 from rushlight._types.spec import Spec
 
 __all__ = ["DerivedOperator", "batched_graph", "batched_operator", "tangent_operator"]
@@ -125,20 +125,24 @@ def tangent_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec
     graph, _ = trace_operator(op, template, specs)
     moved = [carries_gradient(v.dtype) for v in graph.outputs]
     several = op.schema.returns_list
-    whole = None
+    found = None
     if op.gradient_rule is not None and any(moved) and not several and "reverse_only" not in op.tags:
-        whole = _transposed(op, template, specs, mask, moved)
-    if whole is None:
-        whole = jvp(graph, [*mask, *[False] * (len(graph.inputs) - len(mask))])
+        found = _transposed(op, template, specs, mask, moved)
+    whole, rule = found or (jvp(graph, [*mask, *[False] * (len(graph.inputs) - len(mask))]), None)
     options = {"node": node_name(op, template, specs), "like": op.like if isinstance(op.like, str) else "contiguous"}
-    return _row(f"jvp_{op.name}", whole, len(whole.outputs), several=several, **options), moved
+    row = _row(f"jvp_{op.name}", whole, len(whole.outputs), several=several, **options)
+    if rule is not None:
+        row.gradient_rule = rule
+    return row, moved
 
 
-
-
-def _transposed(op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool], moved: Sequence[bool]) -> Graph | None:
+def _transposed(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool], moved: Sequence[bool]
+) -> tuple[Graph, Callable[..., Any] | None] | None:
     """Forward mode from a hand-written gradient, so that both modes choose alike: the gradient is linear in the cotangents, and its transpose
     takes tangents to tangents.  None where the gradient itself has no derivative, or does not reach the tangents.
+
+    With it comes the gradient of the whole: that of the results is the hand-written one again.
     """
     wrt = [i for i, flag in enumerate(mask) if flag]
     try:
@@ -151,22 +155,100 @@ def _transposed(op: Operator, template: Sequence[Any], specs: Sequence[Spec], ma
         return None
     given, count = len(found.forward.inputs), len(moved)
 
-    def both(*values: Any) -> list[Any]:
-        inputs, tangents = values[:given], values[given:]
-        outs = evaluate(found.forward, inputs)
+    def saved(inputs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         held = {"input": inputs, "output": outs, "residual": outs[count:]}
+        return [held[kind][i] for kind, i in found.saved]
+
+    def push(*values: Any) -> list[Any]:
+        """The tangents of the results, from what the gradient saves and the tangents of the arguments."""
+        known, tangents = values[:first], values[first:]
         # Where a linear map is transposed does not matter, except to rules that look for cotangents that are zero.
-        somewhere = [build.full_like(o, 1) for o, flag in zip(outs, moved) if flag]
-        arguments = [*(held[kind][i] for kind, i in found.saved), *somewhere]
-        results = evaluate(back.forward, arguments)
-        kept = {"input": arguments, "output": results, "residual": results[len(found.graph.outputs) :]}
+        somewhere = [build.full_like(v, 1) for v, flag in zip(results, moved) if flag]
+        arguments = [*known, *somewhere]
+        made = evaluate(back.forward, arguments)
+        kept = {"input": arguments, "output": made, "residual": made[len(found.graph.outputs) :]}
         seeds: list[Any] = [None] * len(found.graph.outputs)
         for place, tangent in zip(found.outputs, tangents, strict=True):
             seeds[place] = build.add_any(seeds[place], tangent)  # type: ignore[index]
         seeds = [build.zeros_like(v) if s is None else s for s, v in zip(seeds, found.graph.outputs, strict=True)]
         pushed = evaluate(back.backward, [*(kept[kind][i] for kind, i in back.saved), *seeds])
-        moves = [build.zeros_like(v) if place is None else pushed[place] for place, v in zip(back.grads, somewhere, strict=True)]
-        return [*outs[:count], *moves]
+        return [build.zeros_like(v) if place is None else pushed[place] for place, v in zip(back.grads, somewhere, strict=True)]
+
+    results = found.forward.outputs[:count]
+    moves: list[Any] = [(found.forward.inputs[i].shape, found.forward.inputs[i].dtype) for i in wrt]
+    pushing = trace(push, [*[(v.shape, v.dtype) for v in found.graph.inputs[:first]], *moves])
+
+    def both(*values: Any) -> list[Any]:
+        outs = evaluate(found.forward, values[:given])
+        return [*outs[:count], *evaluate(pushing, [*saved(values[:given], outs), *values[given:]])]
 
     avals: list[Any] = [(v.shape, v.dtype, v.weak) for v in found.forward.inputs]
-    return trace(both, [*avals, *[(found.forward.inputs[i].shape, found.forward.inputs[i].dtype) for i in wrt]])
+    return trace(both, [*avals, *moves]), _tangent_rule(op, template, specs, moved, found.forward, saved, pushing)
+
+
+def _tangent_rule(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], moved: Sequence[bool], forward: Graph, saved: Callable[..., Any], pushing: Graph
+) -> Callable[..., Any] | None:
+    """The gradient of results and tangents.  Through the tangents it goes on to the tangents of the arguments and to what the operator's gradient
+    saves; from there, as from the results, by that gradient.  None where one of these steps has no derivative.
+    """
+    n, count = len(specs), len(moved)
+    floats = [i for i, s in enumerate(specs) if carries_gradient(s.dtype)]
+    places = [i for i, v in enumerate(pushing.inputs) if carries_gradient(v.dtype)]
+    try:
+        own = differentiate(op, template, specs, floats, moved)
+        through = vjp(pushing, places)
+        rest = Graph(forward.inputs, forward.nodes, forward.outputs[count:])  # what is saved besides arguments and results
+        residual = vjp(rest, floats) if any(carries_gradient(v.dtype) for v in rest.outputs) else None
+    except NotDifferentiableError:
+        return None
+
+    def rule(cts: Any, outs: Any, tensors: Any, *numbers: Any) -> list[Any]:
+        inputs, tangents = [*tensors[:n], *numbers], list(tensors[n:])
+        made = evaluate(forward, inputs)
+        made[:count] = list(outs)[:count]
+        known = saved(inputs, made)
+        grads = _pulled(through, pushing, [*known, *tangents], list(cts[count:]))
+        back: dict[Any, Any] = dict(zip(places, grads, strict=True))
+        values, found = list(cts[:count]), dict.fromkeys(range(n))
+        besides: list[Any] = [None] * (len(made) - count)
+        for at, (kind, i) in enumerate(saved(_names("input", n + len(numbers)), _names("output", len(made)))):
+            ct = back.get(at)
+            if ct is None or (kind == "input" and i >= n):  # a number has no gradient
+                continue
+            if kind == "input":
+                found[i] = build.add_any(found[i], ct)
+            elif i < count:
+                values[i] = build.add_any(values[i], ct)
+            else:
+                besides[i - count] = build.add_any(besides[i - count], ct)
+        if residual is not None and any(ct is not None for ct in besides):
+            seeds = [build.zeros_like(v) if ct is None else ct for ct, v in zip(besides, made[count:], strict=True) if carries_gradient(v.dtype)]
+            _add(found, floats, _pulled(residual, rest, inputs, seeds))
+        mine = evaluate(own.forward, inputs)
+        mine[:count] = made[:count]
+        held = {"input": inputs, "output": mine, "residual": mine[count:]}
+        pulled = evaluate(own.graph, [*(held[kind][i] for kind, i in own.saved), *[v for v, flag in zip(values, moved, strict=True) if flag]])
+        _add(found, floats, [None if place is None else pulled[place] for place in own.outputs])
+        return [*[found[i] for i in range(n)], *[back.get(len(known) + k) for k in range(len(tangents))]]
+
+    return rule
+
+
+def _names(kind: str, count: int) -> list[tuple[str, int]]:
+    return [(kind, i) for i in range(count)]
+
+
+def _add(found: dict[int, Any], places: Sequence[int], grads: Sequence[Any]) -> None:
+    for i, ct in zip(places, grads, strict=True):
+        if ct is not None:
+            found[i] = build.add_any(found[i], ct)
+
+
+def _pulled(gradient: Gradient, graph: Graph, inputs: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    """The gradients that `gradient`, of `graph`, says, for these inputs and cotangents."""
+    count = len(graph.outputs)
+    outs = evaluate(gradient.forward, inputs)
+    held = {"input": inputs, "output": outs, "residual": outs[count:]}
+    made = evaluate(gradient.backward, [*(held[kind][i] for kind, i in gradient.saved), *cts])
+    return [None if place is None else made[place] for place in gradient.grads]

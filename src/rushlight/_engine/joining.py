@@ -1,8 +1,8 @@
 """Tensors that join a level after they were made, because something of that level is written to them.
 
 Memory is seen through more than one tensor: a base and its views.  Where one of them becomes dual or batched, all do, each as the same view of
-what belongs to the base (a tangent, or the whole batch).  Every one of them stays the object that it is; what it was goes over to another object, and bases
-and views are linked among the new ones as they are among the old.
+what belongs to the base (a tangent, or the whole batch).  Every one of them stays the object that it is; what it was goes over to another object,
+and bases and views are linked among the new ones as they are among the old.
 """
 
 from __future__ import annotations

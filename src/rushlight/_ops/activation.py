@@ -247,9 +247,14 @@ def elu(x: Any, alpha: Any) -> Any:
     return build.select(x <= 0.0, prim.expm1(x) * alpha, x)
 
 
+def _curved(x: Any) -> Any:
+    """x where it is negative, else a constant zero: the slope at zero is that of the curve, but does not change there."""
+    return build.select(x < 0.0, x, 0.0)
+
+
 @elu.gradient
 def _(ct: Any, out: Any, x: Any, alpha: Any) -> Any:
-    return build.select(x <= 0.0, ct * prim.exp(x) * alpha, ct)
+    return build.select(x <= 0.0, ct * prim.exp(_curved(x)) * alpha, ct)
 
 
 @operator("selu(Tensor input) -> Tensor", promote="same", spaces=("torch", "nn.functional"), method=False, inplace=True, tags=FLAG,
@@ -262,7 +267,7 @@ def selu(x: Any) -> Any:
 
 @selu.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    return build.select(x <= 0.0, ct * prim.exp(x) * (SELU_ALPHA * SELU_SCALE), ct * SELU_SCALE)
+    return build.select(x <= 0.0, ct * prim.exp(_curved(x)) * (SELU_ALPHA * SELU_SCALE), ct * SELU_SCALE)
 
 
 @operator("celu(Tensor input, Scalar alpha=1.0) -> Tensor", promote="same", promote_over=("input",), spaces=("torch", "nn.functional"),
@@ -277,7 +282,7 @@ def celu(x: Any, alpha: Any) -> Any:
 
 @celu.gradient
 def _(ct: Any, out: Any, x: Any, alpha: Any) -> Any:
-    return build.select(x <= 0.0, ct * prim.exp(x / alpha), ct)
+    return build.select(x <= 0.0, ct * prim.exp(_curved(x) / alpha), ct)
 
 
 @operator("softplus(Tensor input, Scalar beta=1.0, Scalar threshold=20.0) -> Tensor", promote="same", promote_over=("input",), spaces=NN,
@@ -293,7 +298,8 @@ def softplus(x: Any, beta: Any, threshold: Any) -> Any:
 @softplus.gradient
 def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
-    return build.select(scaled > threshold, ct, ct * _sigmoid(scaled))
+    curved = build.select(scaled < threshold, scaled, build.full_like(scaled, 1) * threshold)  # at the threshold the slope does not change
+    return build.select(scaled > threshold, ct, ct * _sigmoid(curved))
 
 
 @operator(
