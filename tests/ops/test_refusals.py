@@ -117,6 +117,9 @@ t.index_add(a.v[:0], 0, a.classes, a.v[:2]) | a.v[:0].index_copy_(0, a.classes, 
 t.index_put(a.v, (a.classes,), a.v[:2], accumulate=1) | t.repeat_interleave(a.v, t.tensor([1, 1, 1]), output_size=7) | t.repeat_interleave(a.v, t.tensor([1, 0, 1]), output_size=2)
 t.linalg.vecdot(a.v, a.v.double()) | t.linalg.vecdot(a.v, a.v[:1]) | t.hypot(a.i, a.i) | t.hypot(a.f, a.c) | F.cosine_embedding_loss(a.f, a.v, t.ones(2))
 F.multilabel_soft_margin_loss(a.z, a.v) | F.huber_loss(a.f, a.f, delta=float("nan"))
+F.adaptive_max_pool2d(a.image[:, :0], 2) | F.adaptive_avg_pool3d(a.image[None, :, :0], 2) | F.adaptive_avg_pool1d(a.cube[..., :0], 2) | t.nn.Conv1d(1, 2, [3, 3], padding="same")(a.v[None])
+F.gaussian_nll_loss(a.f, a.f, a.i) | F.gaussian_nll_loss(a.f, a.b, a.s) | F.gaussian_nll_loss(a.b, a.f, a.s) | F.gaussian_nll_loss(a.f, True, a.s) | F.gaussian_nll_loss(a.f, a.f, 1)
+F.poisson_nll_loss(a.b, a.b) | F.poisson_nll_loss(a.b, a.f, log_input=False) | F.poisson_nll_loss(a.f, a.b, full=True)
 """
 
 # What is taken, with the same dtype, shape, strides, values.
@@ -130,6 +133,16 @@ a.v.requires_grad_().logical_not_() | a.v.requires_grad_().logical_and_(a.f[0]) 
 t.zeros([np.array(3)]) | t.nn.Linear(np.array(2), 2).weight * 0 | a.f[[1.5]] | a.f[[1.0, 0.0]] | a.f[:, [0.0, 2.9]]
 t.flip(a.f[:, :0], (0,)) | t.roll(a.f[:, :0], 1, 0) | t.select_scatter(a.f.mT, a.f[0], 1, 0) | t.diagonal_scatter(a.f.mT, t.ones(2)) | t.flip(a.f.mT, (0,))
 t.searchsorted(a.v, float("nan")) | t.searchsorted(a.i[1], 3.5) | t.bucketize(t.tensor([float("nan"), 1.0]), a.f[0])
+F.hinge_embedding_loss(a.f, a.b) | F.hinge_embedding_loss(a.f, (a.i - 1).half()) | F.cosine_embedding_loss(a.f, a.f + 1, a.classes.bfloat16()) | F.multilabel_soft_margin_loss(a.f, 1)
+F.cosine_embedding_loss(a.f, a.f + 1, a.classes.bool()) | F.multilabel_soft_margin_loss(a.f, 0.5) | F.gaussian_nll_loss(a.i, a.f, a.s + 1) | F.gaussian_nll_loss(a.i, a.i + 1, a.s + 1)
+F.gaussian_nll_loss(a.f, 2, a.s + 1) | F.gaussian_nll_loss(a.f, 2.5, 0.5, full="yes") | F.gaussian_nll_loss(a.f, a.f, 0.5, full=None) | F.poisson_nll_loss(a.b, a.f)
+F.ctc_loss(t.arange(15.0).reshape(5, 1, 3).log_softmax(-1), t.ones(1, 2), (5,), (2,))
+F.adaptive_avg_pool2d(a.image[0, :0], 2) | F.adaptive_avg_pool2d(a.image[:, :0], 2) | F.adaptive_max_pool1d(a.f[:0], 2) | F.adaptive_max_pool3d(a.image[:0], 2)
+F.avg_pool1d(a.cube.mT, 1) | F.adaptive_avg_pool1d(a.cube.mT, 2) | F.adaptive_max_pool1d(a.cube.mT, 2) | F.max_pool1d(a.cube.mT, 2, return_indices=True)[1]
+F.lp_pool1d(a.cube.mT, 2, 2) | F.lp_pool3d(a.image.contiguous(memory_format=t.channels_last), 2, 2) | F.lp_pool2d(a.image.contiguous(memory_format=t.channels_last), 2, 2)
+F.conv3d(a.image.contiguous(memory_format=t.channels_last), t.ones(2, 1, 2, 2, 2)) | F.interpolate(a.image[:, :1].contiguous(memory_format=t.channels_last), scale_factor=2)
+F.interpolate(t.ones(2, 4, 4, 3).permute(0, 3, 1, 2)[:, :, ::2], scale_factor=2, mode="bilinear") | F.interpolate(a.image[:, :1], scale_factor=2)
+t.nn.Conv3d(1, 2, (3, 2), padding="same").weight * 0 | t.nn.Conv2d(1, 2, 3, padding="same", dilation=(2, 2, 3)).weight * 0
 """
 
 

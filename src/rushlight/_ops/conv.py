@@ -123,9 +123,11 @@ def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilatio
 
 def _layout(shape: Any, specs: Any) -> Any:
     """Channels last where the image or the weight is; of three dims of space only batches in float32 and bfloat16, as in PyTorch."""
-    if len(shape) not in (4, 5) or (len(shape) == 5 and (shape[0] == 1 or specs[0].dtype.name not in ("float32", "bfloat16"))):
+    if len(shape) not in (4, 5) or len(specs[1].shape) != len(shape):  # neither one dim of space nor a single image
         return None
-    last = any(len(s.shape) == len(shape) and suggests_channels_last(s.shape, s.strides) for s in specs[:2])
+    if len(shape) == 5 and (shape[0] == 1 or specs[0].dtype.name not in ("float32", "bfloat16")):
+        return None
+    last = any(suggests_channels_last(s.shape, s.strides) for s in specs[:2])
     return channels_last_strides(shape) if last else None
 
 

@@ -25,13 +25,14 @@ from rushlight._ops.bodies import (
     refuse,
     rounded,
     spread,
+    wide,
     wrap,
 )
 from rushlight._ops.places import from_zero
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import INT32, INT64, UINT8, DType
+from rushlight._types.dtype import BOOL, INT32, INT64, UINT8, DType
 from rushlight._types.layout import broadcast_shapes, numel
 from rushlight._types.symbols import as_double
 
@@ -486,6 +487,7 @@ def _(ct: Any, out: Any, x: Any, y: Any, size_average: Any, reduce: Any, reducti
 
 @operator(
     f"multilabel_soft_margin_loss(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor",
+    numbers=("target",),
     node="MeanBackward0",
     **LOSS,
 )
@@ -527,6 +529,9 @@ def poisson_nll_loss(
     x: Any, y: Any, log_input: bool, full: bool, size_average: Any, eps: float, reduce: Any, reduction: str
 ) -> Any:
     """exp(input) - target * input (input - target * log(input + eps) unless `log_input`): Poisson counts; `full` adds Stirling's term."""
+    flags = [given_dtype(v) is BOOL for v in (x, y)]
+    if all(flags) or flags[0] and not log_input or flags[1] and full:
+        raise RuntimeError("poisson_nll_loss(): a bool tensor is subtracted here; convert it first, for example with .float()")
     x, y = pair(x, y)
     loss = prim.exp(x) - y * x if log_input else x - y * prim.log(x + eps)
     if full:
@@ -536,7 +541,7 @@ def poisson_nll_loss(
 
 
 @operator("gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full=False, float eps=1e-06, str reduction='mean') -> Tensor",
-          numbers=("var",), node="MeanBackward0", **LOSS)  # fmt: skip
+          numbers=("target", "var"), node="MeanBackward0", **LOSS)  # fmt: skip
 def gaussian_nll_loss(x: Any, y: Any, var: Any, full: bool, eps: float, reduction: str) -> Any:
     """(log(v) + (input - target)^2 / v) / 2 with v = max(var, eps): a normal distribution's; `full` adds log(2 pi) / 2."""
     if reduction not in ("none", "mean", "sum"):
@@ -566,6 +571,11 @@ def _straight_through(bounded: Any, var: Any) -> Any:
 
 
 # ***** margins *****
+
+
+def _sides(y: Any) -> Any:
+    """A target that is compared with 1 and -1, in a dtype that tells them apart."""
+    return build.convert(y, INT32) if y.dtype is BOOL else wide(y)
 
 
 def _positive_part(x: Any) -> Any:
@@ -601,6 +611,7 @@ def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduc
     """input where target is 1, max(0, margin - input) where it is -1."""
     reduction = reduction_of(size_average, reduce, reduction)
     _floats_for_mean(given_dtype(x), reduction)
+    y = _sides(y)
     apart, same = (build.broadcast_to(c, broadcast_shapes(x.shape, y.shape)) for c in (build.ne(y, 1), build.ne(y, -1)))
     x = build.broadcast_to(x, apart.shape)
     return reduced(build.select(apart, _clamped(margin - x), 0) + build.select(same, x, 0), reduction)
@@ -643,6 +654,7 @@ def cosine_embedding_loss(a: Any, b: Any, y: Any, margin: float, size_average: A
             f"{len(y.shape)}D target tensor expects {len(y.shape) + 1}D input tensors, but found inputs with sizes {list(a.shape)} and {list(b.shape)}."
         )
     a, b = pair(a, b)
+    y = _sides(y)
     dim = len(a.shape) - 1
     dot, first, second = (prim.sum(u * v, dims=(dim,)) for u, v in ((a, b), (a, a), (b, b)))
     cosine = dot / prim.sqrt((first + 1e-12) * (second + 1e-12))

@@ -15,7 +15,7 @@ from rushlight._ops.resize import mixed
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64
-from rushlight._types.layout import numel
+from rushlight._types.layout import image_strides, numel, restride, suggests_channels_last
 from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
@@ -50,6 +50,17 @@ def _batched(x: Any, n: int, name: str) -> Any:
 
 def _unbatched(y: Any, x: Any) -> Any:
     return y if len(x.shape) == len(y.shape) else build.squeeze(y, (0,))
+
+
+def as_row(shape: Ints, specs: Any) -> Ints | None:
+    """Strides of what PyTorch pools as rows of images [N, C, 1, L]: channels last where those suggest it, else None (row-major)."""
+    x = specs[0]
+    if len(x.shape) != 3 or len(shape) != 3:
+        return None
+    (batch, channels, size), (outer, inner, step) = x.shape, x.strides
+    if not suggests_channels_last((batch, channels, 1, size), (outer, inner, size * step, step)):
+        return None
+    return shape[1] * shape[2], 1, shape[1]
 
 
 class _Windows:
@@ -231,7 +242,7 @@ def _declare_max(n: int) -> None:
     node = f"MaxPool{n}DWithIndicesBackward0"
     like = "image" if n > 1 else "contiguous"
     both = operator(f"max_pool{n}d_with_indices{arguments} -> (Tensor, Tensor)", name=f"max_pool{n}d_with_indices", spaces=("torch", *NN),
-                    method=False, node=node, like=like, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
+                    method=False, node=node, like=like if n > 1 else as_row, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
     both.gradient(lambda cts, outs, x, *rest: back(cts[0], outs[2], x, *rest))
     one = operator(
         f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, like=like, doc=doc
@@ -331,7 +342,7 @@ def _declare_avg(n: int) -> None:
         f"avg_pool{n}d(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, bool ceil_mode=False, "
         f"bool count_include_pad=True{more}) -> Tensor",
         spaces=spaces, method=False, out="exact" if n > 1 else False, node=f"AvgPool{n}DBackward0" if n > 1 else "SqueezeBackward1",
-        like="image" if n == 2 else "contiguous",
+        like=(as_row, "image", "contiguous")[n - 1],
         doc=f"The mean of each window over the last {n} dims.",
     )(body).gradient(rule)  # fmt: skip
 
@@ -361,7 +372,8 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
         raise RuntimeError(f"elements of output_size must be greater than or equal to 0 but received {list(sizes)}")
     if len(x.shape) not in (n + 1, n + 2):
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
-    if any(size == 0 for size in x.shape[-(n + 1) :]):
+    # PyTorch counts dims after the first, whether that is a batch or not; means of one or two dims look at what they divide alone
+    if 0 in (space if name.startswith("adaptive_avg") and n < 3 else x.shape[1:]):
         raise RuntimeError(
             f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x.shape)}"
         )
@@ -417,7 +429,7 @@ def _declare_adaptive_avg(n: int) -> None:
     operator(f"{name}(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> Tensor", spaces=NN if n > 1 else ("torch", *NN), method=False,
              node=lambda input, output_size: "MeanBackward1" if output_size == (1,) * n else
              {1: "SqueezeBackward1", 2: "AdaptiveAvgPool2DBackward0", 3: "AdaptiveAvgPool3DBackward0"}[n],
-             like="image" if n == 2 else "contiguous",
+             like=(as_row, "image", "contiguous")[n - 1],
              doc=f"Means of windows that divide the last {n} dims into `output_size` parts.")(body)  # fmt: skip
 
 
@@ -463,7 +475,8 @@ def _declare_adaptive_max(n: int) -> None:
         )
 
     declared = operator(f"{name}_with_indices(Tensor input, int{'?' if n > 1 else ''}[{n}] output_size) -> (Tensor, Tensor)", spaces=NN, method=False,
-                        node=f"AdaptiveMaxPool{n}DBackward0", like="image" if n == 2 else "contiguous", doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
+                        node=f"AdaptiveMaxPool{n}DBackward0", like=(as_row, "image", "contiguous")[n - 1],
+                        doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
 
     declared.gradient(lambda cts, outs, x, output_size: _back_to_places(cts[0], outs[1], x, n))
 
@@ -476,8 +489,15 @@ for _n in (1, 2, 3):
 # ***** norms of windows *****
 
 
+def _norm_layout(shape: Ints, specs: Any, arguments: Any) -> Any:
+    """That of the mean of the powers, as work element by element keeps it."""
+    n = len(arguments[2])
+    strides = image_strides(shape, specs[0].shape, specs[0].strides) if n == 2 else as_row(shape, specs) if n == 1 else None
+    return strides and restride(shape, strides)
+
+
 @operator("lp_pool_core(Tensor input, float norm_type, int[] kernel_size, int[] stride, bool ceil_mode) -> Tensor", spaces=(), method=False,
-          like="image", node="PowBackward0")  # fmt: skip
+          like=_norm_layout, node="PowBackward0", tags=("laid_by_arguments",))  # fmt: skip
 def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
     """The p-norm of each window."""
     n = len(kernel_size)

@@ -16,7 +16,6 @@ from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, UINT8
-from rushlight._types.layout import channels_last_strides, contiguous_strides, is_channels_last, is_contiguous
 
 __all__ = ["mixed"]
 
@@ -197,12 +196,6 @@ def _whole(x: Any, dim: int, index: Any, weights: Any) -> Any:
 # ***** the operator *****
 
 
-def _strides(shape: Sequence[int], specs: Sequence[Any]) -> Any:
-    given = specs[0]
-    last = len(shape) in (4, 5) and is_channels_last(given.shape, given.strides) and not is_contiguous(given.shape, given.strides)
-    return channels_last_strides(shape) if last else contiguous_strides(shape)
-
-
 def _node(**given: Any) -> str:
     names = {"linear": ("Linear1D", "Bilinear2D", "Trilinear3D"), "bicubic": ("", "Bicubic2D", ""), "lanczos": ("", "Lanczos2D", "")}
     spatial = len(given["input"].shape) - 2
@@ -213,7 +206,7 @@ def _node(**given: Any) -> str:
 
 
 @operator("upsample(Tensor input, int[] size, int[] taps, Scalar first, Scalar second, Scalar third, str mode, bool align_corners, bool antialias) "
-          "-> Tensor", promote="opmath", promote_over=("input",), spaces=(), method=False, like=_strides, node=_node)  # fmt: skip
+          "-> Tensor", promote="opmath", promote_over=("input",), spaces=(), method=False, like="image", node=_node)  # fmt: skip
 def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, second: Any, third: Any, mode: str, align_corners: bool,
              antialias: bool) -> Any:  # fmt: skip
     """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of them.

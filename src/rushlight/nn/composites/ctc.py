@@ -42,6 +42,8 @@ def ctc_loss(
     single = log_probs.dim() == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
+    if targets.is_complex() or targets.is_floating_point():
+        targets = targets.long()
     steps, batch, classes = log_probs.shape
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")

@@ -16,12 +16,13 @@ _gaussian, _divergence = nn_function("gaussian_nll_loss"), nn_function("kl_div")
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Tensor, target: Tensor | float, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """The negative log likelihood of `target` for normal distributions of mean `input` and variance `var`: (log(v) + (input - target)^2 / v) / 2.
 
     v = max(var, eps), without a gradient of the bound; `full` adds log(2 pi) / 2. `var` has the shape of `input`, or that with a last dim of one
-    or none, or is a number. Raises `ValueError` for a variance below zero, and for a shape that does not go with the input's.
+    or none, or is a float. Raises `ValueError` for a variance below zero, and for a shape that does not go with the input's, `RuntimeError` for a
+    variance of whole numbers, which could not be bounded, and for bools, of which there is no difference.
 
     Example: `F.gaussian_nll_loss(torch.zeros(2), torch.ones(2), torch.ones(2))  # tensor(0.5000)`
     """
@@ -29,9 +30,15 @@ def gaussian_nll_loss(
         fits = input.shape[:-1] in (var.shape, var.shape[:-1]) if input.dim() else False
         if not fits or (var.dim() == input.dim() and var.size(-1) != 1):
             raise ValueError("var is of incorrect size")
+    if not isinstance(var, (Tensor, float)):
+        raise TypeError(f"gaussian_nll_loss(): argument 'var' must be Tensor or float, not {type(var).__name__}")
     if bool((var < 0).any() if isinstance(var, Tensor) else var < 0):
         raise ValueError("var has negative entry/entries")
-    return _gaussian(input, target, var, full, eps, reduction)  # type: ignore[no-any-return]
+    if isinstance(var, Tensor) and not (var.is_floating_point() or var.is_complex()):
+        raise RuntimeError(f"gaussian_nll_loss(): eps cannot bound a variance of {var.dtype}; convert it first, for example with .float()")
+    if any(v.dtype is rushlight.bool if isinstance(v, Tensor) else isinstance(v, bool) for v in (input, target)):
+        raise RuntimeError("gaussian_nll_loss(): a difference of bools is not defined; convert them first, for example with .float()")
+    return _gaussian(input, target, var, bool(full), eps, reduction)  # type: ignore[no-any-return]
 
 
 def kl_div(

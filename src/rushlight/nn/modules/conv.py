@@ -94,12 +94,12 @@ class _ConvNd(Module):
         """The padding as `F.pad` takes it: (left, right) for each dimension, the last dimension first."""
         if not isinstance(self.padding, str):
             return reverse_repeat_tuple(self.padding, 2)
-        pads: list[int] = []
-        for dilation, kernel in zip(reversed(self.dilation), reversed(self.kernel_size), strict=True):
-            total = dilation * (kernel - 1) if self.padding == "same" else 0
-            # An odd total puts the extra element on the right.
-            pads += [total // 2, total - total // 2]
-        return tuple(pads)
+        totals = []
+        if self.padding == "same":  # of unlike lists the shorter counts: it is the first forward that refuses them
+            totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=False)]
+        totals += [0] * (len(self.kernel_size) - len(totals))
+        # An odd total puts the extra element on the right.
+        return tuple(part for total in reversed(totals) for part in (total // 2, total - total // 2))
 
     def reset_parameters(self) -> None:
         """Draw new initial values, uniform on [-1/sqrt(fan_in), 1/sqrt(fan_in)]."""
