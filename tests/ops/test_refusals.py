@@ -119,6 +119,16 @@ t.linalg.vecdot(a.v, a.v.double()) | t.linalg.vecdot(a.v, a.v[:1]) | t.hypot(a.i
 F.multilabel_soft_margin_loss(a.z, a.v) | F.huber_loss(a.f, a.f, delta=float("nan"))
 F.adaptive_max_pool2d(a.image[:, :0], 2) | F.adaptive_avg_pool3d(a.image[None, :, :0], 2) | F.adaptive_avg_pool1d(a.cube[..., :0], 2) | t.nn.Conv1d(1, 2, [3, 3], padding="same")(a.v[None])
 F.gaussian_nll_loss(a.f, a.f, a.i) | F.gaussian_nll_loss(a.f, a.b, a.s) | F.gaussian_nll_loss(a.b, a.f, a.s) | F.gaussian_nll_loss(a.f, True, a.s) | F.gaussian_nll_loss(a.f, a.f, 1)
+F.conv_transpose1d(a.cube[..., :0], t.ones(2, 4, 3)) | F.conv_transpose2d(a.image[0, ..., :0], t.ones(3, 4, 3, 3)) | F.local_response_norm(a.image.half(), 2)
+F.lp_pool3d(a.image[None].half(), 2, 2) | F.max_pool1d(a.i, 2) | F.multi_margin_loss(a.f, a.classes[None]) | F.soft_margin_loss(a.f, a.c) | F.huber_loss(a.f, a.c)
+F.hardtanh(a.i.to(t.uint8)) | F.pad(a.b, (1, 1), "reflect") | F.pad(a.b, (1, 1), "replicate") | F.pad(a.f[:0], (1, 1), "reflect") | F.pad(a.v, (-4, 4)) | F.pad(a.v[:0], (-1, 1))
+F.pad(a.f.to(t.float8_e4m3fn), (1, 1), "reflect") | t.constant_pad_nd(a.v, (1, -5)) | t.nn.FractionalMaxPool3d(0, output_ratio=0.5) | t.nn.FractionalMaxPool2d(2, output_ratio=[0.5])
+F.ctc_loss(a.f[:, None].log_softmax(-1), a.i[:1, :1], (2.0,), (1,)) | F.ctc_loss(a.f[:, None].log_softmax(-1), a.i[:1, :1], t.tensor([2]), (1,))
+F.ctc_loss(a.f[:, None].log_softmax(-1), a.i[:1, :1], t.tensor([True]), t.tensor([1])) | t.floor_divide(a.v.requires_grad_(), a.v).sum().backward()
+t.tensor([True, False]).cumsum_(0) | t.cumprod(a.b[0], 0, out=t.empty(3, dtype=t.bool)) | a.v.cumsum_(0, dtype=t.float64) | t.cumsum(a.i, 0, dtype=t.int32, out=a.f)
+a.i.index_put_((a.classes,), t.tensor(1.0)) | a.i.__setitem__(([0],), t.tensor(1.0)) | a.i.__setitem__(t.tensor(True), t.tensor(1.0)) | a.i.__setitem__([], t.tensor(1.0))
+a.i.__setitem__((a.i[:, 0] > 0, [1]), t.tensor(1.0)) | a.f.__setitem__([0], t.tensor(1.0).double()) | a.f.__setitem__(0, np.ones(3)) | a.i.__setitem__(True, t.tensor(1.0))
+a.classes.index_fill_(0, a.classes, 2) | a.classes.put_(a.classes, a.classes)
 F.poisson_nll_loss(a.b, a.b) | F.poisson_nll_loss(a.b, a.f, log_input=False) | F.poisson_nll_loss(a.f, a.b, full=True)
 """
 
@@ -143,6 +153,10 @@ F.lp_pool1d(a.cube.mT, 2, 2) | F.lp_pool3d(a.image.contiguous(memory_format=t.ch
 F.conv3d(a.image.contiguous(memory_format=t.channels_last), t.ones(2, 1, 2, 2, 2)) | F.interpolate(a.image[:, :1].contiguous(memory_format=t.channels_last), scale_factor=2)
 F.interpolate(t.ones(2, 4, 4, 3).permute(0, 3, 1, 2)[:, :, ::2], scale_factor=2, mode="bilinear") | F.interpolate(a.image[:, :1], scale_factor=2)
 t.nn.Conv3d(1, 2, (3, 2), padding="same").weight * 0 | t.nn.Conv2d(1, 2, 3, padding="same", dilation=(2, 2, 3)).weight * 0
+a.v.fill_(a.v[1]) | a.f.masked_fill_(a.b, a.f[0, 1]) | a.f.index_fill_(1, a.classes, a.f[1, 2]) | t.tensor(True).cumsum_(0) | t.ones(0, dtype=t.bool).cumprod_(0)
+t.tensor([1, 2], dtype=t.int32).cumsum_(0) | t.cumsum(a.v, 0, out=t.empty(3, dtype=t.int32)) | a.i.index_put_((a.i > 2,), t.tensor([[-2.0]])) | a.five.eq_(a.five)
+F.pad(a.b, (1, 1), "circular") | F.pad(a.f[:0], (1, 1), "circular") | F.max_pool1d(a.cube.long(), 2, return_indices=True)[0] | F.local_response_norm(a.cube.half(), 2)
+F.hardtanh(a.i.to(t.uint8), 0, 3)
 """
 
 

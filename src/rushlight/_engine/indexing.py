@@ -274,7 +274,9 @@ def _indices(x: Tensor, tensors: Sequence[tuple[int, Any]]) -> tuple[tuple[int, 
 
 def set_item(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
-    if index is False:
+    if isinstance(index, bool):
+        if index:  # all of it
+            set_item(x, ..., value)
         return
     if RUNS.now is not None and _reads_numbers(index):
         unlearnt(lambda: set_item(x, index, value))
@@ -283,9 +285,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     if isinstance(value, np.generic):
         value = value.item()
     elif not isinstance(value, (Tensor, bool, int, float, complex)):
-        if not isinstance(value, np.ndarray):
-            raise TypeError(f"can't assign a {type(value).__name__} to a torch.{x._spec.dtype.scalar}Tensor")
-        value = make_tensor(value, dtype=x._spec.dtype)
+        raise TypeError(f"can't assign a {type(value).__name__} to a torch.{x._spec.dtype.scalar}Tensor; make a tensor of it first")
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:
         if isinstance(value, Tensor):
@@ -297,14 +297,8 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         return
     if not isinstance(value, Tensor):
         value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype)
-    elif value._spec.dtype is not x._spec.dtype:
-        if value._spec.ndim == 0:
-            value = convert.to(value, x._spec.dtype)
-        else:
-            raise RuntimeError(
-                f"Index put requires the source and destination dtypes match, got {x._spec.dtype.scalar} for the destination and {value._spec.dtype.scalar} for "
-                "the source."
-            )
+    else:
+        value = _put_value(x, index if isinstance(index, tuple) else (index,), value)
     dims, places = _indices(target, tensors)
 
     def again(x: Tensor, *rest: Any) -> None:
@@ -312,6 +306,20 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         convert.call_inplace("index_put_core", part, dims, rest[:-1], rest[-1], False)
 
     _write(x, target, lambda: convert.call_inplace("index_put_core", target, dims, places, value, False), again)
+
+
+def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
+    """What `x[indices] = value` writes; RuntimeError for another dtype, unless it is one element at the places of a single mask: that is a number."""
+    given, wanted = value._spec.dtype, x._spec.dtype
+    if given is wanted:
+        return value
+    listed = [i for i in indices if isinstance(i, bool) or _is_list(i) or (isinstance(i, Tensor) and (i._spec.ndim or i._spec.dtype in (BOOL, UINT8)))]
+    mask = _tensor_of(listed[0]) if len(listed) == 1 and _is_list(listed[0]) else listed[0] if len(listed) == 1 else None
+    if value._spec.numel == 1 and isinstance(mask, Tensor) and mask._spec.ndim and mask._spec.dtype is BOOL:
+        return convert.to(value, wanted)
+    raise RuntimeError(
+        f"Index put requires the source and destination dtypes match, got {wanted.scalar} for the destination and {given.scalar} for the source."
+    )
 
 
 def _fits(x: Tensor, value: Any) -> bool:
@@ -362,11 +370,7 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     as_flag("index_put_", "accumulate", accumulate)
     if not isinstance(values, Tensor):
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
-    if values._spec.dtype is not x._spec.dtype:
-        raise RuntimeError(
-            f"Index put requires the source and destination dtypes match, got {x._spec.dtype.scalar} for the destination and "
-            f"{values._spec.dtype.scalar} for the source."
-        )
+    values = _put_value(x, () if accumulate else indices, values)
     items, tensors = split_index(x, tuple(slice(None) if i is None else i for i in indices))
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:  # all of them stand for numbers

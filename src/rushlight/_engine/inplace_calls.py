@@ -23,7 +23,7 @@ from rushlight._engine.inplace import (
 )
 from rushlight._engine.lower import differentiate, trace_operator
 from rushlight._engine.native_plans import inplace_plan as native_inplace
-from rushlight._engine.out import OVERLAP, SELF_OVERLAP
+from rushlight._engine.out import OVERLAP, SELF_OVERLAP, for_target
 from rushlight._engine.packing import number_bounds
 from rushlight._engine.pieces import common_device, node_name, operator_recipe
 from rushlight._engine.plan import KernelMould, Recipe, executable, fitting, number_words, watch
@@ -59,6 +59,8 @@ class InplaceCaller:
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
         """The plan for these arguments and what to call it with."""
         values = bind(self.op, self.name, args, kwargs)
+        if "in_target" in self.op.tags:
+            values = for_target(self.op, self.name, values, values[0].dtype)
         template, tensors, numbers = flatten(self.op, values)
         key: list[Any] = [template, _STATE.word]
         for tensor in tensors:
@@ -215,9 +217,10 @@ def inplace_plan(
 ) -> Callable[..., Any]:
     """The plan around a runner: checks, versions, history.
 
-    Of an operator tagged "alone" no operand may lie where the target is; one tagged "no_history" may change a leaf.
+    Of an operator tagged "alone" no operand may lie where the target is, but for a 0-dim one that stands for a number ("fits"); one tagged
+    "no_history" may change a leaf.
     """
-    wants, alone, free = recipe is not None, "alone" in tags, "no_history" in tags
+    wants, alone, free, number = recipe is not None, "alone" in tags, "no_history" in tags, "fits" in tags
 
     def separate(args: Sequence[Any]) -> Sequence[Any]:
         """Copies of operands that overlap the target in another layout."""
@@ -227,7 +230,7 @@ def inplace_plan(
             if alone and other._storage is x._storage and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
                 raise RuntimeError(OVERLAP)
             if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
-                if overlaps_partly(x, other):
+                if overlaps_partly(x, other) and not (number and not other._spec.ndim):
                     raise RuntimeError(OVERLAP)
                 args = (*args[:i], apart(other), *args[i + 1 :])
         return args

@@ -18,6 +18,7 @@ from rushlight._engine.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.watch import NAMING, observed
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._ops.table import Operator
 from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, is_dense, overlaps_itself
@@ -29,7 +30,7 @@ from rushlight._types.trail import Trail
 if TYPE_CHECKING:
     from rushlight._engine.call import Caller
 
-__all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_out_dtype", "check_outs", "write_out"]
+__all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_out_dtype", "check_outs", "for_target", "write_out"]
 
 _STATE = STATE
 SELF_OVERLAP = (
@@ -55,6 +56,9 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     _, tensors, _ = flatten(caller.op, values)
     apart = "apart" in caller.op.tags
     outs = check_outs(caller.name, out, tensors, apart, len(caller.op.schema.results))
+    if "in_target" in caller.op.tags:
+        values = for_target(caller.op, caller.name, values, outs[0].dtype)
+        kwargs = {**kwargs, "dtype": outs[0].dtype}
     if caller.op.out == "dim" and len(args) < 2 and not kwargs.keys() & {"dim", "axis"}:
         raise TypeError(f"{caller.name}() received an invalid combination of arguments: with 'out' it takes 'dim'")
     if caller.op.out == "truth" and outs[0].dtype.name not in ("bool", "uint8"):
@@ -72,6 +76,14 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     for tensor, result in zip(outs, results, strict=True):
         write_out(caller.name, tensor, result, caller.op.out == "exact")
     return outs[0] if not isinstance(out, (tuple, list)) else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
+
+
+def for_target(op: Operator, name: str, values: Sequence[Any], dtype: DType) -> list[Any]:
+    """The bound arguments of an operator that computes in the dtype of what it writes to ("in_target"); RuntimeError where they ask for another."""
+    place = next(i for i, a in enumerate(op.schema.arguments) if a.name == "dtype")
+    if values[place] not in (None, dtype):
+        raise RuntimeError(f"{name}(): the dtype that is asked for, {values[place].name}, must be that of the tensor that is written to, {dtype.name}")
+    return [*values[:place], dtype, *values[place + 1 :]]
 
 
 def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, several: int | None) -> list[Tensor]:

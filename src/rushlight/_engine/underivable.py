@@ -26,7 +26,7 @@ class NotImplementedNode(Node):
         return self._namespace + "NotImplemented"
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        raise NotImplementedError(self.text)
+        raise RuntimeError(self.text)
 
 
 def underivable(plan: Callable[..., Any], name: str, why: str, wrt: Sequence[int]) -> Callable[..., Any]:

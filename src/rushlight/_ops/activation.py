@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._ops.bodies import is_number, number_value, pair, refuse, take_slice, wrap
+from rushlight._ops.bodies import given_dtype, is_number, number_value, pair, refuse, take_slice, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 
@@ -61,6 +61,8 @@ def hardtanh(x: Any, min_val: Any, max_val: Any) -> Any:
     refuse(x, "hardtanh", "bc")
     if is_number(min_val) and is_number(max_val) and min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
+    if given_dtype(x).kind == "u" and any(is_number(v) and isinstance(v, (int, float)) and v < 0 for v in (min_val, max_val)):
+        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     x, low = pair(x, min_val)
     x, high = pair(x, max_val)
     return prim.minimum(prim.maximum(x, low), high)

@@ -40,7 +40,8 @@ def _comparison(name: str, alias: str, doc: str, compare: Rule) -> None:
         return compare(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), out=True, inplace=True,
-             inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc)(body)  # fmt: skip
+             inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc,
+             node=lambda other, **_: f"{name.title()}Backward{int(hasattr(other, 'shape'))}")(body)  # fmt: skip
 
 
 _comparison("eq", "", "input == other.", build.eq)

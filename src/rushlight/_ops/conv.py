@@ -194,8 +194,12 @@ def _declare_transposed(n: int) -> None:
             )
         )
         _positive(stride, padding, dilation)
+        if not weight.shape[0]:
+            raise RuntimeError(f"conv_transpose{n}d(): expected weight to have at least one input channel in dim 0, but found weight{list(weight.shape)}")
         batched = len(x.shape) == n + 2
         images = x if batched else build.expand_dims(x, (0,))
+        if 0 in images.shape[2:]:
+            raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {list(x.shape)}")
         _transpose_sizes(images, weight.shape[2:], stride, padding, extra, dilation)
         images, taps = _widened(bias, images, weight)
         y = _with_bias(transposed(images, taps, stride, padding, extra, dilation, groups), bias, x.dtype)

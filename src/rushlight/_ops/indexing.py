@@ -166,7 +166,7 @@ def take(x: Any, index: Any) -> Any:
     "put(Tensor input, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
     inplace=True,
     inplace_spaces=(),
-    tags=("unordered",),
+    tags=("unordered", "alone"),
 )
 def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     """out.flat[index[i]] = source[i] (or += with `accumulate`): the input with flat places written over."""

@@ -103,6 +103,13 @@ def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, wei
     return _weighted((x - y) * (x - y), weight, reduction_of(size_average, reduce, reduction))
 
 
+def _real_for(given: DType, y: Any) -> None:
+    """RuntimeError where a target is complex and the input, whose dtype the loss has, is not."""
+    found = given_dtype(y)
+    if found.is_complex and not given.is_complex:
+        raise RuntimeError(f"result type {CPP_NAME[found.name]} can't be cast to the desired output type {CPP_NAME[given.name]}")
+
+
 def _floats_for_mean(dtype: DType, reduction: str) -> None:
     """RuntimeError where whole numbers would be averaged."""
     if dtype.kind in "ui" and reduction == "mean":
@@ -144,6 +151,7 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     given = given_dtype(x)
+    _real_for(given, y)
     x, y = _alike(x, y)
     size = prim.abs(x - y)
     loss = build.select(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta))
@@ -469,6 +477,7 @@ def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: 
     if broadcast_shapes(x.shape, y.shape) != x.shape:
         raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, y.shape))}")
     given = given_dtype(x)
+    _real_for(given, y)
     x, y = pair(x, y)
     loss = reduced(prim.log1p(prim.exp(-(y * x))), reduction_of(size_average, reduce, reduction))
     return build.convert(loss, given) if given.is_floating_point else loss
@@ -726,7 +735,7 @@ def multi_margin_loss(
         raise RuntimeError(
             f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
         )
-    if numel(target.shape) != (x.shape[0] if len(x.shape) == 2 else 1):
+    if len(target.shape) > 1 or numel(target.shape) != (x.shape[0] if len(x.shape) == 2 else 1):
         raise RuntimeError(
             f"inconsistent target size, expected {x.shape[0] if len(x.shape) == 2 else 1} but got {list(target.shape)}"
         )

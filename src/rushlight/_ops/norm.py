@@ -17,6 +17,7 @@ from rushlight._ops.bodies import (
     epsilon,
     given_dtype,
     narrow,
+    not_implemented,
     onto,
     reduce_dims,
     refuse,
@@ -341,6 +342,8 @@ def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) 
         raise ValueError(f"Expected 3D or higher dimensionality input (got {len(x.shape)} dimensions)")
     if x.shape[0] == 0 or x.shape[1] == 0:
         return x
+    if len(x.shape) > 3 and given_dtype(x) in HALF:  # a mean over boxes
+        raise not_implemented("avg_pool3d_out_frame", given_dtype(x))
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
     lo[1], hi[1] = size // 2, (size - 1) // 2
     padded = build.pad(x * x, lo, hi, [0] * len(x.shape))

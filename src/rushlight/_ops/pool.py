@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import as_float, isnan, lowest, narrow, refuse, wide
+from rushlight._ops.bodies import HALF, as_float, isnan, lowest, narrow, not_implemented, refuse, wide
 from rushlight._ops.resize import mixed
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -225,6 +225,8 @@ def _declare_max(n: int) -> None:
         return _unbatched(values, x), _unbatched(_flat_index(w, place), x), place
 
     def plain(x: Any, *rest: Any) -> Any:
+        if n == 1:
+            refuse(x, "max_pool1d_impl", "ui")  # with indices it is one of images, which may be whole numbers
         images, w = prepare(x, *rest)
         values, place = _greatest(w, wide(images))
         return _unbatched(narrow(values, x.dtype), x), place
@@ -501,6 +503,8 @@ def _norm_layout(shape: Ints, specs: Any, arguments: Any) -> Any:
 def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
     """The p-norm of each window."""
     n = len(kernel_size)
+    if n == 3 and x.dtype in HALF:
+        raise not_implemented("avg_pool3d_out_frame", x.dtype)
     x = as_float(x) if x.dtype.kind in "bui" else x
     size = wide(x)
     images, w = _avg_windows(x, n, kernel_size, stride, 0, ceil_mode)

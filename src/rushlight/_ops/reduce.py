@@ -540,7 +540,7 @@ def _scan(name: str, doc: str, primitive: str) -> None:
     def body(x: Any, dim: int, *, dtype: DType | None) -> Any:
         dim, result = wrap(dim, x), count_dtype(x, dtype)
         x = build.convert(x, result)
-        if not x.shape:
+        if not numel(x.shape) or not x.shape:
             return x
         # A long running sum loses digits: it is kept twice as wide as the data, as in PyTorch.
         return narrow(getattr(prim, primitive)(build.convert(x, accumulator(result)), dim=dim, reverse=False), result)
@@ -550,6 +550,7 @@ def _scan(name: str, doc: str, primitive: str) -> None:
         inplace=True,
         inplace_spaces=(),
         out=True,
+        tags=("in_target",),
         doc=doc,
     )(body)
 

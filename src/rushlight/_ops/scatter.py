@@ -303,7 +303,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
 @operator(
     "index_fill(Tensor input, int dim, Tensor index, Tensor value) -> Tensor",
     numbers=("value",),
-    tags=("fits",),
+    tags=("fits", "alone"),
     inplace=True,
     inplace_spaces=(),
     node=lambda value, **_: f"IndexFillBackward{int(hasattr(value, 'shape'))}",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from operator import ge, le
 from typing import Any
 
-from rushlight._ops.bodies import along, common, pad_dim, take_slice, wrap
+from rushlight._ops.bodies import along, common, not_implemented, pad_dim, take_slice, wrap
 from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
-from rushlight._types.dtype import INT64
+from rushlight._types.dtype import BOOL, FLOAT8, INT64
 from rushlight._types.layout import channels_last_strides, image_strides, numel, preserved, wrap_dim
 
 __all__: list[str] = []
@@ -381,6 +381,11 @@ def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
         raise RuntimeError(
             f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}"
         )
+    if mode != "circular":
+        if x.dtype is BOOL or x.dtype in FLOAT8:
+            raise not_implemented(f"{'reflection' if mode == 'reflect' else 'replication'}_pad{len(pairs)}d", x.dtype)
+        if len(x.shape) == len(pairs) + 1 and not x.shape[0]:
+            raise RuntimeError(f"{mode} padding of a single input expects at least one channel, but got: {list(x.shape)}")
     for dim, before, after in pairs:
         if before or after:
             x = _MODES[mode](x, dim, before, after)
@@ -388,11 +393,10 @@ def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
 
 
 def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> Any:
-    """Cuts come first: a cut larger than the dim, made up for by the other side, leaves only padding."""
-    for d, (a, b) in enumerate(zip(lo, hi, strict=True)):
-        if min(a, b) < 0 and -min(a, b) > x.shape[d]:
-            size = x.shape[d] + a + b
-            return build.full([size if i == d else n + lo[i] + hi[i] for i, n in enumerate(x.shape)], value, x.dtype)
+    """Cuts come first: RuntimeError where one takes away more than there is, though the other side may make up for it."""
+    for d, (size, a, b) in enumerate(zip(x.shape, lo, hi, strict=True)):
+        if min(a, b) < 0 and size + min(a, 0) + min(b, 0) < 0:
+            raise RuntimeError(f"padding ({a}, {b}) cuts off more than the {size} elements of dim {d}: narrow(): length must be non-negative.")
     starts = tuple(max(-a, 0) for a in lo)
     stops = tuple(n - max(-b, 0) for n, b in zip(x.shape, hi, strict=True))
     if any(starts) or stops != x.shape:

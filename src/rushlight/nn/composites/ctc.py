@@ -8,6 +8,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.autocast import casts
+from rushlight._engine.integers import as_ints
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.precision import SINGLE
 
@@ -44,6 +45,8 @@ def ctc_loss(
         log_probs = log_probs.unsqueeze(1)
     if targets.is_complex() or targets.is_floating_point():
         targets = targets.long()
+    if isinstance(input_lengths, Tensor) is not isinstance(target_lengths, Tensor):
+        raise TypeError("ctc_loss() received an invalid combination of arguments: input_lengths and target_lengths must both be tensors, or both be tuples")
     steps, batch, classes = log_probs.shape
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
@@ -59,9 +62,12 @@ def ctc_loss(
 
 
 def _lengths(given: Any, name: str, batch: int) -> list[int]:
-    values = given.reshape(-1).tolist() if isinstance(given, rushlight.Tensor) else [int(n) for n in given]
-    if any(isinstance(value, float) for value in values):
-        raise RuntimeError(f"{name} must be integral")
+    if isinstance(given, rushlight.Tensor):
+        if not given.dtype.is_integer:
+            raise RuntimeError(f"{name} must be integral")
+        values = given.reshape(-1).tolist()
+    else:
+        values = list(as_ints("ctc_loss", name, given))
     if len(values) != batch:
         raise RuntimeError(f"{name} must be of size batch_size")
     if min(values) < 0:

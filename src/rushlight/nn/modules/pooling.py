@@ -428,7 +428,7 @@ class _FractionalMaxPool(Module):
             raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
         if output_size is not None and output_ratio is not None:
             raise ValueError("only one of output_size and output_ratio may be specified")
-        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+        if self.output_ratio is not None and not all(0 < self.output_ratio[i] < 1 for i in range(n)):
             raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
     def forward(self, input: Any) -> Any:
@@ -456,6 +456,14 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     >>> import rushlight as torch
     >>> torch.nn.FractionalMaxPool3d(2, output_size=(3, 3, 3))(torch.randn(1, 2, 8, 8, 8)).shape
     torch.Size([1, 2, 3, 3, 3])
+
+    ValueError for a window without elements.
     """
 
     _ndim = 3
+
+    def __init__(self, kernel_size: Any, *args: Any, **kwargs: Any) -> None:
+        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) if isinstance(kernel_size, int) else ()
+        if any(size <= 0 for size in sizes):
+            raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
+        super().__init__(kernel_size, *args, **kwargs)
