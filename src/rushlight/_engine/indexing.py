@@ -313,8 +313,9 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
     given, wanted = value._spec.dtype, x._spec.dtype
     if given is wanted:
         return value
-    listed = [i for i in indices if isinstance(i, bool) or _is_list(i) or (isinstance(i, Tensor) and (i._spec.ndim or i._spec.dtype in (BOOL, UINT8)))]
-    mask = _tensor_of(listed[0]) if len(listed) == 1 and _is_list(listed[0]) else listed[0] if len(listed) == 1 else None
+    listed = [_tensor_of(i) if _is_list(i) else i for i in indices]
+    listed = [i for i in listed if isinstance(i, bool) or (isinstance(i, Tensor) and (i._spec.ndim or i._spec.dtype in (BOOL, UINT8)))]
+    mask = listed[0] if len(listed) == 1 else None
     if value._spec.numel == 1 and isinstance(mask, Tensor) and mask._spec.ndim and mask._spec.dtype is BOOL:
         return convert.to(value, wanted)
     raise RuntimeError(
