@@ -75,3 +75,20 @@ def test_sequences_and_shapes_as_pytorch() -> None:
     for theirs_format, format_ in ((None, None), (torch.preserve_format, rl.preserve_format), (torch.channels_last, rl.channels_last)):
         expected = torch.resize_as_(torch.empty(0), template, memory_format=theirs_format)
         assert rl.resize_as_(rl.empty(0), mine, memory_format=format_).stride() == expected.stride()
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_unique_rows(dim: int) -> None:
+    x = np.random.default_rng(3).integers(0, 3, (40, 2, 2))
+    for rows in (x, x[:0] if dim == 0 else x[:, :1]):
+        values, first, inverse, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True, axis=dim)
+        found = rl.unique(ours(rows), return_inverse=True, return_counts=True, dim=dim)
+        for mine, theirs in zip(found, (values, inverse.reshape(-1), counts), strict=True):
+            assert np.array_equal(mine.numpy(), theirs)
+        assert np.array_equal(np.take(rows, first, dim), found[0].numpy())
+
+
+def test_rows_beside_each_other_are_joined() -> None:
+    x = np.asarray([[1, 2], [1, 2], [0, 5], [1, 2], [1, 2]])
+    values, inverse, counts = rl.unique_consecutive(ours(x), return_inverse=True, return_counts=True, dim=0)
+    assert values.tolist() == [[1, 2], [0, 5], [1, 2]] and inverse.tolist() == [0, 0, 1, 2, 2] and counts.tolist() == [2, 1, 2]

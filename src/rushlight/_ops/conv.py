@@ -278,7 +278,7 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
     windows = build.transpose(split, (0, 1, 4, 5, 2, 3))
     shape = (batch, depth // per_window, *(s + 2 * p for s, p in zip(size, around, strict=True)))
     whole = narrow(
-        prim.unwindow(wide(windows), shape=shape, dims=(2, 3), size=kernel, stride=steps, dilation=gaps), x.dtype
+        build.unwindow(wide(windows), shape=shape, dims=(2, 3), size=kernel, stride=steps, dilation=gaps), x.dtype
     )
     cut = [0, 0, *(-p for p in around)]
     found = build.pad(whole, cut, cut, [0] * 4)

@@ -134,16 +134,8 @@ class _Windows:
     def pour_back(self, windows: Any, space_shape: Ints) -> Any:
         """[N, C, *out, *kernel] summed back to where the elements came from."""
         n = len(self.kernel)
-        if self.apart:
-            order = (0, 1, *(d for i in range(n) for d in (2 + i, 2 + n + i)))
-            whole = build.reshape(
-                build.transpose(windows, order),
-                (*windows.shape[:2], *(o * k for o, k in zip(self.out, self.kernel, strict=True))),
-            )
-            hi = [size - got for size, got in zip(space_shape, whole.shape, strict=True)]
-            return build.pad(whole, [0] * len(hi), hi, [0] * len(hi))
         shape = (*space_shape[:2], *(s + p + a for s, p, a in zip(self.space, self.padding, self.after, strict=True)))
-        whole = prim.unwindow(
+        whole = build.unwindow(
             windows,
             shape=shape,
             dims=tuple(range(2, n + 2)),

@@ -222,23 +222,38 @@ def roll(x: Any, shifts: Any, dims: Any) -> Any:
     """out[..., (i + shift) % n, ...] = x[..., i, ...]: places moved along dims, round the end; without dims in the flattened input."""
     if not shifts:
         raise RuntimeError("`shifts` required")
-    if not dims and len(shifts) == 1:
-        return build.reshape(_rolled(build.reshape(x, (numel(x.shape),)), shifts[0], 0), x.shape)
-    if len(shifts) != len(dims):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
-    if not x.shape:
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    if dims or len(shifts) != 1:
+        if len(shifts) != len(dims):
+            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+        if not x.shape:
+            raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    return _moved_round(x, shifts, dims, 1)
+
+
+@roll.gradient
+def _(ct: Any, out: Any, x: Any, shifts: Any, dims: Any) -> Any:
+    return _moved_round(ct, shifts, dims, -1)
+
+
+def _moved_round(x: Any, shifts: Any, dims: Any, sign: int) -> Any:
+    if not dims:
+        return build.reshape(_rolled(build.reshape(x, (numel(x.shape),)), ((0, sign * shifts[0]),)), x.shape)
+    along: dict[int, int] = {}
     for shift, dim in zip(shifts, dims, strict=True):
-        x = _rolled(x, shift, wrap(dim, x))
-    return x
+        along[wrap(dim, x)] = along.get(wrap(dim, x), 0) + sign * shift
+    return _rolled(x, tuple(along.items()))
 
 
-def _rolled(x: Any, shift: int, dim: int) -> Any:
+def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:
+    """x with places of each dim moved; what is joined are pieces of x itself, each copied as a whole."""
+    if not moves:
+        return x
+    (dim, shift), rest = moves[0], moves[1:]
     size = x.shape[dim]
     shift = shift % size if size else 0
     if shift == 0:
-        return x
-    return prim.cat(take_slice(x, dim, size - shift, size), take_slice(x, dim, 0, size - shift), dim=dim)
+        return _rolled(x, rest)
+    return prim.cat(*(_rolled(take_slice(x, dim, *piece), rest) for piece in ((size - shift, size), (0, size - shift))), dim=dim)
 
 
 # ***** repeating *****

@@ -15,7 +15,7 @@ from rushlight._types.symbols import as_double, truncated
 
 __all__ = [
     "add_any", "binary", "broadcast_to", "complex_", "conj", "convert", "dot", "eq", "expand_dims", "full", "full_like", "in_single", "invert",
-    "keep_dims", "match", "ne", "pad", "reshape", "select", "squeeze", "sum_to", "total", "transpose", "unary", "zeros_like",
+    "keep_dims", "match", "ne", "pad", "reshape", "select", "squeeze", "sum_to", "total", "transpose", "unary", "unwindow", "zeros_like",
 ]  # fmt: skip
 
 HALF = frozenset((FLOAT16, BFLOAT16))
@@ -182,6 +182,20 @@ def pad(x: Any, lo: Sequence[int], hi: Sequence[int], interior: Sequence[int], v
         stops = tuple(size - max(-n, 0) for size, n in zip(x.shape, hi, strict=True))
         x = PRIMITIVES["slice"](x, starts=starts, stops=stops, steps=(1,) * len(x.shape))
     return x
+
+
+def unwindow(g: Any, shape: Any, dims: Any, size: Any, stride: Any, dilation: Any) -> Any:
+    """The transpose of `window`; windows that lie side by side are put together, without sums."""
+    if any(k != s or gap != 1 for k, s, gap in zip(size, stride, dilation, strict=True)):
+        return PRIMITIVES["unwindow"](
+            g, shape=tuple(shape), dims=tuple(dims), size=tuple(size), stride=tuple(stride), dilation=tuple(dilation)
+        )
+    inner = {d: len(shape) + i for i, d in enumerate(dims)}
+    order = [d for outer in range(len(shape)) for d in ((outer, inner[outer]) if outer in inner else (outer,))]
+    joined = [n * g.shape[inner[d]] if d in inner else n for d, n in enumerate(g.shape[: len(shape)])]
+    whole = reshape(transpose(g, order), joined)
+    rest = [want - have for want, have in zip(shape, joined, strict=True)]
+    return pad(whole, [0] * len(rest), rest, [0] * len(rest))
 
 
 def sum_to(x: Any, shape: Sequence[int]) -> Any:

@@ -93,7 +93,7 @@ def _after(dims: Ints) -> Ints:
 Primitive(
     "window", "Windows of `size` along dims: their number takes the place of each dim, their elements trail.", family="shape",
     spec=_window_spec, reference=_window, lower=("index", "window"), layout=_window_layout, samples=_window_samples,
-    vjp=lambda ct, out, x, **p: (build.in_single(lambda g: prim.unwindow(g, shape=x.shape, **p), ct),),
+    vjp=lambda ct, out, x, **p: (build.in_single(lambda g: build.unwindow(g, shape=x.shape, **p), ct),),
     jvp=lambda tangents, out, x, **p: prim.window(tangents[0], **p),
     batch=lambda batched, x, dims, **p: prim.window(x, dims=_after(dims), **p),
 )  # fmt: skip

@@ -486,10 +486,14 @@ def _unique_rows(x: Tensor, dim: int, sort: bool) -> tuple[Any, Any, Any]:
             if not kept or kept[-1] != key:
                 kept.append(key)
             back.append(len(kept) - 1)
-    first = [back.index(i) for i in range(len(kept))]
+    first, counts = [0] * len(kept), [0] * len(kept)
+    for place, i in enumerate(back):
+        if not counts[i]:
+            first[i] = place
+        counts[i] += 1
     flat = function_of("index_select")(_as_rows(rows), 0, T["tensor"](first, dtype=INT64))
     values = flat.reshape(len(kept), *rows.shape[1:]).movedim(0, at)
-    return values, T["tensor"](back, dtype=INT64), T["tensor"]([back.count(i) for i in range(len(kept))], dtype=INT64)
+    return values, T["tensor"](back, dtype=INT64), T["tensor"](counts, dtype=INT64)
 
 
 def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> Any:
