@@ -192,6 +192,8 @@ def test_binary_cross_entropy_refuses_what_is_no_probability() -> None:
         for reduction in ("mean", "none"):
             with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
                 torch.nn.functional.binary_cross_entropy(x, target, reduction=reduction)
+            with pytest.raises(RuntimeError, match="all elements of target should be between 0 and 1"):
+                torch.nn.functional.binary_cross_entropy(target / 2, x, reduction=reduction)
     edge = torch.tensor([0.0, 1.0], requires_grad=True)
     loss = torch.nn.functional.binary_cross_entropy(edge, torch.tensor([0.0, 1.0]))
     loss.backward()

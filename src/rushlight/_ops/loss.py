@@ -407,9 +407,9 @@ def _bce_shapes(x: Any, target: Any) -> None:
 @operator(f"binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor", promote="opmath", spaces=NN,
           method=False)  # fmt: skip
 def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
-    """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs outside of [0, 1]."""
+    """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs and targets outside of [0, 1]."""
     _bce_shapes(x, target)
-    x = prim.within_unit(x)
+    x, target = prim.within_unit(x, argument="input"), prim.within_unit(target, argument="target")
     yes = prim.maximum(prim.log(x), build.full_like(x, -100.0))
     no = prim.maximum(prim.log1p(-x), build.full_like(x, -100.0))
     loss = (target - 1.0) * no - target * yes

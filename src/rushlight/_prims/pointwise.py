@@ -12,7 +12,7 @@ from rushlight._base.lazy import numpy as np
 from rushlight._prims import build, numbers
 from rushlight._prims.families import pointwise, require
 from rushlight._prims.record import Aval, Primitive, Rule, not_differentiable, prim
-from rushlight._prims.samples import pointwise_samples
+from rushlight._prims.samples import Samples, pointwise_samples
 from rushlight._types.dtype import BOOL
 
 __all__: list[str] = []
@@ -86,18 +86,23 @@ _holomorphic("atanh", "Inverse hyperbolic tangent.", lambda t, c, out, x: t / (1
 _real("erf", "Error function.", numbers.wide(numbers.erf), lambda t, c, out, x: t * (prim.exp(-(x * x)) * TWO_OVER_SQRT_PI))
 _real("erfc", "1 - erf(x), without cancellation.", numbers.wide(numbers.erfc),
       lambda t, c, out, x: t * (prim.exp(-(x * x)) * -TWO_OVER_SQRT_PI))  # fmt: skip
-OUTSIDE_UNIT = "all elements of input should be between 0 and 1"
 
 
-def _within_unit(x: Any) -> Any:
+def _within_unit(x: Any, argument: str) -> Any:
     if not ((x >= 0) & (x <= 1)).all():
-        raise RuntimeError(OUTSIDE_UNIT)
+        raise RuntimeError(f"all elements of {argument} should be between 0 and 1")
     return x
 
 
+def _units() -> Samples:
+    for argument in ("input", "target"):
+        for xs, _ in pointwise_samples(("float32", "float64"), low=0.0, high=1.0)():
+            yield xs, {"argument": argument}
+
+
 pointwise(
-    "within_unit", "x, which must lie in [0, 1]; RuntimeError when it does not, or is NaN.", kinds="f", reference=_within_unit,
-    samples=pointwise_samples(("float32", "float64"), low=0.0, high=1.0), rules=[lambda t, c, out, x: t],
+    "within_unit", "x, which must lie in [0, 1]; RuntimeError that names `argument` (input or target) when it does not, or is NaN.", kinds="f",
+    reference=_within_unit, samples=_units, rules=[lambda t, c, out, x, argument: t], params=("argument",),
 )  # fmt: skip
 _real("erfinv", "Inverse of the error function.", numbers.wide(numbers.erfinv),
       lambda t, c, out, x: t * (prim.exp(prim.erfinv(x) * prim.erfinv(x)) * (1.0 / TWO_OVER_SQRT_PI)), -0.95, 0.95)  # fmt: skip

@@ -139,11 +139,11 @@ def _fmod_text(like: Val, name: str) -> str:
     return _FMOD.format(vt=vt, name=name, calls=calls, mask=em.vt("i1"), test=test, every=every)
 
 
-def within_unit(x: Val) -> Val:
+def within_unit(x: Val, argument: str) -> Val:
     """x; a check is recorded for what lies outside of [0, 1], or is NaN."""
     em = x.em
     inside = x.ge(em.const(x.type, 0.0)) & x.le(em.const(x.type, 1.0))
-    em.checks.append(Check("outside_unit", ~inside, em.width))
+    em.checks.append(Check(f"{argument}_outside_unit", ~inside, em.width))
     return x
 
 
