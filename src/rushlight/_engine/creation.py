@@ -22,7 +22,7 @@ from rushlight._engine.watch import NAMING
 from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device, as_device
-from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DType, from_numpy_name
+from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
 from rushlight._types.spec import Spec
@@ -31,8 +31,8 @@ from rushlight._types.trail import Trail
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
 
 
-def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
-    """Sizes as callers give them: loose ints, or one sequence of them."""
+def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:
+    """Sizes as callers of the function `name` give them: loose ints, or one sequence of them."""
     if len(size) == 1 and not isinstance(size[0], int):
         first = size[0]
         if isinstance(first, (tuple, list)):
@@ -46,14 +46,14 @@ def as_shape(size: Sequence[Any]) -> tuple[int, ...]:
                 item = int(item) if shape and isinstance(item, bool) else integer(item, True)
             except TypeError:
                 if isinstance(item, Tensor) and item._spec.dtype is BOOL:
-                    raise RuntimeError("empty(): argument 'size' must be tuple of ints, but found a tensor of bool") from None
+                    raise RuntimeError(f"{name}(): argument 'size' must be tuple of ints, but found a tensor of bool") from None
                 raise TypeError(
-                    f"empty(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
+                    f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
                 ) from None
         if item < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {item}: {list(size)}")
         if item >= 1 << 63:
-            raise TypeError(f"empty(): argument 'size' failed to unpack the object at pos {len(shape) + 1}: Overflow when unpacking long long")
+            raise TypeError(f"{name}(): argument 'size' failed to unpack the object at pos {len(shape) + 1}: Overflow when unpacking long long")
         shape.append(item)
     return tuple(shape)
 
@@ -80,7 +80,8 @@ def python_dtype(value: Any) -> DType:
     """`float`, `int`, `bool`, `complex` stand for dtypes too."""
     found = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}.get(value) if isinstance(value, type) else None
     if found is None:
-        raise TypeError(f"dtype must be torch.dtype, not {type(value).__name__}")
+        named = isinstance(value, str) and value in BY_NAME
+        raise TypeError(f"dtype must be torch.dtype, not {type(value).__name__}{f': write torch.{value}' if named else ''}")
     return from_numpy_name(found)
 
 
@@ -356,10 +357,12 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         _leaf(next(t(item) for t in _NUMBERS if isinstance(item, t)), inner, values, kinds)
     elif hasattr(item, "__len__") and not isinstance(item, str):
         raise ValueError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
+    elif isinstance(item, str) and not values:
+        raise ValueError(f"too many dimensions '{kind.__name__}'; a tensor holds numbers")
     elif isinstance(item, (str, bytes)):
-        raise TypeError(f"new(): invalid data type '{kind.__name__}'")
+        raise TypeError(f"new(): invalid data type '{kind.__name__}'; a tensor holds numbers")
     else:
-        raise TypeError(f"must be real number, not {kind.__name__}")
+        raise RuntimeError(f"Could not infer dtype of {kind.__name__}; a tensor holds numbers")
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:

@@ -34,6 +34,9 @@ __all__ = [
 
 
 
+_CHANGED_LEAF = "{} that requires grad is being used in an in-place operation. Change it under torch.no_grad(), or change a clone() of it."
+
+
 def bump(storage: Any) -> None:
     """Count a change of the memory, and remember the user's line."""
     storage.version += 1
@@ -54,9 +57,7 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
         return
     if meta is None or meta.base is None:
         if x._rg and x._node is None:
-            raise RuntimeError(
-                "a leaf Variable that requires grad is being used in an in-place operation. Change it under torch.no_grad(), or change a clone() of it."
-            )
+            raise RuntimeError(_CHANGED_LEAF.format("a leaf Variable"))
         return
     check_view_writable(x, meta)
 
@@ -94,7 +95,7 @@ def check_view_writable(x: Tensor, meta: Any) -> None:
         )
     if x._rg and base._node is None:
         kind = "a leaf Variable" if x._node is None else "a view of a leaf Variable"
-        raise RuntimeError(f"{kind} that requires grad is being used in an in-place operation.")
+        raise RuntimeError(_CHANGED_LEAF.format(kind))
 
 
 def _output_of(x: Tensor) -> str:

@@ -72,7 +72,8 @@ def check_arguments(name: str, given: Mapping[str, DType]) -> None:
     """RuntimeError where one of an operator's arguments, by name, has a dtype that it may not have."""
     for argument, kinds in CHECKED_ARGUMENTS[name].items():
         if argument in given and given[argument].kind in kinds:
-            raise RuntimeError(f"{name}(): {argument} may not be of dtype {given[argument].name}")
+            cure = "" if given[argument].is_complex else f"; convert it first, for example {argument}.float()"
+            raise RuntimeError(f"{name}(): {argument} may not be of dtype {given[argument].name}{cure}")
 
 
 def _words(name: str, dtype: DType, found: DType, other: str, biased: bool) -> str:

@@ -82,7 +82,7 @@ def _sizes(args: Sequence[Any], name: str) -> Sequence[Any]:
 
 
 def _size(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> tuple[int, ...]:
-    return as_shape(_sizes(args if args or "size" not in kwargs else (kwargs.pop("size"),), name))
+    return as_shape(_sizes(args if args or "size" not in kwargs else (kwargs.pop("size"),), name), name)
 
 
 def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
@@ -96,7 +96,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             plain = all(type(s) is int for s in size)  # True and 1.0 are keys that equal 1
             spec = known.get(size) if plain else None
             if spec is None:
-                spec = spec_for(as_shape(_sizes(size, name)), None, None)
+                spec = spec_for(as_shape(_sizes(size, name), name), None, None)
                 if plain:
                     known[size] = spec
             return _noted(make(spec), spec, make)

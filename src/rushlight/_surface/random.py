@@ -56,7 +56,7 @@ def _shape(name: str, size: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[in
         isinstance(first, (float, str, complex)) or not hasattr(first, "__index__") and not hasattr(first, "__len__")
     ):
         raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(first).__name__}")
-    return as_shape(size)
+    return as_shape(size, name)
 
 
 def destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | None) -> Tensor:
@@ -260,6 +260,8 @@ def _randint(
     size = kwargs.pop("size", rest[0] if rest else None)
     if kwargs or len(rest) > 1:
         raise TypeError(f"randint() got an unexpected argument {next(iter(kwargs), rest[1:])!r}")
+    if size is None:
+        raise TypeError("randint() missing 1 required argument: 'size', a tuple of ints")
     if not isinstance(size, (tuple, list)) and not (isinstance(size, Tensor) and size.ndim):
         raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
     _layout("randint", layout)

@@ -11,7 +11,7 @@ from rushlight._surface.registry import SPACES, function_of
 
 __all__: list[str] = []
 
-_BAD = re.compile(r"index (-?\d+) is out of bounds for dimension")
+_BAD = re.compile(r"index (-?\d+) is out of bounds for dimension \d+ with size (\d+)")
 
 
 def _checked(name: str) -> Callable[..., Any]:
@@ -24,7 +24,7 @@ def _checked(name: str) -> Callable[..., Any]:
             found = _BAD.match(str(error))
             if found is None:
                 raise
-            raise IndexError(f"Target {found[1]} is out of bounds.") from None
+            raise IndexError(f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}") from None
 
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = OPERATORS[name].doc

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rushlight import Tensor
+from rushlight._engine.native_plans import is_function
 from rushlight.nn.modules import hooks as _hooks
 from rushlight.nn.modules.conversion import Convertible
 from rushlight.nn.modules.hooks import (
@@ -70,9 +71,16 @@ def typename(value: Any) -> str:
     """The full name of a value's type, as error messages show it."""
     if isinstance(value, Tensor):
         return str(value.type())
-    cls = value if isinstance(value, type) else type(value)
+    cls = value if isinstance(value, type) or is_function(value) else type(value)
     module = cls.__module__
     return cls.__qualname__ if module in ("", "builtins", "__builtin__") else f"{module}.{cls.__qualname__}"
+
+
+def _remedy(value: Any) -> str:
+    """What to write instead, where something that is often taken for a module was given as one."""
+    if isinstance(value, type) and issubclass(value, Module):
+        return f": it is the class; {value.__name__}(...) makes a module"
+    return ": it is a function, which a module's forward() can call" if is_function(value) else ""
 
 
 def _forward_unimplemented(self: Any, *input: Any) -> None:
@@ -161,7 +169,7 @@ class Module(HookedCall, StateDict, Convertible):
     def add_module(self, name: str, module: Any) -> None:
         """Add a submodule under `name`; None is allowed as a place holder."""
         if not isinstance(module, Module) and module is not None:
-            raise TypeError(f"{typename(module)} is not a Module subclass")
+            raise TypeError(f"{typename(module)} is not a Module subclass{_remedy(module)}")
         self._check_name("module", name, self._modules)
         self._modules[name] = _offered(_hooks.global_module_registration_hooks, self, name, module)
 

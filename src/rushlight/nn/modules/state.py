@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import rushlight
@@ -180,6 +180,7 @@ class StateDict:
                 if names:
                     quoted = ", ".join(f'"{name}"' for name in names)
                     errors.insert(0, f"{label} key(s) in state_dict: {quoted}. ")
+            errors += _odd_prefix(missing, unexpected)
         if errors:
             lines = "\n\t".join(errors)
             raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{lines}")
@@ -264,6 +265,17 @@ class StateDict:
                 f'While copying the parameter named "{key}", whose dimensions in the model are {param.size()} and '
                 f"whose dimensions in the checkpoint are {given.size()}, an exception occurred : {error.args}."
             )
+
+
+def _odd_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
+    """A line on the prefix that all keys of a state dict have too much, or too little (`module.` of DataParallel, `_orig_mod.`), if there is one."""
+    for longer, shorter, words in ((unexpected, missing, "begin with {0!r}: without it"), (missing, unexpected, "lack {0!r}: with it")):
+        for name in shorter:
+            if longer and longer[0].endswith(f".{name}"):
+                prefix = longer[0].removesuffix(name)
+                if set(longer) == {prefix + each for each in shorter}:
+                    return [f"The keys of state_dict {words.format(prefix)} they would fit."]
+    return []
 
 
 class _LoadTask:
