@@ -121,3 +121,29 @@ def test_sparse_gradients() -> None:
         optimizer.step(closure)
     assert torch.allclose(table.weight[:3], torch.ones(3, 2), atol=1e-4)
     assert torch.equal(table.weight[3], untouched)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("options", [{}, {"max_eval": 7, "lr": 0.5}, {"max_iter": 5, "history_size": 2}], ids=str)
+@pytest.mark.parametrize("start", [(3.528, 0.4), (1.7885, -0.7), (-3.2487, -0.6118), (-0.8335, 1.2)], ids=str)
+def test_float32_as_pytorch(start: tuple[float, float], options: dict[str, Any]) -> None:
+    """The line search decides in float32, as PyTorch's does: in two unknowns, where sums have no order, it visits the same points."""
+    real = pytest.importorskip("torch")
+
+    def losses(t: Any) -> list[float]:
+        a, b = (t.tensor([x], requires_grad=True) for x in start)
+        optimizer = t.optim.LBFGS([a, b], line_search_fn="strong_wolfe", **options)
+        found = []
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = (a * a * a * a * 0.1 - a * a + b * b * a * 0.3 + b * b * b * b).sum()
+            loss.backward()
+            found.append(loss.item())
+            return loss
+
+        for _ in range(8):
+            optimizer.step(closure)
+        return found
+
+    assert losses(torch) == losses(real)

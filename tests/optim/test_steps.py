@@ -51,3 +51,28 @@ COMPLEX = [f"{name}: " for name in ("SGD", "Adam", "Adagrad", "Adadelta", "Adama
 def test_complex_as_pytorch(case: str) -> None:
     real = pytest.importorskip("torch")
     assert difference(run(rushlight, case, "complex128"), run(real, case, "complex128")) < 1e-6
+
+
+# What does the same operations in the same order; sums of Adafactor's and products of LBFGS's are ordered otherwise.
+SAME_BITS = [
+    (case, dtype)
+    for case in steps.CASES
+    for dtype in ("float32", "float64")
+    if not case.startswith(("Adafactor", "LBFGS")) and not any(way in case for way in ("differentiable", "foreach", "fused"))
+    if "tensor betas" not in case or dtype == "float32"  # their powers, in float32, may be an ulp apart
+]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("case", "dtype"), SAME_BITS)
+def test_the_bits_of_pytorch(case: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a hundred steps, hyper-parameters in tensors included, once PyTorch's square root is rounded correctly: MKL's is up to an ulp off."""
+    real = pytest.importorskip("torch")
+    ours = run(rushlight, case, dtype)
+
+    def sqrt(x: Any) -> Any:
+        return real.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
+
+    monkeypatch.setattr(real.Tensor, "sqrt", sqrt)
+    monkeypatch.setattr(real.Tensor, "sqrt_", lambda x: x.copy_(sqrt(x)))
+    assert np.array_equal(ours, run(real, case, dtype))

@@ -8,7 +8,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._engine.multi_tensor import factored_update
 from rushlight.optim.elementwise import Change, ElementwiseOptimizer
-from rushlight.optim.optimizer import number, step_dtype
+from rushlight.optim.optimizer import hyper, number, step_dtype
 
 __all__ = ["Adafactor", "adafactor"]
 
@@ -72,8 +72,8 @@ class Adafactor(ElementwiseOptimizer):
 
     @classmethod
     def _update_together(cls, changes: list[Change], group: dict[str, Any]) -> list[Change]:
-        lr = number(group["lr"])
-        shrink, sign = 1 - lr * number(group["weight_decay"]), -1.0 if group["maximize"] else 1.0
+        lr, sign = number(group["lr"]), -1.0 if group["maximize"] else 1.0
+        shrink = number(1 - hyper(group, "lr") * number(group["weight_decay"]))
         names = ("row_var", "col_var", "variance", "step")
         by_dtype: dict[Any, list[Change]] = {}
         for change in changes:  # the least mean depends on the dtype
@@ -111,7 +111,7 @@ class Adafactor(ElementwiseOptimizer):
         share = step ** group["beta2_decay"]
         rate = max(smallest_scale, _mean_root(param)) * min(lr, 1 / step**0.5)
         if group["weight_decay"] != 0:
-            param.mul_(1 - lr * group["weight_decay"])
+            param.mul_(number(1 - hyper(group, "lr") * group["weight_decay"]))
         if grad.dim() > 1:
             rows, columns = kept["row_var"], kept["col_var"]
             rows.lerp_(_mean_square(grad, -1), share)

@@ -79,11 +79,12 @@ class Adam(ElementwiseOptimizer):
 
     @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
-        beta1, beta2 = map(number, group["betas"])
+        beta1, beta2 = group["betas"]
+        rest1 = 1 - number(beta1)
         if group["differentiable"]:
-            (beta1, beta2), step = group["betas"], kept["step"].clone()
+            rest1, step = 1 - beta1, kept["step"].clone()
         return {
-            "move": -(hyper(group, "lr") / (1 - beta1**step)), "rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2,
+            "move": -(hyper(group, "lr") / (1 - beta1**step)), "rest1": rest1, "beta2": beta2, "rest2": 1 - beta2,
             "root": (1 - beta2**step) ** 0.5, "eps": group["eps"],
         }  # fmt: skip
 

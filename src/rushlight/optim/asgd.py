@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate
-from rushlight.optim.optimizer import number
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["ASGD", "asgd"]
 
@@ -54,7 +54,7 @@ class ASGD(ElementwiseOptimizer):
 
     @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
-        lr, lambd = number(group["lr"]), group["lambd"]  # the rates are kept as numbers
+        lr, lambd = hyper(group, "lr"), group["lambd"]
         eta, mu = kept["eta"].item(), kept["mu"].item()
         kept["eta"].fill_(lr / ((1 + lambd * lr * step) ** group["alpha"]))
         kept["mu"].fill_(1 / max(1, step - group["t0"]))

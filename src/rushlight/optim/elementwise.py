@@ -35,6 +35,7 @@ from rushlight.optim.optimizer import (
     check_param,
     check_steps,
     hyper,
+    number,
     run_closure,
     scaler_skips,
     step_dtype,
@@ -165,7 +166,10 @@ class ElementwiseOptimizer(Optimizer):
     def _rule_and_numbers(
         cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool, states: tuple[str, ...]
     ) -> tuple[Rule, tuple[Any, ...]]:
-        given = {**cls._decay(group), **cls._numbers(group, kept, step, fresh)}
+        with rushlight.set_grad_enabled(bool(group.get("differentiable"))):
+            given = {**cls._decay(group), **cls._numbers(group, kept, step, fresh)}
+        if not group.get("differentiable"):
+            given = {name: number(value) for name, value in given.items()}
         numbers = {name: value for name, value in given.items() if value is not None}
         return _rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers)), tuple(numbers.values())
 
@@ -173,7 +177,7 @@ class ElementwiseOptimizer(Optimizer):
     def _decay(cls, group: dict[str, Any]) -> dict[str, Any]:
         """The numbers of weight decay: one factor of the parameter, or its share of the gradient."""
         weight_decay = hyper(group, "weight_decay") if "weight_decay" in group else 0
-        if not isinstance(weight_decay, Tensor) and weight_decay == 0:
+        if not (isinstance(weight_decay, Tensor) and weight_decay.requires_grad) and weight_decay == 0:
             return {}
         if group.get("decoupled_weight_decay"):
             return {"shrink": 1 - hyper(group, "lr") * weight_decay}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.optimizer import Optimizer, number
+from rushlight.optim.optimizer import Optimizer, hyper, number
 
 __all__ = ["LBFGS"]
 
@@ -65,7 +64,7 @@ class LBFGS(Optimizer):
         search = group["line_search_fn"]
         if search not in (None, "strong_wolfe"):
             raise RuntimeError("only 'strong_wolfe' is supported")
-        lr = number(group["lr"])
+        lr = hyper(group, "lr")
         state = self.state[self._params[0]]
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
@@ -82,18 +81,18 @@ class LBFGS(Optimizer):
             direction = _restart(kept, grad) if fresh else _direction(state, kept, grad, group["history_size"])
             length = min(1.0, 1.0 / grad.abs().sum()) * lr if fresh else lr
             kept.update(d=direction, prev_flat_grad=grad, prev_loss=loss, t=length)
-            slope = float(grad.dot(direction))
+            slope = grad.dot(direction)
             if slope > -group["tolerance_change"]:
                 break
             used = 0
             if search is not None:
-                start = _Point(0.0, loss, grad, slope)
+                start = _Point(0, loss, grad, slope)
                 probe = self._probe(closure, direction)
-                found, used = _strong_wolfe(probe, float(length), _size(direction), start, group["max_eval"] - calls)
+                found, used = _strong_wolfe(probe, length, _size(direction), start, group["max_eval"] - calls)
                 loss, grad, length = found.loss, found.grad, found.t
                 self._move(direction, length)
             else:
-                self._move(direction, float(length))
+                self._move(direction, length)
                 if iteration != group["max_iter"]:
                     loss, used = float(closure()), 1
                     grad = self._gradient()
@@ -102,7 +101,7 @@ class LBFGS(Optimizer):
             state["func_evals"] += used
             if iteration == group["max_iter"] or calls >= group["max_eval"] or _size(grad) <= group["tolerance_grad"]:
                 break
-            still = _size(direction) * abs(float(length)) <= group["tolerance_change"]
+            still = _size(direction * length) <= group["tolerance_change"]
             if still or abs(loss - kept["prev_loss"]) < group["tolerance_change"]:
                 break
         state.update(kept)
@@ -113,23 +112,23 @@ class LBFGS(Optimizer):
         parts = [rushlight.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self._params]
         return rushlight.cat([_real(part).reshape(-1) for part in parts])
 
-    def _move(self, direction: Any, length: float) -> None:
+    def _move(self, direction: Any, length: Any) -> None:
         offset = 0
         for p in map(_real, self._params):
-            p.add_(direction[offset : offset + p.numel()].view_as(p), alpha=length)
+            p.add_(direction[offset : offset + p.numel()].view_as(p), alpha=number(length))
             offset += p.numel()
 
-    def _probe(self, closure: Callable[[], Any], direction: Any) -> Callable[[float], _Point]:
+    def _probe(self, closure: Callable[[], Any], direction: Any) -> Callable[[Any], _Point]:
         """A function that evaluates the loss some way along `direction` and leaves the parameters where they were."""
         origin = [p.clone() for p in self._params]
 
-        def probe(t: float) -> _Point:
+        def probe(t: Any) -> _Point:
             self._move(direction, t)
             loss = float(closure())
             grad = self._gradient()
             for p, old in zip(self._params, origin, strict=True):
                 p.copy_(old)
-            return _Point(t, loss, grad, float(grad.dot(direction)))
+            return _Point(t, loss, grad, grad.dot(direction))
 
         return probe
 
@@ -139,8 +138,8 @@ def _real(tensor: Any) -> Any:
     return rushlight.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def _size(vector: Any) -> float:
-    return float(vector.abs().max())
+def _size(vector: Any) -> Any:
+    return vector.abs().max()
 
 
 # ***** the direction *****
@@ -181,18 +180,18 @@ def _direction(state: dict[str, Any], kept: dict[str, Any], grad: Any, history_s
 
 
 class _Point(NamedTuple):
-    t: float
+    """A place of the search. Slopes, and lengths found from them, are tensors: which way the search takes depends on how they are rounded."""
+
+    t: Any
     loss: float
     grad: Any
-    slope: float
+    slope: Any
 
 
 _DECREASE, _FLATTER, _CLOSE = 1e-4, 0.9, 1e-9
 
 
-def _strong_wolfe(
-    probe: Callable[[float], _Point], t: float, reach: float, start: _Point, limit: int
-) -> tuple[_Point, int]:
+def _strong_wolfe(probe: Callable[[Any], _Point], t: Any, reach: Any, start: _Point, limit: int) -> tuple[_Point, int]:
     """A point that is low enough and flat enough, or the best of `limit` tries, and how often the loss was computed."""
     bracket, calls, tries = _bracket(probe, t, start, limit)
     if len(bracket) == 1:
@@ -225,9 +224,7 @@ def _strong_wolfe(
     return low, calls
 
 
-def _bracket(
-    probe: Callable[[float], _Point], t: float, start: _Point, limit: int
-) -> tuple[list[_Point], int, int]:
+def _bracket(probe: Callable[[Any], _Point], t: Any, start: _Point, limit: int) -> tuple[list[_Point], int, int]:
     """Go on until a good point (alone in the answer) or two points with one between them."""
     old, new = start, probe(t)
     calls, tries = 1, 0
@@ -244,7 +241,7 @@ def _bracket(
     return [start, new], calls, tries
 
 
-def _cubic(a: _Point, b: _Point, bounds: tuple[float, float] | None = None) -> float:
+def _cubic(a: _Point, b: _Point, bounds: tuple[Any, Any] | None = None) -> Any:
     """Where the cubic through two points with their slopes is lowest, within bounds."""
     lowest, highest = bounds or (min(a.t, b.t), max(a.t, b.t))
     if a.t == b.t:
@@ -255,8 +252,5 @@ def _cubic(a: _Point, b: _Point, bounds: tuple[float, float] | None = None) -> f
         return (lowest + highest) / 2.0
     if a.t > b.t:
         a, b = b, a
-    d2 = math.sqrt(square)
-    below = b.slope - a.slope + 2 * d2
-    if below == 0:
-        return (lowest + highest) / 2.0
-    return min(max(b.t - (b.t - a.t) * ((b.slope + d2 - d1) / below), lowest), highest)
+    d2 = square.sqrt()
+    return min(max(b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2)), lowest), highest)

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.optimizer import Optimizer, number, run_closure
+from rushlight.optim.optimizer import Optimizer, hyper, number, run_closure
 
 __all__ = ["Muon", "muon"]
 
@@ -117,12 +117,12 @@ def muon(
 
 @rushlight.no_grad()
 def _update(param: Any, grad: Any, buffer: Any, group: dict[str, Any]) -> None:
-    momentum, lr = group["momentum"], number(group["lr"])
+    momentum, lr = group["momentum"], hyper(group, "lr")
     buffer.lerp_(grad, 1 - momentum)
     update = grad.lerp(buffer, momentum) if group["nesterov"] else buffer
     update = _orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
-    param.mul_(1 - lr * group["weight_decay"])
-    param.add_(update, alpha=-lr * _rate_of_shape(group["adjust_lr_fn"], *param.shape))
+    param.mul_(number(1 - lr * group["weight_decay"]))
+    param.add_(update, alpha=number(-lr * _rate_of_shape(group["adjust_lr_fn"], *param.shape)))
 
 
 def _rate_of_shape(how: str | None, rows: int, columns: int) -> float:

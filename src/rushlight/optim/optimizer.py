@@ -441,6 +441,13 @@ def unscaled(grads: list[Any], scale: Any, overflow: Any, group: dict[str, Any])
 
 
 def hyper(group: dict[str, Any], name: str) -> Any:
-    """A hyper-parameter as a number; as the tensor that it is, if a differentiable step is to be differentiated by it."""
+    """A hyper-parameter; what is given as a tensor is computed with as a tensor of no dims, in its own precision.
+
+    A differentiable step is differentiated by those that want a gradient, others are numbers to it.
+    """
     value = group[name]
-    return value if isinstance(value, Tensor) and value.requires_grad and group.get("differentiable") else number(value)
+    if not isinstance(value, Tensor):
+        return value
+    if group.get("differentiable"):
+        return value if value.requires_grad else value.item()
+    return value.detach().reshape(())

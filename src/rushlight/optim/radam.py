@@ -68,7 +68,7 @@ class RAdam(ElementwiseOptimizer):
         x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
         update = x.exp_avg / n.correction * n.lr
         if n.trust is not None:
-            update = update * (n.root / (t.sqrt(x.exp_avg_sq) + n.eps)) * n.trust
+            update = update * (t.reciprocal(t.sqrt(x.exp_avg_sq) + n.eps) * n.root) * n.trust
         x.param = x.param - update
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight.optim.elementwise import check_betas
-from rushlight.optim.optimizer import Optimizer, number, run_closure
+from rushlight.optim.optimizer import Optimizer, hyper, number, run_closure
 
 __all__ = ["SparseAdam"]
 
@@ -85,5 +85,5 @@ def update(param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -
     new_square = square[places] + (values * values - square[places]) * (1 - slow)
     mean[places], square[places] = new_mean, new_square
     step = kept["step"]
-    rate = number(group["lr"]) * math.sqrt(1 - slow**step) / (1 - fast**step)
+    rate = number(hyper(group, "lr") * math.sqrt(1 - slow**step) / (1 - fast**step))
     param[places] = param[places] - rate * (new_mean / (new_square.sqrt() + group["eps"]))
