@@ -242,6 +242,92 @@ def test_hessians_of_a_batch_follow_what_is_written(f) -> None:
     close(vmap(hessian(scalar))(rows), torch.stack([hessian(scalar)(r) for r in rows]))
 
 
+def changing(what):
+    """A function that changes a captured tensor of three ones by `what(captured, x)`."""
+
+    def make():
+        held = torch.ones(3, dtype=torch.float64)
+
+        def f(x):
+            what(held, x)
+            return (held * x).sum()
+
+        return f
+
+    return make
+
+
+def without_recording(held, x):
+    with torch.no_grad():
+        held.add_(1)
+
+
+CHANGES = {
+    "by an argument": lambda held, x: held.mul_(x),
+    "by a number": lambda held, x: held.mul_(2),
+    "of a part": lambda held, x: held[1:].fill_(3),
+    "by assignment": lambda held, x: held.__setitem__(0, x[1]),
+    "by an index": lambda held, x: held.index_put_((torch.tensor([0]),), x[:1]),
+    "of the data": lambda held, x: held.data.zero_(),
+    "unrecorded": without_recording,
+    "by detached values": lambda held, x: held.copy_(x.detach()),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_differentiated_changes_no_captured_tensor(what) -> None:
+    make, x = changing(CHANGES[what]), arange(3)
+    for run in (
+        lambda: grad(make())(x),
+        lambda: vjp(make(), x),
+        lambda: jvp(make(), (x,), (x,)),
+        lambda: jacrev(make())(x),
+        lambda: jacfwd(make())(x),
+        lambda: hessian(make())(x),
+        lambda: grad(lambda y: grad(make())(y).sum())(x),
+        lambda: vmap(grad(make()))(torch.stack([x, x])),
+    ):
+        with pytest.raises(RuntimeError, match="would mutate a captured Tensor"):
+            run()
+    with pytest.raises(RuntimeError, match="would mutate a captured Tensor"):
+        grad(changing(lambda held, x: held.uniform_())())(x)
+    held = torch.ones(3)  # and what was forbidden has left nothing behind
+    held.add_(1)
+    assert held.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_what_is_made_inside_and_arguments_may_change() -> None:
+    x = arange(3)
+
+    def counted(x, count):
+        count.add_(1)
+        return (x * count).sum()
+
+    for derivative in (grad, jacrev, jacfwd):
+        count = torch.ones(3, dtype=x.dtype)
+        close(derivative(counted)(x, count), count)
+        assert count.tolist() == [2.0, 2.0, 2.0]
+    close(grad(lambda x, *, state: counted(x, state["count"]))(x, state={"count": count}), count)
+
+    def nested(x):
+        total = torch.zeros(3, dtype=x.dtype)
+        total.add_(grad(lambda y: (y**3).sum())(x))
+        return (total * x).sum()
+
+    close(grad(nested)(x), 9 * x**2)
+
+    def inner_changes_outer(x):
+        total = torch.zeros(3, dtype=x.dtype)
+        return grad(lambda y: (total.add_(y) * y).sum())(x).sum()
+
+    with pytest.raises(RuntimeError, match="would mutate a captured Tensor"):
+        grad(inner_changes_outer)(x)
+    out = torch.empty(3, dtype=x.dtype)
+    close(grad(lambda x: (torch.add(x.detach(), 1, out=out) * x).sum())(x), x + 1)
+    _, push = linearize(lambda x: x.clone().mul_(x)[1:].add_(1) ** 2, x)
+    close(push(torch.ones_like(x)), (4 * x * (x * x + 1))[1:])
+
+
 KINKED = {
     "clamp": (lambda x: x.clamp(-1, 2), [0.0, 2.0, 2.0, 2.0, 0.0]),
     "clamp by tensors": (lambda x: x.clamp(torch.full_like(x, -1), torch.full_like(x, 2)), [0.0, 2.0, 2.0, 2.0, 0.0]),

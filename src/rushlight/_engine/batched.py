@@ -13,11 +13,11 @@ from typing import Any
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import batched_operator
-from rushlight._engine.joining import Windows, join, link, relatives, root, without_grad
+from rushlight._engine.joining import Windows, join, link, relatives, without_grad
 from rushlight._engine.kinds import call_name, make_kind
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in
+from rushlight._engine.transformed import LEVELS, Transformed, check_captured, rewrap, root, table_function, tensors_in
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
@@ -64,6 +64,7 @@ class BatchedTensor(Transformed):
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """In place is out of place, written through: what shares the memory, and the graph, see it."""
         target, *rest = args
+        check_captured(target, op.name + "_")
         if peeled(target, level) is None and not is_uniform(level):
             raise RuntimeError(NOT_BATCHED)
         made = cls.operate(level, op, (kept(target, rest), *rest), kwargs)
@@ -232,6 +233,7 @@ def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], leve
 
 @BatchedTensor.implements("copy_")
 def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    check_captured(x, "copy_")
     held = peeled(x, level)
     if held is None:
         if not is_uniform(level):

@@ -10,7 +10,7 @@ from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
 from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
-from rushlight._engine.inplace import check_writable
+from rushlight._engine.inplace import check_captured, check_writable
 from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
@@ -376,6 +376,7 @@ def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None =
     """
     if x._rg:
         raise RuntimeError("cannot resize variables that require grad")
+    check_captured(x, "resize_")
     before = 0 if x._storage is None else x._storage.nbytes
     grow(x, shape, strides)
     grown(x, before)

@@ -19,7 +19,15 @@ from rushlight._engine.joining import Windows, join, leave, link, relatives, wit
 from rushlight._engine.kinds import make_kind
 from rushlight._engine.state import new_plan_table
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in, top_level
+from rushlight._engine.transformed import (
+    LEVELS,
+    Transformed,
+    check_captured,
+    rewrap,
+    table_function,
+    tensors_in,
+    top_level,
+)
 from rushlight._types.spec import Spec
 
 __all__ = ["DualTensor", "become_dual", "dual", "parts"]
@@ -60,6 +68,7 @@ class DualTensor(Transformed):
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         target, *rest = args
+        check_captured(target, op.name + "_")
         made = cls.operate(level, op, (kept(target, rest), *rest), kwargs)
         check_result(made, target)
         target.copy_(made)
@@ -219,6 +228,7 @@ def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], mask
 
 @DualTensor.implements("copy_")
 def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    check_captured(x, "copy_")
     given = parts(source, level)
     held = parts(x, level)
     if held is None:

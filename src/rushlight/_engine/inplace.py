@@ -10,7 +10,7 @@ from rushlight._base.errors import describe_code, user_code
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.memory import empty_spec
-from rushlight._engine.state import GRAD, INFERENCE, STATE
+from rushlight._engine.state import GRAD, INFERENCE, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.view import regenerate
 from rushlight._types.dtype import UINT8 as BYTE
@@ -22,6 +22,7 @@ ctypes: Any = LazyModule("ctypes")
 __all__ = [
     "apart",
     "bump",
+    "check_captured",
     "check_inference",
     "check_writable",
     "last_change",
@@ -70,6 +71,12 @@ def check_inference(x: Tensor) -> None:
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
             "inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
         )
+
+
+def check_captured(x: Tensor, name: str) -> None:
+    """RuntimeError where a function that is being differentiated may not change `x`: see `_engine.transformed`."""
+    if "captured" in TRANSFORMS:
+        TRANSFORMS["captured"](x, name)
 
 
 def check_view_writable(x: Tensor, meta: Any) -> None:

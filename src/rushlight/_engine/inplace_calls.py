@@ -14,6 +14,7 @@ from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import (
     apart,
     bump,
+    check_captured,
     check_inference,
     check_writable,
     overlaps_partly,
@@ -111,14 +112,14 @@ class InplaceCaller:
         if recipe is not None:
             return self._recording(template, run, recipe, specs, bounds)
         assert refused is not None
-        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags), op.name, refused, wrt)
+        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op.name, refused, wrt)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
     def _recording(
         self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any
     ) -> Callable[..., Any]:
         """The plan of a call that records a node, around what runs it."""
-        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), self.op.tags)
+        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), self.op.tags, self.name)
         return fitting(unordered(self.op, template, plan), len(specs), specs[0].dtype, bounds)
 
     def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
@@ -137,7 +138,7 @@ class InplaceCaller:
         self, template: tuple[Any, ...], run: Callable[..., Any], exe: Any, specs: Sequence[Spec], numbers: int, bounds: Any
     ) -> Callable[..., Any]:
         """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
-        plan = inplace_plan(run, None, (), len(specs), self.op.tags)
+        plan = inplace_plan(run, None, (), len(specs), self.op.tags, self.name)
         plan = fitting(plan, len(specs), specs[0].dtype, bounds)
         if exe is not None and hasattr(run, "keep"):
             plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds)
@@ -213,7 +214,7 @@ def inplace_run(exe: Any, n: int, rest: Sequence[Spec], in_complex: bool) -> Cal
 
 
 def inplace_plan(
-    run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, tags: Sequence[str]
+    run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, tags: Sequence[str], name: str
 ) -> Callable[..., Any]:
     """The plan around a runner: checks, versions, history.
 
@@ -237,6 +238,7 @@ def inplace_plan(
 
     def plan(*args: Any) -> Tensor:
         x: Tensor = args[0]
+        check_captured(x, name)
         if free:
             check_inference(x)
         elif wants or x._meta is not None or x._rg:

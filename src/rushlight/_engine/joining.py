@@ -14,11 +14,11 @@ from typing import Any
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, add_view, meta_of
-from rushlight._engine.transformed import Transformed
+from rushlight._engine.transformed import Transformed, root
 from rushlight._engine.view import as_strided
 from rushlight._types.layout import numel
 
-__all__ = ["Windows", "join", "leave", "link", "relatives", "root"]
+__all__ = ["Windows", "join", "leave", "link", "relatives"]
 
 
 def relatives(x: Tensor) -> list[Tensor]:
@@ -35,13 +35,6 @@ def link(parent: Any, made: Any) -> None:
             base = parent._base if parent._base is not None else parent
             meta_of(view).base = base
             add_view(base, view)
-
-
-def root(x: Any) -> Tensor:
-    """The tensor with memory at the bottom of a transformed one."""
-    while isinstance(x, Transformed):
-        x = x.below
-    return x  # type: ignore[no-any-return]
 
 
 class Windows:

@@ -138,7 +138,11 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
         grow(out, shape, strides if is_dense(shape, strides) else None)
     elif overlaps_itself(out._spec.shape, out._spec.strides):
         raise RuntimeError(SELF_OVERLAP)
-    out.copy_(result)  # type: ignore[attr-defined]
+    STATE.told_to_change += 1  # whoever names a tensor as `out=` means it: no transform asks whether it may be changed
+    try:
+        out.copy_(result)  # type: ignore[attr-defined]
+    finally:
+        STATE.told_to_change -= 1
 
 
 def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:

@@ -18,7 +18,7 @@ from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.fast import RUNS, ran
-from rushlight._engine.inplace import bump, check_writable, rebase
+from rushlight._engine.inplace import bump, check_captured, check_writable, rebase
 from rushlight._engine.integers import as_flag, as_int
 from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
 from rushlight._engine.random import Generator, fill_order
@@ -122,6 +122,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
             "tensor before performing the operation."
         )
+    check_captured(x, name)
     if x._storage is not None:
         if spec.numel:
             dtype, count = spec.dtype, spec.numel
@@ -149,6 +150,7 @@ def _writing(name: str, fill: Fill, spec: Spec) -> Callable[[Tensor], Tensor]:
         storage = x._storage
         if not plain or storage is None or x._rg or x._meta is not None:
             return write_random(x, name, fill)
+        check_captured(x, name)
         fill(x._ptr, count, dtype, True)
         bump(storage)
         return x

@@ -55,6 +55,7 @@ class _State(threading.local):
         self.current_node: Any = None
         self.threaded_backward = True
         self.grads_like_leaves = True  # a leaf's gradient has its layout
+        self.told_to_change = 0  # how many `out=` are being written
         self.observers: tuple[Any, ...] = ()  # who is told of calls
         # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many regions are open.
         self.casts: dict[str, bool] = {}

@@ -12,17 +12,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
+from rushlight._backends.cpu.pool_native import BIRTH, LEAST_BIRTH
+from rushlight._backends.cpu.runtime import runtime
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.indexing import split_index
 from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.kinds import Kind, call_name
-from rushlight._engine.state import STATE, VMAP
+from rushlight._engine.state import STATE, TRANSFORMS, VMAP
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
 from rushlight._types.layout import broadcast_shapes
 
-__all__ = ["LEVELS", "Level", "Transformed", "inplace_function", "is_inplace", "rewrap", "table_function", "tensors_in", "top_level"]
+__all__ = ["LEVELS", "Level", "Transformed", "check_captured", "inplace_function", "is_inplace", "rewrap", "root", "table_function", "tensors_in", "top_level"]
 
 
 class Level:
@@ -30,23 +32,59 @@ class Level:
 
     A batch is `uniform` if it is one of tangents alone: all values that the running function can get hold of are the same for all items, so it may
     read them, decide by them, and write them to tensors without a batch, as if there were none.
+
+    A derivative says what the function may change in place: what it makes itself, and its arguments, `given`.  Without `given` it may change all.
     """
 
-    __slots__ = ("before", "kind", "number", "randomness", "size", "uniform")
+    __slots__ = ("before", "born", "given", "kind", "number", "randomness", "size", "uniform")
 
-    def __init__(self, kind: str, size: int = 0, randomness: str = "error", uniform: bool = False) -> None:
+    def __init__(
+        self, kind: str, size: int = 0, randomness: str = "error", uniform: bool = False, *, given: Sequence[Any] | None = None
+    ) -> None:
         self.kind, self.size, self.randomness, self.number, self.uniform = kind, size, randomness, 0, uniform
+        self.given, self.born = given, 0
 
     def __enter__(self) -> Level:
         LEVELS.stack.append(self)
         self.number, self.before = len(LEVELS.stack), STATE.word
         if self.kind == "vmap":
             STATE.word |= VMAP
+        if self.given is not None:
+            words = runtime().state
+            words[BIRTH] += 1
+            self.born = words[LEAST_BIRTH] = words[BIRTH]
         return self
 
     def __exit__(self, *exc: object) -> None:
         LEVELS.stack.pop()
+        if self.given is not None:
+            runtime().state[LEAST_BIRTH] = next((level.born for level in reversed(LEVELS.stack) if level.born), 0)
         STATE.word = STATE.word & ~VMAP | self.before & VMAP
+
+
+def check_captured(x: Any, name: str = "") -> None:
+    """RuntimeError where a function that is being differentiated would change a tensor that is neither made by it nor one of its arguments.
+
+    Its change would be part of the result or not, according to how often the function runs; and there is nobody to give its derivative to.
+    """
+    level = next((level for level in reversed(LEVELS.stack) if level.born), None)
+    if level is None or STATE.told_to_change:
+        return
+    storage = root(x)._storage
+    if storage is None or storage.born >= level.born or any(root(t)._storage is storage for t in level.given or ()):
+        return
+    raise RuntimeError(
+        f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation{f' (aten::{name})' if name else ''} "
+        "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed to explicitly accept the mutated "
+        "Tensor(s) as inputs."
+    )
+
+
+def root(x: Any) -> Tensor:
+    """The tensor with memory at the bottom of a transformed one."""
+    while isinstance(x, Transformed):
+        x = x.below
+    return x  # type: ignore[no-any-return]
 
 
 class _Levels(threading.local):
@@ -55,6 +93,7 @@ class _Levels(threading.local):
 
 
 LEVELS = _Levels()
+TRANSFORMS["captured"] = check_captured
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ from rushlight._engine.batched import lifted
 from rushlight._engine.lifted import cut, depends_on_others, fresh, pull
 from rushlight._engine.modes import enable_grad, is_grad_enabled
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, Level
+from rushlight._engine.transformed import LEVELS, Level, tensors_in
 from rushlight.func.batch import vmap
 from rushlight.func.trees import check_argnums, chosen, name_of, replaced, tensors_of, tree_flatten, tree_unflatten
 
@@ -48,7 +48,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree_flatten(chosen(args, argnums))
-        with Level("grad"), enable_grad():
+        with Level("grad", given=list(tensors_in((args, kwargs)))), enable_grad():
             own = [_own(x) for x in leaves]
             output = func(*replaced(args, argnums, tree_unflatten(own, structure)), **kwargs)
             aux = None
@@ -117,9 +117,14 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         >>> pull(torch.ones(2))
         (tensor([1.0000, 0.5403]),)
     """
+    return pulling(func, primals, has_aux, primals)
+
+
+def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, changeable: Any) -> Any:
+    """`vjp`, of a function that may change the tensors in `changeable`."""
     leaves, structure = tree_flatten(primals)
     aux = None
-    with Level("grad"), enable_grad():
+    with Level("grad", given=list(tensors_in((changeable,)))), enable_grad():
         own = [_own(x) for x in leaves]
         output = func(*tree_unflatten(own, structure))
         if has_aux:
@@ -204,7 +209,7 @@ def jacrev(
         def reduced(*values: Any) -> Any:
             return func(*replaced(args, argnums, values[0] if isinstance(argnums, int) else values), **kwargs)
 
-        found = vjp(reduced, *chosen(args, argnums, as_tuple=True), has_aux=has_aux)
+        found = pulling(reduced, chosen(args, argnums, as_tuple=True), has_aux, (args, kwargs))
         output, vjp_fn = found[0], found[1]
         outs, shape = tensors_of(output, "jacrev: expected f(*args) to return only tensors")
         inputs, structure = tree_flatten(chosen(args, argnums))
@@ -220,4 +225,4 @@ def jacrev(
     return wrapped
 
 
-__all__ += ["basis", "name_of"]
+__all__ += ["basis", "name_of", "pulling"]

@@ -11,7 +11,7 @@ from rushlight._engine.dual import dual, parts
 from rushlight._engine.lifted import cut, fresh, pull
 from rushlight._engine.modes import enable_grad
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import Level
+from rushlight._engine.transformed import Level, tensors_in
 from rushlight.func.backward import _own, basis, jacrev
 from rushlight.func.batch import over_tangents
 from rushlight.func.trees import check_argnums, chosen, replaced, spec_text, tensors_of, tree_flatten, tree_unflatten
@@ -34,6 +34,11 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
         >>> torch.func.jvp(torch.sin, (torch.tensor(0.0),), (torch.tensor(2.0),))
         (tensor(0.), tensor(2.))
     """
+    return _pushing(func, primals, tangents, strict, has_aux, primals)
+
+
+def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool, has_aux: bool, changeable: Any) -> Any:
+    """`jvp`, of a function that may change the tensors in `changeable`."""
     if not isinstance(primals, tuple):
         raise RuntimeError(
             "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
@@ -56,7 +61,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
                 raise ValueError(f"Expected {which} to be floating point or complex, but got: {x.dtype}")
         if tuple(value.shape) != tuple(move.shape):
             raise RuntimeError(OTHER_SIZE.format(list(value.shape), list(move.shape)))
-    with Level("jvp") as level:
+    with Level("jvp", given=list(tensors_in((changeable,)))) as level:
         given = [dual(v, m if m.dtype is v.dtype else m.to(v.dtype), level.number) for v, m in zip(values, moves, strict=True)]
         output = func(*tree_unflatten(given, structure))
         aux = None
@@ -101,7 +106,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
             return func(*replaced(args, argnums, given[0] if isinstance(argnums, int) else given), **kwargs)
 
         def push(*tangents: Any) -> Any:
-            found = jvp(reduced, values, tree_unflatten(list(tangents), structure), has_aux=has_aux)
+            found = _pushing(reduced, values, tree_unflatten(list(tangents), structure), False, has_aux, (args, kwargs))
             flat, seen["shape"] = tree_flatten(found[1])
             return (flat, found[2]) if has_aux else flat
 

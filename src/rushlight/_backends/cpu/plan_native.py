@@ -50,6 +50,8 @@ from rushlight._backends.cpu.plan_words import (
 )
 from rushlight._backends.cpu.pool_native import (
     HANDLE_TYPE,
+    LEAST_BIRTH,
+    S_BORN,
     S_CHANGED,
     S_NBYTES,
     S_PTR,
@@ -285,6 +287,8 @@ def inplace_plan(self, args, flagged, names):
     x = args.ptr[data.i64[TARGET]]
     storage = slot(x, O_STORAGE)
     if storage == Py_None or (slot(x, O_RG) != Py_False and data.i64[QUIET] == 0):
+        return elsewhere(self, args, flagged, names)
+    if storage.i64[S_BORN] < STATE.i64[LEAST_BIRTH]:
         return elsewhere(self, args, flagged, names)
     meta = slot(x, O_META)
     if meta != Py_None:

@@ -34,7 +34,7 @@ from rushlight._backends.native import (
 
 __all__ = [
     "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK",
-    "GROUP_LIMIT", "PEAK_HELD", "RESERVE", "STATE", "STATE_WORDS", "S_CHANGED", "S_PTR", "S_VERSION", "STORAGE_BYTES", "STORAGE_TYPE",
+    "BIRTH", "GROUP_LIMIT", "LEAST_BIRTH", "PEAK_HELD", "RESERVE", "STATE", "STATE_WORDS", "S_BORN", "S_CHANGED", "S_PTR", "S_VERSION", "STORAGE_BYTES", "STORAGE_TYPE",
     "SYSTEM_CALLS", "TOTAL", "TRIMS",
     "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
     "py_resize",
@@ -47,13 +47,14 @@ STATE = static("rl_state", 8 * STATE_WORDS)
 STORAGE_TYPE, HANDLE_TYPE, OOM_ERROR = 0, 1, 2
 CAP, LIMIT = 4, 5  # most bytes to keep in the lists; most bytes to hold in all (0: no limit)
 ALLOCATED, CACHED, PEAK, TOTAL, LIVE, SYSTEM_CALLS, TRIMS, CACHED_BLOCKS, FRESH, PEAK_HELD = range(6, 16)
+BIRTH, LEAST_BIRTH = 18, 19  # what storages that are made now are stamped with; those with less are not changed without asking
 RESERVE, GROUP_LIMIT = 16, 17  # bytes that the system should keep; most bytes that the control group may have (0: no limit)
 HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 
 # words of a Storage object, after its reference count and type
-S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK, S_CHANGED = range(2, 9)
-STORAGE_BYTES = 72
+S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK, S_CHANGED, S_BORN = range(2, 10)
+STORAGE_BYTES = 80
 
 HUGE = 2 << 20
 MAPPED = sys.platform == "linux"  # elsewhere large blocks come from posix_memalign, as small ones do
@@ -340,6 +341,10 @@ def storage_wrap(p, nbytes, owner, pooled):
         self.i64[S_POOLED] = pooled
         self.ptr[S_WEAK] = None
         self.ptr[S_CHANGED] = None
+        self.i64[S_BORN] = STATE.i64[BIRTH]
+        if owner is not None:
+            if owner.ptr[1] == STATE.ptr[STORAGE_TYPE]:  # the same memory once more
+                self.i64[S_BORN] = owner.i64[S_BORN]
     return self
 
 
