@@ -129,6 +129,11 @@ t.tensor([True, False]).cumsum_(0) | t.cumprod(a.b[0], 0, out=t.empty(3, dtype=t
 a.i.index_put_((a.classes,), t.tensor(1.0)) | a.i.__setitem__(([0],), t.tensor(1.0)) | a.i.__setitem__(t.tensor(True), t.tensor(1.0)) | a.i.__setitem__([], t.tensor(1.0))
 a.i.__setitem__((a.i[:, 0] > 0, [1]), t.tensor(1.0)) | a.f.__setitem__([0], t.tensor(1.0).double()) | a.f.__setitem__(0, np.ones(3)) | a.i.__setitem__(True, t.tensor(1.0))
 a.classes.index_fill_(0, a.classes, 2) | a.classes.put_(a.classes, a.classes)
+a.v.fill_(1 + 1j) | t.masked_fill(a.f, a.b, 1 + 1j) | t.addcmul(a.f, a.f, a.f, value=1j) | t.addmm(a.w[:, :2], a.w, a.f.mT, alpha=1j) | F.threshold(a.f, 1j, 1) | F.elu(a.f, 1j)
+t.clamp(a.f, 1j) | t.constant_pad_nd(a.v, (1, 1), 1j) | t.add(a.f, a.f, alpha=1 + 0j) | t.index_fill(a.v, 0, a.classes, 1 + 0j) | t.norm(a.v, 1j) | t.linalg.vector_norm(a.v, 1 + 0j)
+t.dist(a.v, a.v, 1j) | a.i.__setitem__([0], 1 + 1j) | a.f.__setitem__(a.f > 0, 1j) | t.tensor([1, None]) | t.tensor([object()]) | t.tensor([1.0, None], dtype=t.float32)
+t.utils.data.distributed.DistributedSampler([1, 2]) | t.utils.data.distributed.DistributedSampler([1, 2], num_replicas=2) | t.nn.utils.weight_norm(t.nn.Linear(2, 2), dim=7)
+t.distributions.Bernoulli(0.5, validate_args=False).log_prob(1) | t.distributions.Poisson(0.5, validate_args=False).log_prob(1)
 F.poisson_nll_loss(a.b, a.b) | F.poisson_nll_loss(a.b, a.f, log_input=False) | F.poisson_nll_loss(a.f, a.b, full=True)
 """
 
@@ -157,6 +162,10 @@ a.v.fill_(a.v[1]) | a.f.masked_fill_(a.b, a.f[0, 1]) | a.f.index_fill_(1, a.clas
 t.tensor([1, 2], dtype=t.int32).cumsum_(0) | t.cumsum(a.v, 0, out=t.empty(3, dtype=t.int32)) | a.i.index_put_((a.i > 2,), t.tensor([[-2.0]])) | a.five.eq_(a.five)
 F.pad(a.b, (1, 1), "circular") | F.pad(a.f[:0], (1, 1), "circular") | F.max_pool1d(a.cube.long(), 2, return_indices=True)[0] | F.local_response_norm(a.cube.half(), 2)
 F.hardtanh(a.i.to(t.uint8), 0, 3)
+a.v.fill_(1 + 0j) | a.i.fill_(2 + 0j) | t.masked_fill(a.f, a.b, 1 + 0j) | a.f.masked_fill_(a.b, 1 + 0j) | t.scatter(a.f, 0, a.i[:1] * 0, 1 + 0j) | a.w.fill_diagonal_(2 + 0j)
+t.scatter(a.f, 0, a.i[:1] * 0, 1 + 0j, reduce="add") | t.constant_pad_nd(a.v, (1, 1), 2 + 0j) | t.clamp(a.f, 0.5 + 0j) | t.lerp(a.f, a.s + 1, 0.5 + 0j)
+t.index_add(a.v, 0, a.classes, a.v[:2], alpha=2 + 0j) | t.addcmul(a.f, a.f, a.f, value=2 + 0j) | t.addmm(a.w[:, :2], a.w, a.f.mT, alpha=2 + 0j)
+t.msort(a.f.mT) | t.argsort(a.cube.mT) | t.argsort(a.f.mT, stable=True) | t.nn.utils.rnn.pad_sequence([a.v, a.five.double()])
 """
 
 

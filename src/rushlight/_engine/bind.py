@@ -77,6 +77,8 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
             raise TypeError(f"{name}() got multiple values for argument '{key}'")
         raise TypeError(f"{name}() got an unexpected keyword argument '{key}'; the signature is {schema.text}")
     found = [_convert(op, a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
+    if any(type(v) is complex for v in found):
+        found = _real_numbers(op, found)
     if op.numbers and not any(isinstance(v, Tensor) for v in found):
         if "numbers" in op.tags:  # of two numbers the first becomes a tensor
             place = next(i for i, a in enumerate(arguments) if a.name in op.numbers)
@@ -140,6 +142,30 @@ def scalar(value: Any, name: str, argument: str, place: int) -> Any:
 
 
 _SIGNED = 2**63
+
+
+def _real_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
+    """The arguments of a call with complex numbers: where a number does not take part in promotion and the tensors are real, as real ones.
+
+    RuntimeError for one with an imaginary part.
+    """
+    tensors = [v for value in values for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, Tensor)]
+    if not tensors or any(t._spec.dtype.is_complex for t in tensors) or op.name in _LOOK_THEMSELVES:
+        return list(values)
+    joins = op.promote in ("same", "float") and op.name not in _WANT_REAL
+    found = []
+    for argument, value in zip(op.schema.arguments, values, strict=True):
+        if type(value) is complex and argument.base in ("Scalar", "Tensor") and not (joins and (op.promote_over is None or argument.name in op.promote_over)):
+            if value.imag != 0:
+                raise RuntimeError(f"value cannot be converted to type {tensors[0]._spec.dtype.name} without overflow: '{argument.name}' is {value}")
+            value = value.real
+        found.append(value)
+    return found
+
+
+# What looks at complex numbers by itself, and what wants real ones though they take part in promotion.
+_LOOK_THEMSELVES = frozenset(("add", "sub", "rsub", "float_power", "hardtanh", "index_fill", "linalg_vector_norm", "norm"))
+_WANT_REAL = frozenset(("clamp", "clamp_min", "clamp_max", "lerp"))
 
 
 def _too_big(value: int) -> int:

@@ -248,6 +248,10 @@ def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
 _NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
 
 
+class _NoNumberError(Exception):
+    """What stands among numbers is none: (text, its type)."""
+
+
 def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType, tuple[int, ...]]:
     """The numbers in `data` in order (None for a NumPy array or scalar: its memory is copied), their dtype, and the shape."""
     if type(data) in (bool, int, float, complex):
@@ -257,7 +261,12 @@ def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if isinstance(data, (list, tuple, range)) or hasattr(data, "__len__"):
-        values, shape, kinds = _walk(data)
+        try:
+            values, shape, kinds = _walk(data)
+        except _NoNumberError as error:
+            if dtype is None:
+                raise RuntimeError(f"Could not infer dtype of {error.args[1].__name__}; a tensor holds numbers") from None
+            raise TypeError(error.args[0]) from None
         if dtype is None:
             dtype = default_dtype()
             if kinds:
@@ -362,7 +371,7 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
     elif isinstance(item, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{kind.__name__}'; a tensor holds numbers")
     else:
-        raise RuntimeError(f"Could not infer dtype of {kind.__name__}; a tensor holds numbers")
+        raise _NoNumberError(f"must be real number, not {kind.__name__}", kind)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:

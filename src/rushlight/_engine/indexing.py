@@ -295,6 +295,10 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     if _masks(x, index, value):
         _write(x, x, lambda: convert.call_inplace("masked_fill", x, index, value), set_item)
         return
+    if type(value) is complex and not x._spec.dtype.is_complex:
+        if value.imag != 0:
+            raise RuntimeError(f"value cannot be converted to type {x._spec.dtype.name} without overflow: it is {value}")
+        value = value.real
     if not isinstance(value, Tensor):
         value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype)
     else:

@@ -43,13 +43,13 @@ def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     return _sorted(x, dim, descending, stable)
 
 
-@operator("argsort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
+@operator("argsort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> Tensor", like="operands")
 def argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     """indices with input[indices[i]] <= input[indices[i + 1]] along dim: where values in order come from."""
     return _sorted(x, dim, descending, stable)[1]
 
 
-@operator("msort(Tensor input) -> Tensor", out="exact", node="SortBackward0")
+@operator("msort(Tensor input) -> Tensor", out="exact", node="SortBackward0", like="operands")
 def msort(x: Any) -> Any:
     """out[i] <= out[i + 1]: values in order along the first dim."""
     return _sorted(x, 0, False, True)[0]

@@ -378,6 +378,13 @@ _spread_family()
 # ***** norms *****
 
 
+def real_order(ord: Any) -> float:
+    """The order of a norm; RuntimeError for a complex one."""
+    if isinstance(ord, complex):
+        raise RuntimeError(f"linalg.vector_norm: Expected a non-complex scalar as the order of norm, but found {ord}")
+    return float(ord)
+
+
 def powers(x: Any, ord: float, dims: Any) -> Any:
     """The norm over dims that vanish, for real or complex float x."""
     if ord == 2 and not x.dtype.is_complex:
@@ -439,7 +446,7 @@ def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType 
     _float_only(
         "linalg.vector_norm: Expected a floating point or complex tensor as input;", x
     ) if dtype is None else None
-    ord = float(ord)
+    ord = real_order(ord)
     given = build.convert(x, dtype) if dtype is not None else x
     dims = dims_of(x, dim)
     if numel(x.shape) == 0 and (ord < 0 or ord == INF) and any(x.shape[d] == 0 for d in dims):
@@ -468,7 +475,7 @@ def _(ct: Any, outs: Any, x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: D
 def dist(x: Any, y: Any, p: Any) -> Any:
     """The p-norm of input - other."""
     gap = x - y
-    norm = powers(gap, float(p), dims_of(gap, None))
+    norm = powers(gap, real_order(p), dims_of(gap, None))
     return norm
 
 

@@ -17,6 +17,8 @@ __all__ = ["Bernoulli"]
 
 def cross_entropy(logits: Any, value: Any) -> Any:
     """-log p(value) for the odds exp(logits) of a 1, over the broadcast shape."""
+    if not isinstance(value, rushlight.Tensor):
+        value = rushlight.full_like(logits, value)
     logits, value = rushlight.broadcast_tensors(logits, value)
     return binary_cross_entropy_with_logits(logits, value, reduction="none")
 

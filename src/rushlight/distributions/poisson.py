@@ -49,6 +49,8 @@ class Poisson(ExponentialFamily):
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:
             self._validate_sample(value)
+        if not isinstance(value, rushlight.Tensor):
+            value = rushlight.full_like(self.rate, value)
         return rushlight.xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
     @property

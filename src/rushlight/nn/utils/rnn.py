@@ -46,7 +46,8 @@ def pad_sequence(
                 f"{tuple(sequence.shape[1:])}"
             )
     longest = max(sequence.shape[0] for sequence in sequences)
-    padded = [_pad_first(sequence, longest - sequence.shape[0], padding_value, padding_side) for sequence in sequences]
+    dtype = sequences[0].dtype  # that of the first is the result's
+    padded = [_pad_first(sequence.to(dtype), longest - sequence.shape[0], padding_value, padding_side) for sequence in sequences]
     return rushlight.stack(padded, 0 if batch_first else 1)
 
 

@@ -34,6 +34,8 @@ class WeightNorm:
                 "The module passed to `WeightNorm` can't have uninitialized parameters. Make sure to run the dummy forward before applying "
                 "weight normalization"
             )
+        if not -weight.dim() <= hook.dim < weight.dim():
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-weight.dim()}, {weight.dim() - 1}], but got {hook.dim})")
         del module._parameters[name]
         module.register_parameter(name + "_g", Parameter(rushlight.norm_except_dim(weight, 2, hook.dim).data))
         module.register_parameter(name + "_v", Parameter(weight.data))

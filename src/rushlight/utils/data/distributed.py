@@ -34,7 +34,7 @@ class DistributedSampler(Sampler[int]):
         if num_replicas is None or rank is None:
             groups = rushlight.distributed
             if not groups.is_available():
-                raise RuntimeError("Requires distributed package to be available, or num_replicas and rank to be given")
+                raise ValueError("There is no process group that num_replicas and rank could be asked of: give both")
             num_replicas = groups.get_world_size() if num_replicas is None else num_replicas
             rank = groups.get_rank() if rank is None else rank
         if rank >= num_replicas or rank < 0:
