@@ -88,7 +88,7 @@ def _dot_rule(node: Node) -> Any:
     if numel(a.shape[:-2]) >= MANY and 0 < a.shape[-2] * b.shape[-2] * b.shape[-1] <= TINY and a.dtype.kind in "fc":
         return _tiny_products
     if a.dtype.wide is not a.dtype:
-        return narrow_rule(node)
+        return _tiny_products if numel(a.shape[:-1]) >= MANY and 0 < b.shape[-2] * b.shape[-1] <= SMALL else narrow_rule(node)
     if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
         return None
     if a.shape[-1] == 1:
@@ -118,6 +118,7 @@ def _tiny_products(a: Any, b: Any, dtype: DType) -> Any:
     return build.convert(PRIMITIVES["sum"](left * right, dims=(n - 1,)), dtype)
 
 
+SMALL = 16  # elements of a small matrix up to which the rows of many narrow numbers are multiplied by plain sums too
 SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
 SPLIT_RESULT = 1 << 14  # elements of a result up to which that is done
 PIECE_STEPS, PIECE_WORK, MOST_PIECES = 1024, 1 << 18, 32  # steps and multiplications of a piece, at least; pieces, at most

@@ -22,12 +22,17 @@ __all__ = ["LARGE_SIDE", "LARGE_WORK", "PACKED", "narrow_rule", "narrowed", "tak
 PACKED = ("float16", "bfloat16")  # what routines convert while they pack it
 LARGE_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
 LARGE_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
+SLENDER = 128  # elements of a matrix up to which a product of many rows by it is slender
 _MOVES = ("reshape", "transpose", "broadcast", "slice")
 
 
 def narrowed(graph: Graph) -> Graph:
     """The graph with products of widened operands made products of what was widened; itself where there are none."""
-    products = {node: found for node in graph.nodes if node.prim.name == "dot" and (found := _sources(node.inputs)) is not None}
+    products = {
+        node: found
+        for node in graph.nodes
+        if node.prim.name == "dot" and not _slender(*node.inputs) and (found := _sources(node.inputs)) is not None
+    }
     if not products:
         return graph
     uses: dict[Value, int] = {}
@@ -95,7 +100,13 @@ def narrow_rule(node: Node) -> Any:
     """What replaces a product of narrow floats: nothing where routines take them, else one of widened operands, which fuses with vectors."""
     a, b = node.inputs
     thin = 1 in (a.shape[-2], a.shape[-1], b.shape[-1]) or 0 in (*a.shape, *b.shape)
-    return _half_product if thin or a.dtype.name not in PACKED else None
+    return _half_product if thin or _slender(a, b) or a.dtype.name not in PACKED else None
+
+
+def _slender(a: Value, b: Value) -> bool:
+    """Whether a product is many short rows times a small matrix: packing narrow numbers then takes longer than widening and multiplying them."""
+    k, n = b.shape[-2:]
+    return a.dtype.itemsize <= 4 and k * n <= SLENDER and a.shape[-2] >= 64 * max(k, n)
 
 
 def _half_product(a: Any, b: Any, dtype: DType) -> Any:
