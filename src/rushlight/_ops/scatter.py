@@ -239,6 +239,13 @@ def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int,
 
 def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, tuple[int, ...], int]:
     """(x, index, source) with the indexed dim in front, the permutation, and the dim."""
+    lines, places, source, dim = _lines_and_source(name, x, dim, index, source)
+    moved, perm = to_front(lines, (dim,))
+    return moved, places, build.transpose(source, perm), perm, dim
+
+
+def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, int]:
+    """(x, index, source) with at least one dim, and the indexed dim."""
     places = from_zero(index_vector(name, index))
     lines, dim = lines_of(x, dim)
     source = source if source.shape else build.reshape(source, (1,))
@@ -252,8 +259,7 @@ def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple
         raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
                            f"{list(x.shape)} source.shape = {list(source.shape)}")  # fmt: skip
     _places_exist(name, lines, places, dim)
-    moved, perm = to_front(lines, (dim,))
-    return moved, places, build.transpose(source, perm), perm, dim
+    return lines, places, source, dim
 
 
 def _places_exist(name: str, x: Any, places: Any, dim: int) -> None:
@@ -268,16 +274,24 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     """`input` with alpha * source added at the places listed along dim."""
     if x.dtype is not source.dtype:
         raise RuntimeError(f"index_add(): self ({x.dtype}) and source ({source.dtype}) must have the same scalar type")
-    moved, places, values, perm, _ = _source_lines("index_add", x, dim, index, source)
+    lines, places, values, dim = _lines_and_source("index_add", x, dim, index, source)
+    once = is_number(alpha) and alpha == 1
     if x.dtype is BOOL:
-        kept = values if is_number(alpha) and alpha == 1 else values & build.convert(number_value(alpha, BOOL), BOOL)
-        written = build.convert(
-            prim.index_put(build.convert(moved, INT32), build.convert(kept, INT32), places, accumulate=True), BOOL
-        )
+        kept = values if once else values & build.convert(number_value(alpha, BOOL), BOOL)
+        written = build.convert(_added_along(build.convert(lines, INT32), places, build.convert(kept, INT32), dim), BOOL)
     else:
-        scaled = wide(values) if is_number(alpha) and alpha == 1 else wide(values) * number_value(alpha, values.dtype.wide)
-        written = narrow(prim.index_put(wide(moved), scaled, places, accumulate=True), x.dtype)
-    return build.reshape(build.transpose(written, inverse_perm(perm)), x.shape)
+        scaled = wide(values) if once else wide(values) * number_value(alpha, values.dtype.wide)
+        written = narrow(_added_along(wide(lines), places, scaled, dim), x.dtype)
+    return build.reshape(written, x.shape)
+
+
+def _added_along(lines: Any, places: Any, values: Any, dim: int) -> Any:
+    """Values added where the places are along dim: whole slices, or elements where no more than those lie side by side."""
+    if 0 < dim == len(lines.shape) - 1:
+        return prim.scatter(lines, prim.broadcast(places, shape=values.shape, dims=(dim,)), values, dim=dim, reduce="add")
+    moved, perm = to_front(lines, (dim,))
+    written = prim.index_put(moved, build.transpose(values, perm), places, accumulate=True)
+    return build.transpose(written, inverse_perm(perm))
 
 
 @operator(
