@@ -92,3 +92,13 @@ def test_rows_beside_each_other_are_joined() -> None:
     x = np.asarray([[1, 2], [1, 2], [0, 5], [1, 2], [1, 2]])
     values, inverse, counts = rl.unique_consecutive(ours(x), return_inverse=True, return_counts=True, dim=0)
     assert values.tolist() == [[1, 2], [0, 5], [1, 2]] and inverse.tolist() == [0, 0, 1, 2, 2] and counts.tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "values, shares",
+    [([1.0, 1.0, 2.0, 1.0], [1 / 3, 1 / 3, 0, 1 / 3]), ([5.0, 4.0, 3.0, 2.0], [0, 0, 1, 0]), ([np.nan, 1.0, np.nan, 4.0], [0.5, 0, 0.5, 0])],
+)
+def test_elements_that_are_the_median_have_equal_shares_of_its_gradient(values: list[float], shares: list[float]) -> None:
+    x = rl.tensor(values, dtype=rl.float64, requires_grad=True)
+    x.median().backward()
+    np.testing.assert_allclose(x.grad.numpy(), shares)

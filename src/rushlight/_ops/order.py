@@ -132,7 +132,21 @@ def median_all(x: Any) -> Any:
     refuse(x, "median", "bc")
     if numel(x.shape) == 0:
         return build.full((), float("nan") if x.dtype.is_floating_point else lowest(x.dtype), x.dtype)
-    return median_dim(flat(x), 0, False)[0]
+    line = wide(flat(x))
+    value = build.squeeze(prim.kth(line, rank=(numel(x.shape) - 1) // 2, dim=0)[0], (0,))
+    if x.dtype.is_floating_point:
+        missing = prim.amax(build.convert(prim.ne(line, line), INT32), dims=(0,)) > 0
+        value = build.select(missing, float("nan"), value)
+    return narrow(value, x.dtype)
+
+
+@median_all.gradient
+def _(ct: Any, out: Any, x: Any) -> Any:
+    """The same share for all elements that are the median."""
+    x, out, share = wide(x), build.broadcast_to(wide(out), x.shape), wide(ct)
+    same = build.eq(x, out) | (prim.ne(x, x) & prim.ne(out, out))
+    each = share / build.total(build.convert(same, share.dtype), range(len(x.shape)))
+    return narrow(build.select(same, build.broadcast_to(each, x.shape), 0.0), ct.dtype)
 
 
 @operator("bucketize_core(Tensor input, Tensor boundaries, bool right) -> Tensor", spaces=(), method=False)
