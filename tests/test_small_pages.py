@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pickle
 from typing import Any
@@ -323,3 +324,178 @@ def test_the_native_norm_is_pytorchs() -> None:
     theirs = _native_norms(pytest.importorskip("torch"))
     ours = _native_norms(rushlight)
     assert ours[:8] == pytest.approx(theirs[:8]) and ours[8:] == theirs[8:]
+
+
+# ***** names with an underscore, and older ones, that packages use *****
+
+
+def test_removed_functions_say_what_took_their_place() -> None:
+    x = rushlight.eye(2)
+    for name in ("eig", "symeig", "matrix_rank"):
+        with pytest.raises(RuntimeError, match=f"deprecated since version 1.9 and is now removed from PyTorch: {name}; use torch.linalg"):
+            getattr(rushlight, name)(x)
+    for name in ("solve", "lstsq"):
+        for call in (lambda name=name: getattr(rushlight, name)(x, x), lambda name=name: getattr(x, name)(x)):
+            with pytest.raises(RuntimeError, match="now removed"):
+                call()
+
+
+def test_softmax_by_its_native_names() -> None:
+    x = rushlight.randn(3, 5, dtype=rushlight.float64, requires_grad=True)
+    g = rushlight.randn(3, 5, dtype=rushlight.float64)
+    for plain, native, backward in (
+        (rushlight.softmax, rushlight._softmax, rushlight._softmax_backward_data),
+        (rushlight.log_softmax, rushlight._log_softmax, rushlight._log_softmax_backward_data),
+    ):
+        y = plain(x, 1)
+        assert rushlight.equal(native(x, 1, False), y)
+        (wanted,) = rushlight.autograd.grad(y, x, g)
+        np.testing.assert_allclose(backward(g, y.detach(), 1, x.dtype).numpy(), wanted.numpy(), rtol=1e-12, atol=1e-15)
+        with pytest.raises(RuntimeError, match="half to float"):
+            native(x, 1, True)
+
+
+def test_rows_are_compressed_and_written_out() -> None:
+    rows, columns = rushlight.tensor([0, 0, 2, 3]), rushlight.tensor([1, 2, 0, 3])
+    starts = rushlight._convert_indices_from_coo_to_csr(rows, 5)
+    assert starts.tolist() == np.searchsorted(rows.numpy(), np.arange(6)).tolist()
+    assert rushlight._convert_indices_from_csr_to_coo(starts, columns).tolist() == [rows.tolist(), columns.tolist()]
+    turned = rushlight._convert_indices_from_csr_to_coo(starts, columns, transpose=True, out_int32=True)
+    assert turned.dtype is rushlight.int32 and turned.tolist() == [columns.tolist(), rows.tolist()]
+    with pytest.raises(RuntimeError, match="supposed to be a vector"):
+        rushlight._convert_indices_from_coo_to_csr(rows.view(2, 2), 5)
+
+
+def test_casts_and_segments_by_their_native_names() -> None:
+    x = rushlight.tensor([1.7, -2.2])
+    assert rushlight._cast_Long(x).tolist() == [1, -2] and rushlight._cast_Float(x) is x
+    assert rushlight._cast_Half(x).dtype is rushlight.float16
+    offsets = rushlight.tensor([0, 1, 3])
+    assert rushlight._segment_reduce(rushlight.tensor([1.0, 2.0, 4.0]), "sum", offsets=offsets).tolist() == [1.0, 6.0]
+
+
+def test_native_operators_that_python_writes_otherwise() -> None:
+    x, aten = rushlight.arange(6.0).view(2, 3), rushlight.ops.aten
+    assert aten.slice(x, 1, 0, None, 2).tolist() == [[0.0, 2.0], [3.0, 5.0]]
+    assert aten.index(x, [None, rushlight.tensor([2, 0])]).tolist() == [[2.0, 0.0], [5.0, 3.0]]
+    copied = aten._to_copy(x, dtype=rushlight.int32)
+    assert copied.dtype is rushlight.int32 and aten._to_copy(x).data_ptr() != x.data_ptr()
+    assert aten.alias(x).data_ptr() == x.data_ptr() and aten.alias.default(x) is not x
+
+
+def test_backward_calls_have_numbers_and_run_callbacks_at_their_end() -> None:
+    seen: list[Any] = []
+
+    def hook(grad: Any) -> None:
+        seen.append(rushlight._C._current_graph_task_id())
+        rushlight.autograd.Variable._execution_engine.queue_callback(lambda: seen.append("end"))
+
+    assert rushlight._C._current_graph_task_id() == -1
+    for _ in range(2):
+        x = rushlight.ones(2, requires_grad=True)
+        x.register_hook(hook)
+        (x * 2).sum().backward()
+    first, _, second, _ = seen
+    assert seen[1] == seen[3] == "end" and first >= 0 and second >= 0 and first != second
+    with pytest.raises(RuntimeError, match="during backward"):
+        rushlight.autograd.Variable._execution_engine.queue_callback(print)
+
+
+def test_composites_tell_what_they_take_by_name() -> None:
+    assert rushlight.meshgrid.__kwdefaults__ == {"indexing": None}
+
+
+def test_subclasses_may_keep_what_they_like_under_short_names() -> None:
+    class Noted(rushlight.Tensor):
+        def __init__(self, *args: Any) -> None:
+            self._meta = {"affine": 1}
+
+    x = Noted(rushlight.arange(4.0))
+    assert x[...].tolist() == [0.0, 1.0, 2.0, 3.0] and x._meta == {"affine": 1}
+    assert type(x.as_subclass(rushlight.Tensor)) is rushlight.Tensor and (x + 1).sum().item() == 10
+
+
+def test_dispatch_modes_are_refused_and_wrappers_known() -> None:
+    from rushlight.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+    with pytest.raises(NotImplementedError, match="TorchFunctionMode"), TorchDispatchMode():
+        pass
+
+    class Pair(rushlight.Tensor):
+        def __tensor_flatten__(self) -> Any: ...
+
+        @staticmethod
+        def __tensor_unflatten__(*args: Any) -> Any: ...
+
+    assert is_traceable_wrapper_subclass(rushlight.ones(2).as_subclass(Pair)) and not is_traceable_wrapper_subclass(rushlight.ones(2))
+
+
+def test_contexts_of_packages_decorate() -> None:
+    from rushlight.utils._contextlib import _DecoratorContextManager
+
+    seen: list[str] = []
+
+    class Marked(_DecoratorContextManager):
+        def __enter__(self) -> None:
+            seen.append("in")
+
+        def __exit__(self, *exc: object) -> None:
+            seen.append("out")
+
+    @Marked()
+    def work(x: int) -> int:
+        seen.append("work")
+        return x + 1
+
+    assert work(1) == 2 and seen == ["in", "work", "out"]
+
+
+def test_members_are_exchanged_by_name() -> None:
+    from rushlight.nn.utils._named_member_accessor import swap_tensor
+
+    layer = rushlight.nn.BatchNorm1d(2)
+    old, new = layer.weight, rushlight.zeros(2)
+    assert swap_tensor(layer, "weight", new) is old and layer.weight is new
+    assert swap_tensor(layer, "running_mean", new).tolist() == [0.0, 0.0] and layer.running_mean is new
+    with pytest.raises(AttributeError, match="has no attribute"):
+        swap_tensor(layer, "other", new)
+    with pytest.raises(KeyError):
+        swap_tensor(layer, "a.b", new)
+    with pytest.raises(TypeError):
+        swap_tensor(layer, "weight", 3)
+
+
+def test_collectives_without_a_group() -> None:
+    with pytest.raises(ValueError, match="has not been initialized"):
+        rushlight.distributed.all_reduce(rushlight.ones(2))
+    for page in ("_tensor.experimental", "_composable.fsdp", "optim", "rpc"):
+        assert importlib.import_module(f"rushlight.distributed.{page}")
+
+
+def test_a_negative_gpu_is_none() -> None:
+    with rushlight.cuda.device(-1), rushlight.cuda.device("cpu"), rushlight.cuda.device(None):
+        pass
+    with pytest.raises(RuntimeError, match="needs a CUDA GPU"), rushlight.cuda.device(0):
+        pass
+    assert not isinstance(rushlight.ones(2), rushlight.cuda.FloatTensor)
+
+
+# ***** optimizers of other packages *****
+
+
+def test_steps_of_other_packages_follow_differentiable() -> None:
+    from rushlight.optim.optimizer import Optimizer, _default_to_fused_or_foreach, _use_grad_for_differentiable
+
+    class Plain(Optimizer):
+        def __init__(self, params: Any, differentiable: bool) -> None:
+            super().__init__(params, {"lr": 0.5, "differentiable": differentiable})
+
+        @_use_grad_for_differentiable
+        def step(self, closure: Any = None) -> bool:
+            return rushlight.is_grad_enabled()
+
+    w = rushlight.nn.Parameter(rushlight.ones(2))
+    assert [Plain([w], flag).step() for flag in (False, True)] == [False, True] and rushlight.is_grad_enabled()
+    assert _default_to_fused_or_foreach([w], False) == (False, False)
+    assert _default_to_fused_or_foreach([w, None], False, use_fused=True) == (True, False)
+    assert _default_to_fused_or_foreach([w], True, use_fused=True) == (False, False)

@@ -40,6 +40,7 @@ from rushlight.torch_version import TorchVersion as _TorchVersion
 _OWN_VERSION = __version__ = _TorchVersion("0.1.0")
 
 globals().update(FORMATS)
+legacy_contiguous_format = FORMATS["contiguous_format"]
 globals().update(SPARSE_LAYOUTS)
 for _dtype in ALL_DTYPES:
     for _name in (_dtype.name, *_dtype.aliases):
@@ -56,12 +57,19 @@ newaxis = None
 _FUNCTIONS = _surface.SPACES["torch"]
 # Packages and pages that are loaded when they are first asked for.
 _PAGES = frozenset((
-    "_C", "_custom_ops", "_dynamo", "_subclasses", "_tensor", "_utils", "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
+    "_C", "_custom_ops", "_dynamo", "_functorch", "_subclasses", "_tensor", "_tensor_str", "_utils", "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
     "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "library", "linalg", "masked", "monitor",
     "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
+    **dict.fromkeys((
+        "_cast_Byte", "_cast_Char", "_cast_Double", "_cast_Float", "_cast_Half", "_cast_Int", "_cast_Long", "_cast_Short",
+        "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "_grouped_mm", "_log_softmax", "_log_softmax_backward_data", "_scaled_mm",
+        "_segment_reduce", "_softmax", "_softmax_backward_data",
+    ), "nn.composites.underscored"),
+    **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.older"),
+    **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
     "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
     "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
@@ -94,7 +102,7 @@ _FROM_PAGES = {
         "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_shape_as_tensor",
     ), "_surface.checks"),
-    **dict.fromkeys(("smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),
+    **dict.fromkeys(("dsmm", "smm", "spmm", "sspaddmm", "hspmm"), "sparse.products"),
     **dict.fromkeys(("indices_copy", "values_copy", "crow_indices_copy", "col_indices_copy", "ccol_indices_copy", "row_indices_copy",
                      "resize_as_sparse_"),
                     "sparse.members"),

@@ -52,6 +52,19 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
 
 
+def _get_available_device_type() -> str | None:
+    """The kind of accelerator: None, there is none."""
+    return None
+
+
+def _get_device_module(device_type: str) -> Any:
+    """The page of a kind of device: `torch.cpu`, `torch.cuda`..."""
+    found = getattr(rushlight, device_type, None)
+    if found is None:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
+    return found
+
+
 def _flatten_dense_tensors(tensors: Iterable[Any]) -> Any:
     """The elements of all tensors in one dim."""
     return rushlight.cat([t.contiguous().view(-1) for t in tensors])

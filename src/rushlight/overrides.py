@@ -34,7 +34,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._surface.registry import SPACES, row_of
 
 __all__ = [
-    "BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_ignored_functions", "get_overridable_functions",
+    "BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_default_nowrap_functions", "get_ignored_functions", "get_overridable_functions",
     "get_testing_overrides", "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
     "is_tensor_like", "is_tensor_method_or_property", "redispatch_function", "resolve_name", "wrap_torch_function",
 ]  # fmt: skip
@@ -208,6 +208,11 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     found[Tensor] = [getattr(Tensor, name) for name in dir(Tensor) if not isinstance(inspect.getattr_static(Tensor, name), property)]
     found[Tensor] = [function for function in found[Tensor] if _asks(function)]
     return found
+
+
+def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+    """Getters whose results `Tensor.__torch_function__` hands over as they are, not as objects of the asking class: gradients and bases."""
+    return {plain_attribute(name).__get__ for name in ("_base", "grad")}
 
 
 def _asks(function: Any) -> bool:

@@ -245,7 +245,7 @@ def test_views_of_one_base_do_not_pile_up() -> None:
     x = torch.zeros(1000)
     for i in range(1000):
         x[i]
-    assert len(x._meta.views) < 50
+    assert len(x._autograd_meta.views) < 50
 
 
 def test_new_sizes_make_no_kernels() -> None:

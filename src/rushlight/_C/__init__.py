@@ -6,16 +6,19 @@ from importlib import import_module
 from typing import Any
 
 from rushlight._base.absent import absent_class
+from rushlight._engine.autograd.engine import task_number
 from rushlight._engine.modes import is_grad_enabled as _is_grad_enabled
 from rushlight._engine.override import DisableTorchFunctionSubclass, disabled_torch_function
 from rushlight._engine.random import Generator
+from rushlight._engine.state import STATE
+from rushlight._engine.storage import UntypedStorage
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import LEVELS
 from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
 from rushlight._surface.dispatch import DispatchKey, DispatchKeySet
 from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
 from rushlight._surface.registry import SPACES
-from rushlight._types.device import Device
+from rushlight._types.device import Device, as_device
 
 __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
@@ -32,6 +35,10 @@ _WHY = "there is no TorchScript compiler here"
 Value, Graph = absent_class("torch._C.Value", _WHY), absent_class("torch._C.Graph", _WHY)
 # The reader of checkpoints' archives, for annotations.
 PyTorchFileReader = absent_class("torch._C.PyTorchFileReader", "torch.load reads checkpoints here")
+Node, Type = absent_class("torch._C.Node", _WHY), absent_class("torch._C.Type", _WHY)
+# Types of TorchScript, which packages mention in annotations.
+TensorType, DeviceObjType = absent_class("torch._C.TensorType", _WHY, (Type,)), absent_class("torch._C.DeviceObjType", _WHY, (Type,))
+StorageBase = UntypedStorage
 
 
 class _Functions(type):
@@ -68,11 +75,36 @@ def _get_privateuse1_backend_name() -> str:
     return "privateuseone"
 
 
+def _get_default_device() -> str:
+    """The kind of device that new tensors are made on."""
+    return as_device(None).type
+
+
+def _is_alias_of(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors share their storage."""
+    return a._storage is b._storage
+
+
+def _get_cudnn_enabled() -> bool:
+    """What `torch.backends.cudnn.enabled` says."""
+    return bool(import_module("rushlight.backends.cudnn").enabled)
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    """Whether a `TorchFunctionMode` is on."""
+    return bool(STATE.function_modes)
+
+
+def _current_graph_task_id() -> int:
+    """The number of the backward call that is running; -1 where none is."""
+    return task_number()
+
+
 def _log_api_usage_once(event: str) -> None:
     """PyTorch counts here which of its parts are used; nothing is counted."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "_nn":
+    if name in ("_functorch", "_nn"):
         return import_module(f"{__name__}._nn")
     raise AttributeError(f"rushlight has no '_C.{name}' yet")

@@ -175,7 +175,7 @@ def _detached(x: Tensor) -> Tensor:
     out = alias(x)
     if not STATE.word & INFERENCE:
         meta = meta_of(out)
-        held = x._meta
+        held = x._autograd_meta
         meta.inference = held.inference if held is not None else False
     else:
         meta_of(out).inference = True

@@ -64,7 +64,7 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
         meta_of(made).inference = True
     if requires_grad is not False and requires_grad is not None:
         made.requires_grad = as_flag("empty", "requires_grad", requires_grad)
-    if RUNS.now is not None and (requires_grad or made._meta is not None):
+    if RUNS.now is not None and (requires_grad or made._autograd_meta is not None):
         spoil()  # a plan that only makes the tensor would not do
     return made
 

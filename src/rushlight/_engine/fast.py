@@ -269,7 +269,7 @@ def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
         return {name: _told_apart(v, met, stands) for name, v in value.items()}
     if not isinstance(value, Tensor):
         return value
-    if id(value) in met and not value._rg and value._meta is None and kind is Tensor:
+    if id(value) in met and not value._rg and value._autograd_meta is None and kind is Tensor:
         other = make(value._storage, value._spec, value._ptr)
         stands[id(other)] = value
         return other

@@ -51,7 +51,7 @@ def last_change(storage: Any) -> str:
 
 def check_writable(x: Tensor, wants_grad: bool) -> None:
     """RuntimeError where autograd forbids to change `x` in place; `wants_grad` says that the new values will have a history."""
-    meta = x._meta
+    meta = x._autograd_meta
     word = STATE.word
     check_inference(x)
     if not word & GRAD or not (wants_grad or x._rg):
@@ -65,7 +65,7 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
 
 def check_inference(x: Tensor) -> None:
     """RuntimeError where `x` was made in inference mode, which has ended."""
-    meta = x._meta
+    meta = x._autograd_meta
     if meta is not None and meta.inference and not STATE.word & INFERENCE:
         raise RuntimeError(
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
@@ -170,7 +170,7 @@ def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
 
     Where `x` is a view, its base's history is rebased too, and every living view of that base follows.
     """
-    meta = x._meta
+    meta = x._autograd_meta
     base = meta.base if meta is not None else None
     if node is None:
         return

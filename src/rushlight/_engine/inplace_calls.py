@@ -241,7 +241,7 @@ def inplace_plan(
         check_captured(x, name)
         if free:
             check_inference(x)
-        elif wants or x._meta is not None or x._rg:
+        elif wants or x._autograd_meta is not None or x._rg:
             check_writable(x, wants)
         if n > 1:
             args = separate(args)  # type: ignore[assignment]
@@ -250,7 +250,7 @@ def inplace_plan(
         run(*args)
         if x._storage is not None:
             bump(x._storage)
-        if x._meta is not None and x._meta.creation == "no_grad":
+        if x._autograd_meta is not None and x._autograd_meta.creation == "no_grad":
             refresh_quiet(x)
         return x
 
@@ -304,11 +304,11 @@ def _copy_of(x: Tensor) -> Tensor:
         copy: Tensor = OPS["clone"](alias(x))
     finally:
         _STATE.word = before
-    copy._rg, copy._node, copy._meta = x._rg, x._node, None
-    if x._meta is not None and x._meta.output_nr:
+    copy._rg, copy._node, copy._autograd_meta = x._rg, x._node, None
+    if x._autograd_meta is not None and x._autograd_meta.output_nr:
         from rushlight._engine.tensor import meta_of
 
-        meta_of(copy).output_nr = x._meta.output_nr
+        meta_of(copy).output_nr = x._autograd_meta.output_nr
     return copy
 
 

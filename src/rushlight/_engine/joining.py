@@ -24,7 +24,7 @@ __all__ = ["Windows", "join", "leave", "link", "relatives"]
 def relatives(x: Tensor) -> list[Tensor]:
     """The tensors that are views of the same memory as `x`, as far as they live: their base, then they."""
     base = x._base if x._base is not None else x
-    views = base._meta.views if base._meta is not None else None
+    views = base._autograd_meta.views if base._autograd_meta is not None else None
     return [base, *[v for v in [reference() for reference in views or ()] if v is not None]]
 
 
@@ -79,7 +79,7 @@ def join(members: Sequence[Any], kind: type[Transformed], contents: Callable[[Te
     held = _handed_over(members)
     found = [contents(m, h) for m, h in zip(members, held, strict=True)]
     for member, attributes in zip(members, found, strict=True):
-        member._storage, member._ptr, member._rg, member._node, member._meta = None, 0, False, None, None
+        member._storage, member._ptr, member._rg, member._node, member._autograd_meta = None, 0, False, None, None
         if isinstance(member, Transformed):
             member.__dict__.clear()
         member.__class__ = kind
@@ -93,7 +93,8 @@ def _handed_over(members: Sequence[Any]) -> list[Any]:
     held = []
     for m in members:
         other = Tensor.__new__(type(m))
-        other._storage, other._spec, other._ptr, other._rg, other._node, other._meta = m._storage, m._spec, m._ptr, m._rg, m._node, m._meta
+        other._storage, other._spec, other._ptr = m._storage, m._spec, m._ptr
+        other._rg, other._node, other._autograd_meta = m._rg, m._node, m._autograd_meta
         other.__dict__.update(m.__dict__)
         held.append(other)
     _relink(held)
@@ -115,9 +116,10 @@ def leave(pairs: Sequence[tuple[Any, Any]]) -> None:
         x.__dict__.clear()
         x.__class__ = type(held)
         x.__dict__.update(held.__dict__)
-        x._storage, x._spec, x._ptr, x._rg, x._node, x._meta = held._storage, held._spec, held._ptr, held._rg, held._node, held._meta
+        x._storage, x._spec, x._ptr = held._storage, held._spec, held._ptr
+        x._rg, x._node, x._autograd_meta = held._rg, held._node, held._autograd_meta
     for x, _ in pairs:
-        meta = x._meta
+        meta = x._autograd_meta
         if meta is not None and meta.base is not None:
             if id(meta.base) not in known:
                 add_view(meta.base, x)

@@ -65,7 +65,7 @@ def ready() -> Any:
     table = runtime.fast
     _objects(table, d.TENSOR_TYPE, [Tensor, Size])
     _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
-    _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_meta"))
+    _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_autograd_meta"))
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1
     _objects(table, d.NEW_TUPLE, [tuple.__new__])
@@ -101,6 +101,9 @@ def _dress(cls: Any) -> None:
     cls.__module__, cls.__name__ = "rushlight", "operator_function"
     cls.__repr__ = lambda self: f"<function {self.__qualname__}>"
     cls.__reduce__ = _named
+    # Composites are functions in Python: what they take by name, with its defaults, can be asked of them as of any other.
+    cls.__kwdefaults__ = property(lambda self: self.__wrapped__.__kwdefaults__)
+    cls.__defaults__ = property(lambda self: self.__wrapped__.__defaults__)
 
 
 def _named(function: Callable[..., Any]) -> Any:

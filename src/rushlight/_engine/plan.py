@@ -689,7 +689,7 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
         for tensor in made if type(made) is tuple else (made,):
             meta = new_meta[0]()
             meta.inference = True
-            tensor._meta = meta
+            tensor._autograd_meta = meta
         return made
 
     return marked
@@ -736,8 +736,8 @@ def _recording_many(run: Callable[..., Any], n_results: int, recipe: Recipe) -> 
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
                 out._node, out._rg = node, True
                 if number:
-                    out._meta = new_meta[0]()
-                    out._meta.output_nr = number
+                    out._autograd_meta = new_meta[0]()
+                    out._autograd_meta.output_nr = number
         return made[0] if n_results == 1 else made[:n_results]
 
     return plan
@@ -749,7 +749,7 @@ def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tenso
     for kind, number in recipe.sources:
         if kind == "input":
             item = inputs[number]
-            if isinstance(item, Tensor) and item._meta is not None and item._meta.inference:
+            if isinstance(item, Tensor) and item._autograd_meta is not None and item._autograd_meta.inference:
                 raise RuntimeError(NOT_SAVED)
         else:
             item = alias(made[number if kind == "output" else recipe.n_results + number])

@@ -148,7 +148,7 @@ def _writing(name: str, fill: Fill, spec: Spec) -> Callable[[Tensor], Tensor]:
 
     def write(x: Tensor) -> Tensor:
         storage = x._storage
-        if not plain or storage is None or x._rg or x._meta is not None:
+        if not plain or storage is None or x._rg or x._autograd_meta is not None:
             return write_random(x, name, fill)
         check_captured(x, name)
         fill(x._ptr, count, dtype, True)
@@ -189,7 +189,7 @@ def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[[], Tensor]:
     def plan() -> Tensor:
         made = new(Tensor)
         storage = made._storage = alloc(nbytes)
-        made._spec, made._rg, made._node, made._meta = spec, False, None, None
+        made._spec, made._rg, made._node, made._autograd_meta = spec, False, None, None
         ptr = made._ptr = storage.ptr
         draw(ptr)
         return made

@@ -70,8 +70,8 @@ class SparseKind(Kind):
             found = memo[id(self)] = bare(self).clone()
             found._rg = self._rg
             found.__dict__.update(self.__dict__)
-            if self._meta is not None and self._meta.grad is not None:
-                found.grad = self._meta.grad.__deepcopy__(memo)
+            if self._autograd_meta is not None and self._autograd_meta.grad is not None:
+                found.grad = self._autograd_meta.grad.__deepcopy__(memo)
         return found
 
     def __copy__(self) -> Any:
@@ -136,7 +136,7 @@ def make_compressed(layout: Layout, pointers: Tensor, others: Tensor, values: Te
 
 
 def _plain(part: Tensor) -> Tensor:
-    return alias(part) if part._rg or part._meta is not None or type(part) is not Tensor else part
+    return alias(part) if part._rg or part._autograd_meta is not None or type(part) is not Tensor else part
 
 
 def parts_of(x: Any) -> tuple[Any, Any, Any]:
@@ -170,8 +170,8 @@ def adopt(x: Any, made: Any) -> Any:
     take_parts(x, made)
     if made._node is not None:
         x._node, x._rg = made._node, True
-        if x._meta is not None:
-            x._meta.output_nr = 0
+        if x._autograd_meta is not None:
+            x._autograd_meta.output_nr = 0
     return x
 
 

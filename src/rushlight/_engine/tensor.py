@@ -58,20 +58,23 @@ class TensorMeta(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls.__new__ is not object.__new__:
             return super().__call__(*args, **kwargs)
-        return legacy_constructor[0](cls, args, kwargs)
+        made = legacy_constructor[0](cls, args, kwargs)
+        if cls.__init__ is not object.__init__:  # type: ignore[misc]
+            cls.__init__(made, *args, **kwargs)  # type: ignore[misc]
+        return made
 
 
 class Tensor(metaclass=TensorMeta):
     """A multi-dimensional array of one dtype; see the operator table for what can be done with it."""
 
-    __slots__ = ("__dict__", "__weakref__", "_meta", "_node", "_ptr", "_rg", "_spec", "_storage")
+    __slots__ = ("__dict__", "__weakref__", "_autograd_meta", "_node", "_ptr", "_rg", "_spec", "_storage")
 
     _storage: Any
     _spec: Spec
     _ptr: int
     _rg: bool
     _node: Node | None
-    _meta: AutogradMeta | None
+    _autograd_meta: AutogradMeta | None
 
     __array_priority__ = 1000  # NumPy's operators give way to ours
 
@@ -134,10 +137,10 @@ class Tensor(metaclass=TensorMeta):
             )
         if value and not (self._spec.dtype.is_floating_point or self._spec.dtype.is_complex):
             raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
-        if value and self._meta is not None and self._meta.inference and not STATE.word & INFERENCE:
+        if value and self._autograd_meta is not None and self._autograd_meta.inference and not STATE.word & INFERENCE:
             raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._rg = value
-        if value and self._meta is not None and self._meta.creation == "no_grad":
+        if value and self._autograd_meta is not None and self._autograd_meta.creation == "no_grad":
             accumulator_of(self)  # from now on a leaf of its own
 
     @property
@@ -146,7 +149,7 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def grad(self) -> Tensor | None:
-        meta = self._meta
+        meta = self._autograd_meta
         if meta is None or meta.grad is None:
             if self._node is not None and not (meta is not None and meta.retains):
                 warnings.warn(
@@ -162,14 +165,14 @@ class Tensor(metaclass=TensorMeta):
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is None:
-            if self._meta is not None:
-                self._meta.grad = None
+            if self._autograd_meta is not None:
+                self._autograd_meta.grad = None
             return
         if not isinstance(value, Tensor):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
-        wanted = self._spec.dtype if self._meta is None or self._meta.grad_dtype is ... else self._meta.grad_dtype
+        wanted = self._spec.dtype if self._autograd_meta is None or self._autograd_meta.grad_dtype is ... else self._autograd_meta.grad_dtype
         if wanted is not None and value._spec.dtype is not wanted:
             raise RuntimeError(
                 f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{wanted}'. "
@@ -202,17 +205,17 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def _version(self) -> int:
-        if self._meta is not None and self._meta.inference:
+        if self._autograd_meta is not None and self._autograd_meta.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
         return int(self._storage.version) if self._storage is not None else 0
 
     @property
     def _base(self) -> Tensor | None:
-        return self._meta.base if self._meta is not None else None
+        return self._autograd_meta.base if self._autograd_meta is not None else None
 
     @property
     def output_nr(self) -> int:
-        return self._meta.output_nr if self._meta is not None else 0
+        return self._autograd_meta.output_nr if self._autograd_meta is not None else 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -252,7 +255,7 @@ def make(storage: Any, spec: Spec, ptr: int) -> Tensor:
     """A tensor over memory, outside of any graph."""
     tensor = _new(Tensor)
     tensor._storage, tensor._spec, tensor._ptr = storage, spec, ptr
-    tensor._rg, tensor._node, tensor._meta = False, None, None
+    tensor._rg, tensor._node, tensor._autograd_meta = False, None, None
     return tensor
 
 
@@ -263,9 +266,9 @@ def alias(tensor: Tensor) -> Tensor:
 
 def meta_of(tensor: Tensor) -> AutogradMeta:
     """The tensor's `AutogradMeta`, made when first needed."""
-    meta = tensor._meta
+    meta = tensor._autograd_meta
     if meta is None:
-        meta = tensor._meta = new_meta[0]()
+        meta = tensor._autograd_meta = new_meta[0]()
     return meta
 
 
@@ -273,7 +276,7 @@ def add_view(base: Tensor, view: Tensor) -> None:
     """Let `base` know of a differentiable view, so that an in-place change of either can rebase the other's history."""
     views = meta_of(base).views
     if views is None:
-        views = base._meta.views = []  # type: ignore[union-attr]
+        views = base._autograd_meta.views = []  # type: ignore[union-attr]
     elif len(views) > 8 and len(views) & (len(views) - 1) == 0:
         views[:] = [r for r in views if r() is not None]
     views.append(weakref.ref(view))
@@ -285,19 +288,19 @@ def edge_of(tensor: Tensor) -> Any:
     if node is None:
         if not tensor._rg:
             return None
-        held = tensor._meta
+        held = tensor._autograd_meta
         if held is not None and held.creation == "no_grad" and held.accumulator is None and held.base is not None and held.base._rg:
             return None  # a view made without gradients collects none, unless it was asked to
         return accumulator_of(tensor)
-    meta = tensor._meta
+    meta = tensor._autograd_meta
     return node if meta is None or meta.output_nr == 0 else (node, meta.output_nr)
 
 
 def accumulator_of(tensor: Tensor) -> Any:
     """The node that adds to `.grad` of a leaf."""
-    meta = tensor._meta
+    meta = tensor._autograd_meta
     if meta is None:
-        meta = tensor._meta = new_meta[0]()
+        meta = tensor._autograd_meta = new_meta[0]()
     node = meta.accumulator
     if node is None:
         node = meta.accumulator = make_accumulator[0](tensor)

@@ -119,7 +119,7 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
     def run_one(x: Tensor, *_: Any) -> Tensor:
         out = _new(Tensor)
         out._storage, out._spec, out._ptr, out._rg = x._storage, only, x._ptr + step, False
-        out._node = out._meta = None
+        out._node = out._autograd_meta = None
         if not inference:
             link_view(x, out, creation)
             if recipe is not None:
@@ -151,7 +151,7 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
 
 def link_inference(x: Tensor, out: Tensor) -> None:
     """In inference mode the view of a normal tensor is a normal one, that of an inference tensor an inference tensor."""
-    if x._meta is not None and x._meta.inference:
+    if x._autograd_meta is not None and x._autograd_meta.inference:
         meta_of(out).inference = True
     else:
         link_view(x, out, "no_grad")
@@ -159,8 +159,8 @@ def link_inference(x: Tensor, out: Tensor) -> None:
 
 def link_view(x: Tensor, out: Tensor, creation: str) -> None:
     """Remember that `out` is a view of `x` (of its base, if it is one itself)."""
-    out._meta = meta = new_meta[0]()
-    held = x._meta
+    out._autograd_meta = meta = new_meta[0]()
+    held = x._autograd_meta
     base = x
     if held is not None:
         if held.base is not None:
@@ -182,7 +182,7 @@ def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
     node = recipe.cls.__new__(recipe.cls)
     node.info, node.saved, node.versions, node.where = recipe, [], [], None
     edge = x._node
-    node._edges = (edge if edge is not None and (x._meta is None or not x._meta.output_nr) else edge_of(x),)
+    node._edges = (edge if edge is not None and (x._autograd_meta is None or not x._autograd_meta.output_nr) else edge_of(x),)
     node._seq = next_sequence()
     node._extra = None
     number = 0

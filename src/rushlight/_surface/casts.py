@@ -142,11 +142,11 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 
     if require_grad and not (data.dtype.is_floating_point or data.dtype.is_complex):
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
-    plain = type(data) in plain_classes and data._meta is None and not hasattr(cls, "__torch_dispatch__")
+    plain = type(data) in plain_classes and data._autograd_meta is None and not hasattr(cls, "__torch_dispatch__")
     if plain and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
         made = Tensor.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
-        made._rg, made._node, made._meta = require_grad, None, None
+        made._rg, made._node, made._autograd_meta = require_grad, None, None
         return made  # type: ignore[no-any-return]
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:
@@ -189,8 +189,8 @@ def _restride(name: str) -> None:
         check_writable(self, False)
         shown = getattr(self, name)(*args, **kwargs)
         self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
-        if self._meta is not None:
-            self._meta.output_nr = 0
+        if self._autograd_meta is not None:
+            self._autograd_meta.output_nr = 0
         return self
 
     change.__name__ = name + "_"

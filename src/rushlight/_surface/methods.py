@@ -172,7 +172,7 @@ def is_neg(input: Tensor) -> bool:
 @both
 def is_inference(input: Tensor) -> bool:
     """Whether it was made in inference mode."""
-    return input._meta is not None and input._meta.inference
+    return input._autograd_meta is not None and input._autograd_meta.inference
 
 
 @method
@@ -188,7 +188,7 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
 
 
 def _is_view(self: Tensor) -> bool:
-    return self._meta is not None and self._meta.base is not None
+    return self._autograd_meta is not None and self._autograd_meta.base is not None
 
 
 Tensor._is_view = _is_view  # type: ignore[attr-defined]
@@ -199,8 +199,8 @@ for _flag in ("is_cuda", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldn
 Tensor.is_meta = property(lambda self: self._spec.device.type == "meta")  # type: ignore[attr-defined]
 Tensor.is_cpu = property(lambda self: self._spec.device.type == "cpu")  # type: ignore[attr-defined]
 Tensor.layout = property(lambda self: STRIDED)  # type: ignore[attr-defined]
-Tensor.retains_grad = property(lambda self: self._meta is not None and self._meta.retains)  # type: ignore[attr-defined]
-Tensor.name = property(lambda self: self._meta.name if self._meta is not None else None)  # type: ignore[attr-defined]
+Tensor.retains_grad = property(lambda self: self._autograd_meta is not None and self._autograd_meta.retains)  # type: ignore[attr-defined]
+Tensor.name = property(lambda self: self._autograd_meta.name if self._autograd_meta is not None else None)  # type: ignore[attr-defined]
 Tensor.names = property(lambda self: (None,) * self._spec.ndim)  # type: ignore[attr-defined]
 
 
@@ -246,14 +246,14 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 @method
 def detach_(self: Tensor) -> Tensor:
     """Leave the graph in place."""
-    if self._meta is not None and self._meta.base is not None:
+    if self._autograd_meta is not None and self._autograd_meta.base is not None:
         raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
                            "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
                            "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as a "
                            "solution.")
     self._node, self._rg = None, False
-    if self._meta is not None:
-        self._meta.output_nr = 0
+    if self._autograd_meta is not None:
+        self._autograd_meta.output_nr = 0
     return self
 
 

@@ -278,7 +278,7 @@ def _grad_dtype(self: Tensor) -> DType | None:
     """The dtype of `.grad` of a leaf: its own unless set; None allows any."""
     if self._node is not None:
         raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
-    meta = self._meta
+    meta = self._autograd_meta
     return self._spec.dtype if meta is None or meta.grad_dtype is ... else meta.grad_dtype  # type: ignore[return-value]
 
 
@@ -297,18 +297,23 @@ Tensor.volatile = property(lambda self: False, lambda self, value: None, doc="Fa
 # ***** removed *****
 
 
-def _removed(name: str, instead: str) -> None:
-    def gone(self: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(f"Tensor.{name} was removed from PyTorch: {instead}")
+def _removed(name: str, instead: str) -> Callable[..., NoReturn]:
+    """A function, and the method of that name, that only says what has taken its place."""
 
-    gone.__name__, gone.__doc__ = name, f"RuntimeError: removed from PyTorch; {instead}."
+    def gone(input: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed from PyTorch: {name}; {instead}")
+
+    gone.__name__ = gone.__qualname__ = name
+    gone.__doc__ = f"RuntimeError: removed from PyTorch; {instead}."
     setattr(Tensor, name, gone)
+    return gone
 
 
-_removed("eig", "use torch.linalg.eig, or torch.linalg.eigvals for the eigenvalues alone; they are complex")
-_removed("symeig", "use torch.linalg.eigh, or torch.linalg.eigvalsh for the eigenvalues alone; they read the lower triangle by default")
-_removed("solve", "use torch.linalg.solve(A, B), which has the arguments the other way round and returns no LU factors")
-_removed("lstsq", "use torch.linalg.lstsq(A, B), which has the arguments the other way round and returns no QR factors")
+eig = _removed("eig", "use torch.linalg.eig, or torch.linalg.eigvals for the eigenvalues alone; they are complex")
+symeig = _removed("symeig", "use torch.linalg.eigh, or torch.linalg.eigvalsh for the eigenvalues alone; they read the lower triangle by default")
+solve = _removed("solve", "use torch.linalg.solve(A, B), which has the arguments the other way round and returns no LU factors")
+lstsq = _removed("lstsq", "use torch.linalg.lstsq(A, B), which has the arguments the other way round and returns no QR factors")
+matrix_rank = _removed("matrix_rank", "use torch.linalg.matrix_rank, where the argument 'symmetric' is called 'hermitian'")
 _removed("reinforce", "use torch.distributions: -distribution.log_prob(action) * reward is the loss whose gradient it gave")
 
 # ***** quantized tensors: their module is loaded with the first of these that is looked at *****

@@ -194,8 +194,8 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
         made = retyped(made, type(self))
     made._rg = self._rg
     memo[id(self)] = made
-    if self._meta is not None and self._meta.grad is not None:
-        meta_of(made).grad = __deepcopy__(self._meta.grad, memo)
+    if self._autograd_meta is not None and self._autograd_meta.grad is not None:
+        meta_of(made).grad = __deepcopy__(self._autograd_meta.grad, memo)
     if self.__dict__:
         import copy
 

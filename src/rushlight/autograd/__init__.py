@@ -9,6 +9,8 @@ from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomal
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
 from rushlight._engine.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight._engine.state import STATE
+from rushlight._engine.watch import unobserve
 from rushlight.autograd.grad_mode import enforce_grad_layout_policy, set_multithreading_enabled
 from rushlight.autograd.gradcheck import gradcheck, gradgradcheck
 from rushlight.autograd.variable import Variable
@@ -19,6 +21,17 @@ __all__ = [
 ]  # fmt: skip
 
 _PAGES = ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler", "profiler_legacy", "profiler_util", "variable")
+
+
+def _profiler_enabled() -> bool:
+    """Whether a profiler is recording in this thread."""
+    return bool(STATE.observers)
+
+
+def _disable_profiler() -> None:
+    """Let no profiler of this thread record any longer, as programs do that find one left over."""
+    for observer in list(STATE.observers):
+        unobserve(observer)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,9 +6,16 @@ import warnings
 from typing import Any
 
 import rushlight
+from rushlight._engine.autograd.engine import queue_callback
 from rushlight._engine.tensor import Tensor
 
 __all__ = ["Variable", "VariableMeta"]
+
+
+class _ExecutionEngine:
+    """What backward runs on, as `Variable._execution_engine`: programs ask it to call a function when the backward call that is running ends."""
+
+    queue_callback = staticmethod(queue_callback)
 
 
 class VariableMeta(type):
@@ -28,6 +35,8 @@ class Variable(metaclass=VariableMeta):
     >>> x, isinstance(x, torch.autograd.Variable)
     (tensor([1., 1.], requires_grad=True), True)
     """
+
+    _execution_engine = _ExecutionEngine()
 
     def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
         if volatile:

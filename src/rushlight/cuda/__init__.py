@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from rushlight._base.errors import MissingDeviceError
+from rushlight._types.device import Device
 
 __all__ = [
     "current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
@@ -102,12 +103,52 @@ for _name in (
 ):  # fmt: skip
     globals()[_name] = _needs_gpu(_name)
 # For `isinstance` and annotations there are classes, of which nobody has an object.
-for _name in ("CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"):
+for _name in (
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CUDAGraph", "CharTensor", "DoubleTensor", "Event", "ExternalStream", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "MemPool", "ShortTensor", "Stream", "StreamContext", "graph",
+):  # fmt: skip
     globals()[_name] = type(_name, (), {"__new__": _needs_gpu(_name), "__module__": __name__, "__doc__": "RuntimeError: there is no GPU."})
 del _name
 
 
+def _number(device: Any) -> int:
+    """The number of a GPU; -1 for None and other devices."""
+    found = None if device is None else Device(device) if isinstance(device, str) else device
+    return -1 if found is None or found.type != "cuda" else found.index or 0
+
+
+class device:
+    """A context in which a GPU is the current one; a negative number, as code for both kinds of machine has it, changes nothing.
+
+    >>> with torch.cuda.device(-1):
+    ...     pass
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.idx = device if isinstance(device, int) else _number(device)
+
+    def __enter__(self) -> None:
+        if self.idx >= 0:
+            raise MissingDeviceError(f"torch.cuda.device({self.idx}) needs a CUDA GPU, and rushlight computes on the CPU only")
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def get_arch_list() -> list[str]:
+    """The kinds of GPU that kernels were compiled for: none."""
+    return []
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether a graph of kernels is being recorded: False."""
+    return False
+
+
+default_generators: tuple[Any, ...] = ()
+
+
 def __getattr__(name: str) -> Any:
-    if name == "amp":
-        return import_module("rushlight.cuda.amp")
+    if name in ("amp", "nvtx"):
+        return import_module(f"rushlight.cuda.{name}")
     raise AttributeError(f"rushlight.cuda has no {name!r}: rushlight computes on the CPU only")

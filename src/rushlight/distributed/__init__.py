@@ -7,16 +7,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn
 
 from rushlight._base.absent import absent_class, refuse
 
 __all__ = [
-    "ProcessGroup", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
+    "ProcessGroup", "ReduceOp", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
     "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
 ]  # fmt: skip
 
 _WHY = "there are no process groups yet; programs run in one process, or in processes of torch.multiprocessing"
+
+# What processes do together.
+_COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single", "barrier", "broadcast",
+    "broadcast_object_list", "destroy_process_group", "gather", "gather_object", "get_backend", "get_global_rank", "get_process_group_ranks", "irecv",
+    "isend", "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send",
+)  # fmt: skip
 
 # For annotations and `isinstance`.
 ProcessGroup = absent_class("torch.distributed.ProcessGroup", _WHY)
@@ -48,6 +57,32 @@ def is_nccl_available() -> bool:
 
 
 is_gloo_available = is_mpi_available = is_nccl_available
+
+
+class ReduceOp:
+    """How values of several processes become one: names for arguments."""
+
+    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
+
+
+def _needs_group(name: str) -> Callable[..., NoReturn]:
+    def collective(*args: Any, **kwargs: Any) -> NoReturn:
+        raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
+
+    collective.__name__ = collective.__qualname__ = name
+    collective.__doc__ = "Raises ValueError: there is no process group."
+    return collective
+
+
+for _name in _COLLECTIVES:
+    globals()[_name] = _needs_group(_name)
+del _name
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("_composable", "_tensor", "device_mesh", "fsdp", "nn", "optim", "rpc", "tensor"):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"rushlight.distributed has no {name!r} yet")
 
 
 def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:

@@ -40,7 +40,7 @@ def solved_square(scale_tril: Any, x: Any) -> Any:
     return square.reshape(*front, *square.shape[1:])
 
 
-def tril_of_precision(precision: Any) -> Any:
+def _precision_to_scale_tril(precision: Any) -> Any:
     """The Cholesky factor of a matrix's inverse.
 
     With the order of rows and columns reversed, P = U U^T with an upper U becomes an ordinary factorisation; then the inverse is
@@ -70,7 +70,7 @@ class ByMatrix(Distribution):
         elif name == "covariance_matrix":
             self._unbroadcasted_scale_tril = rushlight.linalg.cholesky(matrix)
         else:
-            self._unbroadcasted_scale_tril = tril_of_precision(matrix)
+            self._unbroadcasted_scale_tril = _precision_to_scale_tril(matrix)
 
     def _full(self, matrix: Any) -> Any:
         side = self._event_shape[-1]

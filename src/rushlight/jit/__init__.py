@@ -89,6 +89,11 @@ def export(fn: Any) -> Any:
     return fn
 
 
+def _overload(func: Any) -> Any:
+    """Mark a declaration of a function's further signature for the compiler; it is returned."""
+    return func
+
+
 def interface(obj: Any) -> Any:
     """Mark a class as an interface of modules; it is returned."""
     return obj
@@ -206,7 +211,7 @@ def trace_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
     refuse("torch.jit.trace_module()", _WHY)
 
 
-save, load, freeze = (absent_function(f"torch.jit.{name}", _WHY) for name in ("save", "load", "freeze"))
+save, load, freeze, _get_trace_graph = (absent_function(f"torch.jit.{name}", _WHY) for name in ("save", "load", "freeze", "_get_trace_graph"))
 optimize_for_inference, export_opnames = (absent_function(f"torch.jit.{name}", _WHY) for name in ("optimize_for_inference", "export_opnames"))
 set_fusion_strategy = absent_function("torch.jit.set_fusion_strategy", _WHY)
 

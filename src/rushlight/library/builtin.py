@@ -92,14 +92,38 @@ class BuiltinPacket(OpOverloadPacket):
         return self.function(*args, **kwargs)
 
 
+def _to_copy(
+    input: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Any:  # fmt: skip
+    return input.to(device or input.device, dtype or input.dtype, non_blocking, True, memory_format=memory_format or rushlight.preserve_format)
+
+
+def _slice(input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    return input[(slice(None),) * (dim % input.dim()) + (slice(start, end, step),)]
+
+
+def _index(input: Any, indices: Any) -> Any:
+    return input[tuple(slice(None) if index is None else index for index in indices)]
+
+
+# Native operators that are written otherwise in Python.
+_OTHERWISE: dict[str, Callable[..., Any]] = {
+    "_to_copy": _to_copy, "slice": _slice, "index": _index, "alias": lambda input: input.view_as(input), "_pin_memory": lambda input: input.pin_memory(),
+    "_sparse_addmm": lambda input, mat1, mat2, *, beta=1, alpha=1: rushlight.sparse.addmm(input, mat1, mat2, beta=beta, alpha=alpha),
+}  # fmt: skip
+
+
 def _function(name: str) -> Callable[..., Any] | None:
+    if name in _OTHERWISE:
+        return _OTHERWISE[name]
     for prefix, page in _PREFIXES.items():
         if name.startswith(prefix):
             return SPACES[page].get(name.removeprefix(prefix))  # type: ignore[no-any-return]
     for page in ("torch", "nn.functional"):
         if name in SPACES[page]:
             return SPACES[page][name]  # type: ignore[no-any-return]
-    found = getattr(rushlight, name, None) if not name.startswith("_") else None
+    found = getattr(rushlight, name, None) if not name.startswith("__") else None
     if callable(found) and not isinstance(found, (type, ModuleType)):
         return found  # type: ignore[no-any-return]
     method = getattr(rushlight.Tensor, name, None)

@@ -143,7 +143,7 @@ class Jagged(Nested):
 
 
 def _plain(part: Tensor) -> Tensor:
-    return alias(part) if part._rg or part._meta is not None or type(part) is not Tensor else part
+    return alias(part) if part._rg or part._autograd_meta is not None or type(part) is not Tensor else part
 
 
 def make_strided(buffer: Tensor, sizes: Sequence[Sequence[int]]) -> Any:

@@ -57,6 +57,29 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+# ***** fillings without gradients: packages with schemes of their own call these *****
+
+
+def _no_grad_uniform_(tensor: Any, a: float, b: float, generator: Any = None) -> Tensor:
+    with rushlight.no_grad():
+        return tensor.uniform_(a, b, generator=generator)
+
+
+def _no_grad_normal_(tensor: Any, mean: float, std: float, generator: Any = None) -> Tensor:
+    with rushlight.no_grad():
+        return tensor.normal_(mean, std, generator=generator)
+
+
+def _no_grad_fill_(tensor: Any, val: float) -> Tensor:
+    with rushlight.no_grad():
+        return tensor.fill_(val)
+
+
+def _no_grad_zero_(tensor: Any) -> Tensor:
+    with rushlight.no_grad():
+        return tensor.zero_()
+
+
 # ***** simple fillings *****
 
 
@@ -67,8 +90,7 @@ def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None)
     >>> float(torch.nn.init.uniform_(torch.empty(100), -1.0, 1.0).abs().max()) <= 1.0
     True
     """
-    with rushlight.no_grad():
-        return tensor.uniform_(a, b, generator=generator)
+    return _no_grad_uniform_(tensor, a, b, generator)
 
 
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
@@ -78,8 +100,7 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = N
     >>> torch.nn.init.normal_(torch.empty(2, 3), std=0.1).shape
     torch.Size([2, 3])
     """
-    with rushlight.no_grad():
-        return tensor.normal_(mean, std, generator=generator)
+    return _no_grad_normal_(tensor, mean, std, generator)
 
 
 def constant_(tensor: Any, val: float) -> Tensor:
@@ -90,8 +111,7 @@ def constant_(tensor: Any, val: float) -> Tensor:
     tensor([[0.5000, 0.5000, 0.5000],
             [0.5000, 0.5000, 0.5000]])
     """
-    with rushlight.no_grad():
-        return tensor.fill_(val)
+    return _no_grad_fill_(tensor, val)
 
 
 def ones_(tensor: Any) -> Tensor:
@@ -113,8 +133,7 @@ def zeros_(tensor: Any) -> Tensor:
     tensor([[0., 0., 0.],
             [0., 0., 0.]])
     """
-    with rushlight.no_grad():
-        return tensor.zero_()
+    return _no_grad_zero_(tensor)
 
 
 def eye_(tensor: Any) -> Tensor:
@@ -170,13 +189,17 @@ def trunc_normal_(
     >>> float(torch.nn.init.trunc_normal_(torch.empty(100), a=-2.0, b=2.0).abs().max()) <= 2.0
     True
     """
+    return _no_grad_trunc_normal_(tensor, mean, std, a, b, generator)
+
+
+def _no_grad_trunc_normal_(tensor: Any, mean: float, std: float, a: float, b: float, generator: Any = None) -> Tensor:
     if tensor.is_meta:
         return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
             "The distribution of values may be incorrect.",
-            stacklevel=2,
+            stacklevel=3,
         )
 
     def below(x: float) -> float:

@@ -12,6 +12,10 @@ from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
+from rushlight.optim.authoring import CAPTURING_DEVICES
+from rushlight.optim.authoring import default_to_fused_or_foreach as _default_to_fused_or_foreach  # noqa: F401
+from rushlight.optim.authoring import group_tensors as _group_tensors
+from rushlight.optim.authoring import use_grad_for_differentiable as _use_grad_for_differentiable  # noqa: F401
 from rushlight.utils.hooks import RemovableHandle
 
 __all__ = [
@@ -125,6 +129,10 @@ class Optimizer:
             text += f"\nParameter Group {i}\n"
             text += "".join(f"    {key}: {group[key]}\n" for key in sorted(group) if key != "params")
         return text + ")"
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
+        return _group_tensors(tensorlistlist, with_indices)
 
     # ***** the step and its hooks *****
 
@@ -382,13 +390,14 @@ def check_implementation(optimizer: Any, options: dict[str, Any]) -> None:
         optimizer._step_supports_amp_scaling = True
 
 
-_CAPTURING_DEVICES = ("cuda", "xpu", "hpu", "privateuseone", "xla")
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    return [device for device in CAPTURING_DEVICES if supports_xla or device != "xla"]
 
 
 def check_param(param: Any, group: dict[str, Any]) -> None:
     """Refuse what a parameter's group asks for and its device or dtype has not."""
-    if group.get("capturable") and not group.get("fused") and param.device.type not in _CAPTURING_DEVICES:
-        raise AssertionError(f"If capturable=True, params and state_steps must be on supported devices: {list(_CAPTURING_DEVICES)}.")
+    if group.get("capturable") and not group.get("fused") and param.device.type not in CAPTURING_DEVICES:
+        raise AssertionError(f"If capturable=True, params and state_steps must be on supported devices: {list(CAPTURING_DEVICES)}.")
     if group.get("fused") and not param.is_floating_point():
         raise RuntimeError(
             "`fused=True` requires all the params to be floating point Tensors of supported devices: "

@@ -27,6 +27,7 @@ _PLACES = {
 
 __all__ = list(_PLACES)
 _PLACES["_get_layout"] = "rebuild"  # what pickles of layouts name
+DEFAULT_PROTOCOL = 2  # of the pickles in files
 
 
 _MODULES = ("safetensors", "sharded")

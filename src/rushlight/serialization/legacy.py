@@ -173,7 +173,7 @@ class _Reader:
     def __init__(self, file: _Rest, map_location: Any) -> None:
         self._file = file
         self._restore = (lambda storage, location: storage) if is_meta(map_location) else restorer(map_location)
-        self._meta = is_meta(map_location)
+        self._autograd_meta = is_meta(map_location)
         self._asked = 0
         # By key: the storage in ordinary memory, where it went, and its dtype.
         self.storages: dict[Any, tuple[UntypedStorage, UntypedStorage, Any]] = {}
@@ -206,7 +206,7 @@ class _Reader:
         if self._asked > self._file.end:
             raise RuntimeError(f"corrupt file: its storages should have more than {self._asked} bytes, the file has {self._file.end}")
         raw = memory.wipe(nbytes) if STATE.skip_data else memory.allocate(nbytes)
-        return raw, UntypedStorage(nbytes, device="meta") if self._meta else self._restore(raw, location), dtype
+        return raw, UntypedStorage(nbytes, device="meta") if self._autograd_meta else self._restore(raw, location), dtype
 
     def _view(self, storage: UntypedStorage, dtype: Any, view: Any) -> TypedStorage:
         if not isinstance(view, tuple) or len(view) != 3 or not all(type(n) is int and n >= 0 for n in view[1:]):

@@ -217,7 +217,7 @@ class _Storages:
         self._archive = archive
         self._overall = overall
         self._restore = restorer(map_location)
-        self._meta = is_meta(map_location)
+        self._autograd_meta = is_meta(map_location)
         self._loaded: dict[str, UntypedStorage] = {}
         self._order = _byte_order(archive)
 
@@ -241,7 +241,7 @@ class _Storages:
         start, size = self._archive.locate(name)
         if nbytes > size:
             raise RuntimeError(f"corrupt file: record {name!r} has {size} bytes, but the tensors need {nbytes}")
-        if self._meta:
+        if self._autograd_meta:
             return UntypedStorage(nbytes, device="meta")
         if STATE.skip_data:
             storage = memory.wipe(nbytes)

@@ -40,7 +40,7 @@ from rushlight.sparse.parts import (
 from rushlight.sparse.reductions import sum as sum_of_entries
 
 CSR = SPARSE_LAYOUTS["sparse_csr"]
-__all__ = ["addmm", "hspmm", "mm", "sampled_addmm", "smm", "spmm", "sspaddmm"]
+__all__ = ["addmm", "dsmm", "hspmm", "mm", "sampled_addmm", "smm", "spmm", "sspaddmm"]
 
 
 def in_coordinates(x: Any) -> Any:
@@ -436,6 +436,9 @@ def hspmm(mat1: Any, mat2: Any, *, out: Any = None) -> Any:
 def spmm(input: Any, mat2: Any) -> Any:
     """Another name of `mm`."""
     return rushlight.mm(input, mat2)
+
+
+dsmm = spmm
 
 
 @SparseTensor.implements("pca_lowrank")

@@ -20,6 +20,6 @@ _FROM_PAGES = {
 def __getattr__(name: str) -> Any:
     if name in _FROM_PAGES:
         return getattr(importlib.import_module(f"{__name__}.{_FROM_PAGES[name]}"), name)
-    if name in __all__ or name in ("_pytree", "tensorboard"):  # the last needs an extra: it is loaded for those who ask for it
+    if name in __all__ or name in ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "tensorboard"):  # the last needs an extra: it is loaded for those who ask for it
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"rushlight.utils has no {name!r} yet")

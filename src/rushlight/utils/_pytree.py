@@ -114,6 +114,14 @@ def _numbered(d: Any) -> list[Any]:
     return [SequenceKey(i) for i in range(len(d))]
 
 
+def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
+    return list(values)
+
+
+def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    return [(SequenceKey(i), value) for i, value in enumerate(d)], None
+
+
 def _mapping_keys(d: Any) -> list[Any]:
     return [MappingKey(key) for key in d]
 
@@ -121,7 +129,7 @@ def _mapping_keys(d: Any) -> list[Any]:
 SUPPORTED_NODES: dict[Any, NodeDef] = {
     node.type: node
     for node in (
-        NodeDef(list, _list_flatten, lambda values, _: list(values), _numbered),
+        NodeDef(list, _list_flatten, _list_unflatten, _numbered),
         NodeDef(tuple, _list_flatten, lambda values, _: tuple(values), _numbered),
         NodeDef(dict, _dict_flatten, _dict_unflatten, _mapping_keys),
         NodeDef(OrderedDict, _dict_flatten, lambda values, keys: OrderedDict(zip(keys, values, strict=True)), _mapping_keys),
@@ -149,6 +157,11 @@ def is_namedtuple(obj: Any) -> bool:
 
 
 _is_namedtuple_instance = is_namedtuple_instance
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether an object is one of the named results of operators, such as `torch.return_types.max`."""
+    return isinstance(obj, tuple) and type(obj).__module__.endswith("return_types")
 
 
 def register_pytree_node(

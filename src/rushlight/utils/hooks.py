@@ -20,7 +20,7 @@ def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def warn_if_has_hooks(tensor: Any) -> None:
     """Warn that the backward hooks of `tensor` are lost when it is saved."""
-    rare = tensor._meta
+    rare = tensor._autograd_meta
     for hook in ((rare.hooks if rare is not None else None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(

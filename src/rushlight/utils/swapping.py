@@ -33,7 +33,7 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
         own = 1 if _accumulator(tensor) is not None else 0
         if weakref.getweakrefcount(tensor) > own:
             raise RuntimeError(f"Cannot swap {name} because it has weakref associated with it")
-    slots = ("_storage", "_spec", "_ptr", "_rg", "_node", "_meta", "__dict__", "__class__")
+    slots = ("_storage", "_spec", "_ptr", "_rg", "_node", "_autograd_meta", "__dict__", "__class__")
     first, second = ([getattr(t, slot) for slot in slots] for t in (t1, t2))
     for tensor, values in ((t1, second), (t2, first)):
         for slot, value in zip(slots, values, strict=True):
@@ -46,4 +46,4 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
 
 def _accumulator(tensor: Tensor) -> Any:
     """The node that adds to the gradient of a leaf; it knows the leaf by a weak reference."""
-    return tensor._meta.accumulator if tensor._meta is not None else None
+    return tensor._autograd_meta.accumulator if tensor._autograd_meta is not None else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from itertools import count
 from threading import RLock
 from typing import Any
 
@@ -21,7 +22,7 @@ from rushlight._engine.watch import observed_node
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
-__all__ = ["accumulate_into", "queue_callback", "run_backward"]
+__all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number"]
 
 
 
@@ -190,6 +191,19 @@ def queue_callback(callback: Any) -> None:
     STATE.task.after.append(callback)
 
 
+_NUMBERS = count()
+
+
+def task_number() -> int:
+    """The number of the backward call that is running, which no other one has; -1 where none runs."""
+    task = STATE.task
+    if task is None:
+        return -1
+    if "number" not in task.notes:
+        task.notes["number"] = next(_NUMBERS)
+    return int(task.notes["number"])
+
+
 def root_edge(root: Any) -> Any:
     """Where backward starts for a tensor or a `GradientEdge`."""
     return (root[0], root[1]) if isinstance(root, GradientEdge) else edge_of(root)
@@ -341,7 +355,7 @@ def _hooked(hooks: Any, grad: Tensor) -> Tensor:
 
 def _run_leaf_hooks(node: AccumulateGrad, grads: list[Tensor | None]) -> None:
     variable = node._variable()
-    hooks = variable._meta.hooks if variable is not None and variable._meta is not None else None
+    hooks = variable._autograd_meta.hooks if variable is not None and variable._autograd_meta is not None else None
     if hooks:
         grad = grads.pop()
         grads.append(None if grad is None else _hooked(hooks, grad))

@@ -456,8 +456,8 @@ def _wrap_one(
         out = view
     if differentiable:
         out._node, out._rg = node, True
-        if out._meta is not None and out._meta.base is not None:
-            out._meta.creation = "custom"
+        if out._autograd_meta is not None and out._autograd_meta.base is not None:
+            out._autograd_meta.creation = "custom"
         if number:
             meta_of(out).output_nr = number
     elif plain:

@@ -348,7 +348,7 @@ class AccumulateGrad(Node):
         grad = grads.pop()
         variable = self._variable()
         if grad is not None and variable is not None:
-            wanted = variable._meta.grad_dtype if variable._meta is not None else ...
+            wanted = variable._autograd_meta.grad_dtype if variable._autograd_meta is not None else ...
             if wanted is not ... and wanted is not None and grad._spec.dtype is not wanted:
                 grad = grad.to(wanted)
             ACCUMULATE[0](variable, grad)

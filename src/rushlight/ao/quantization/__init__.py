@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.absent import absent_function
+from rushlight._base.absent import absent_class, absent_function
 from rushlight.nn.modules.module import Module
 
-__all__ = ["DeQuantStub", "QuantStub", "convert", "fuse_modules", "fuse_modules_qat", "get_default_qat_qconfig", "prepare", "prepare_qat"]
+__all__ = ["DeQuantStub", "FakeQuantizeBase", "ObserverBase", "QuantStub", "convert", "fuse_modules", "fuse_modules_qat", "get_default_qat_qconfig", "prepare", "prepare_qat"]
 
 _WHY = "models are not quantized yet; tensors are (torch.quantize_per_tensor)"
+
+
+# Modules that watch values on their way, for `isinstance`.
+ObserverBase = absent_class("torch.ao.quantization.ObserverBase", _WHY, (Module,))
+FakeQuantizeBase = absent_class("torch.ao.quantization.FakeQuantizeBase", _WHY, (Module,))
 
 
 class QuantStub(Module):

@@ -26,6 +26,13 @@ from rushlight.nn.modules.hooks import (
 from rushlight.nn.modules.state import _EXTRA_STATE_KEY_SUFFIX, StateDict, _IncompatibleKeys
 from rushlight.nn.parameter import Buffer, Parameter
 
+# The tables of global hooks, by the names that PyTorch's have.
+_global_buffer_registration_hooks = _hooks.global_buffer_registration_hooks
+_global_module_registration_hooks = _hooks.global_module_registration_hooks
+_global_parameter_registration_hooks = _hooks.global_parameter_registration_hooks
+_global_backward_pre_hooks, _global_backward_hooks = _hooks.global_backward_pre_hooks, _hooks.global_backward_hooks
+_global_forward_pre_hooks, _global_forward_hooks = _hooks.global_forward_pre_hooks, _hooks.global_forward_hooks
+
 if TYPE_CHECKING:
     from typing import Self
 

@@ -10,7 +10,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import rushlight
 from rushlight.utils.data._utils.collate import default_collate, default_convert
@@ -21,6 +21,9 @@ from rushlight.utils.data.sampler import BatchSampler, RandomSampler, Sampler, S
 __all__ = ["DataLoader", "WorkerInfo", "default_collate", "default_convert", "get_worker_info"]
 
 T_co = TypeVar("T_co", covariant=True)
+# What annotations call a function that makes a batch of samples.
+_T = TypeVar("_T")
+_collate_fn_t: TypeAlias = Callable[[list[_T]], Any]
 
 _FIXED = frozenset(("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"))
 

@@ -17,7 +17,7 @@ from rushlight.utils.data._utils import worker
 __all__ = ["collate", "default_collate", "default_convert"]
 
 # NumPy arrays of these kinds (strings, bytes, objects) cannot become tensors.
-_NOT_NUMBERS = re.compile(r"[SaUO]")
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
 _REFUSED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 
 
@@ -36,7 +36,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Tensor):
         return data
     if _is_numpy(cls):
-        if cls.__name__ == "ndarray" and _NOT_NUMBERS.search(data.dtype.str):
+        if cls.__name__ == "ndarray" and np_str_obj_array_pattern.search(data.dtype.str):
             return data
         return rushlight.as_tensor(data)
     if isinstance(data, Mapping):
@@ -121,7 +121,7 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
-    if _NOT_NUMBERS.search(batch[0].dtype.str):
+    if np_str_obj_array_pattern.search(batch[0].dtype.str):
         raise TypeError(_REFUSED.format(batch[0].dtype))
     return collate_tensor_fn([rushlight.as_tensor(array) for array in batch])
 

@@ -117,6 +117,10 @@ def numpy_seed(base_seed: int, worker: int) -> Any:
     return numpy.random.SeedSequence(words).generate_state(4)
 
 
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    return [int(word) for word in numpy_seed(base_seed, worker_id)]
+
+
 def _seed(setup: Setup) -> None:
     import numpy.random
 

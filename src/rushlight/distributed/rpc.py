@@ -1,0 +1,20 @@
+"""`torch.distributed.rpc`: calls of functions in other processes are not there; the names are, so that programs can be imported."""
+
+from __future__ import annotations
+
+from rushlight._base.absent import absent_class, absent_function
+
+__all__ = ["BackendType", "RRef", "TensorPipeRpcBackendOptions", "WorkerInfo", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown"]
+
+_WHY = "there are no process groups yet; programs run in one process, or in processes of torch.multiprocessing"
+BackendType, RRef, TensorPipeRpcBackendOptions, WorkerInfo = (
+    absent_class(f"torch.distributed.rpc.{name}", _WHY) for name in ("BackendType", "RRef", "TensorPipeRpcBackendOptions", "WorkerInfo")
+)
+get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown = (
+    absent_function(f"torch.distributed.rpc.{name}", _WHY) for name in ("get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown")
+)
+
+
+def is_available() -> bool:
+    """Whether remote calls are built in: False."""
+    return False
