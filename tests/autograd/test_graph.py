@@ -241,3 +241,25 @@ def test_the_old_name_of_tensors() -> None:
         torch.autograd.Variable(3)
     with pytest.warns(UserWarning, match="volatile"):
         torch.autograd.Variable(data, volatile=True)
+
+
+def test_what_hooks_return_is_checked() -> None:
+    def leaf() -> Any:
+        return torch.ones(3, requires_grad=True)
+
+    for made, error, message in ((3, TypeError, "expected Variable, but hook returned 'int'"), (Y, RuntimeError, "should return None")):
+        x = leaf()
+        x.register_post_accumulate_grad_hook(lambda p, made=made: made)
+        with pytest.raises(error, match=message):
+            (x * 2).sum().backward()
+    x = leaf()
+    y = x * 2
+    y.grad_fn.register_prehook(lambda grads: grads[0])
+    with pytest.raises(TypeError, match="expected tuple, but hook returned 'Tensor'"):
+        y.sum().backward()
+
+
+def test_gradients_by_name() -> None:
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    found = torch.autograd.grad((x * 2 + y * y * 3).sum(), {"x": x, "y": y})
+    assert list(found) == ["x", "y"] and found["x"].tolist() == [2.0] * 3 and found["y"].tolist() == [6.0] * 3

@@ -139,3 +139,26 @@ def test_history_follows_views_that_became_dual() -> None:
     # z = w x, moving by w t
     assert torch.autograd.grad(value.sum(), w, retain_graph=True)[0].tolist() == [0.0, 2.0]
     assert torch.autograd.grad(tangent.sum(), w)[0].tolist() == [0.0, -1.0]
+
+
+def test_strict_second_derivatives() -> None:
+    x, _ = x_and_t()
+    y = torch.ones(2, dtype=x.dtype)
+    assert functional.hessian(lambda x: y.sum(), x).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    with pytest.raises(RuntimeError, match="does not require gradients"):
+        functional.hessian(lambda x: y.sum(), x, strict=True)
+    for derivative in (lambda: functional.jacobian(lambda x: 2 * x, x, strict=True, create_graph=True),
+                       lambda: functional.vjp(lambda x: 2 * x, x, y, strict=True, create_graph=True),
+                       lambda: functional.jvp(lambda x: 2 * x, x, y, strict=True, create_graph=True)):  # fmt: skip
+        with pytest.raises(RuntimeError, match="independent of input 0. This is not allowed in strict mode when create_graph=True"):
+            derivative()
+
+
+def test_dual_tensors_are_detached_and_made_leaves() -> None:
+    x, t = x_and_t()
+    with fwAD.dual_level():
+        d = fwAD.make_dual(x, t)
+        still = d.clone().detach_()
+        assert not fwAD.unpack_dual(still * 2).tangent.any() and fwAD.unpack_dual(d).tangent.tolist() == t.tolist()
+        leaf = d.clone().requires_grad_()
+        assert leaf.requires_grad and fwAD.unpack_dual(leaf).tangent.tolist() == t.tolist()

@@ -420,8 +420,8 @@ def test_sizes_must_agree() -> None:
 
 def test_random_numbers() -> None:
     x = torch.zeros(4, 50)
-    for draw in (lambda v: torch.randn(50), lambda v: torch.rand_like(v), lambda v: torch.bernoulli(v + 0.5), lambda v: torch.randperm(50),
-                 lambda v: nn.functional.dropout(v + 1.0), lambda v: v.clone().normal_()):  # fmt: skip
+    for draw in (lambda v: torch.randn(50), lambda v: torch.rand_like(v), lambda v: torch.bernoulli(torch.full((50,), 0.5)),
+                 lambda v: torch.randperm(50), lambda v: nn.functional.dropout(v + 1.0), lambda v: v.clone().normal_()):  # fmt: skip
         same, different = vmap(draw, randomness="same")(x), vmap(draw, randomness="different")(x)
         assert same.shape == different.shape == (4, 50)
         assert all(torch.equal(same[0], row) for row in same) and not torch.equal(different[0], different[1])
@@ -855,3 +855,60 @@ def test_what_belongs_outside_of_transforms_is_refused() -> None:
         torch.func.vjp(lambda a: a.long(), x)
     with pytest.raises(RuntimeError, match="only contain Tensors"):
         torch.func.jvp(lambda a: a, (3.0,), (3.0,))
+
+
+def test_what_a_finished_transform_made_takes_no_gradient() -> None:
+    x, ct = arange(3), arange(3) + 1
+    found = grad(lambda c: (vjp(torch.sin, x)[1](c)[0] ** 2).sum())(ct)
+    assert not found.requires_grad
+    close(found, 2 * ct * x.cos() ** 2)
+
+
+def test_cotangents_that_are_none_are_ones_for_scalars() -> None:
+    x = arange(3)
+    _, pull = vjp(lambda x: (x.sin(), (x**2).sum()), x)
+    close(pull((torch.ones_like(x), None))[0], x.cos() + 2 * x)
+    with pytest.raises(RuntimeError, match="only for scalar outputs"):
+        pull((None, torch.ones((), dtype=x.dtype)))
+
+
+def test_jacobians_are_of_real_tensors_alone() -> None:
+    x = arange(3)
+    for jacobian in (jacrev, jacfwd):
+        with pytest.raises(RuntimeError, match="all inputs to be real but received complex tensor at flattened input idx: 0"):
+            jacobian(torch.sin)(torch.complex(x, x))
+        with pytest.raises(RuntimeError, match="all outputs to be real but received complex tensor at flattened output idx: 1"):
+            jacobian(lambda x: (x, torch.complex(x, x)))(x)
+        with pytest.raises(RuntimeError, match="Expected tensors, got unsupported type <class 'int'>"):
+            jacobian(lambda x: (x, 3), has_aux=True)(x)
+
+
+def test_dims_of_dictionaries_go_by_their_keys() -> None:
+    rows = {"a": arange(2, 3), "b": arange(3, 2)}
+    found = vmap(lambda d: d["a"] * d["b"], in_dims=({"b": 1, "a": 0},))(rows)
+    close(found, rows["a"] * rows["b"].T)
+
+
+def test_windows_by_strides_begin_where_they_are_told() -> None:
+    x = arange(3, 4)
+    whole = x.reshape(-1)
+    close(vmap(lambda row: row.as_strided((2,), (2,), 1))(x), torch.stack([whole[4 * k + 1 :][:3:2] for k in range(3)]))
+    close(vmap(lambda row: row[1:].as_strided((2,), (1,)))(x), x[:, 1:3])
+    tangent = x.t().contiguous().t() ** 2
+    close(jvp(lambda x: x.as_strided((2, 2), (5, 1), 2), (x,), (tangent,))[1], tangent.contiguous().as_strided((2, 2), (5, 1), 2))
+
+
+def test_arguments_of_distributions_are_checked_for_a_batch() -> None:
+    torch.manual_seed(0)
+    scale = arange(4).exp()
+    drawn = vmap(lambda s: torch.distributions.Normal(0 * s, s).rsample(), randomness="different")(scale)
+    torch.manual_seed(0)
+    close(drawn, torch.randn(4, dtype=scale.dtype) * scale)
+    with pytest.raises(ValueError, match="satisfy the constraint"):
+        vmap(lambda s: torch.distributions.Normal(0 * s, s).rsample(), randomness="different")(-scale)
+
+
+@pytest.mark.parametrize("draw", [torch.bernoulli, torch.poisson, lambda p: torch.multinomial(p, 1), lambda p: torch.normal(p, 1.0)])
+def test_one_draw_cannot_serve_items_that_differ(draw) -> None:
+    with pytest.raises(RuntimeError, match="same randomness with a batched tensor input"):
+        vmap(draw, randomness="same")(arange(2, 3) / 2)

@@ -260,6 +260,21 @@ def _detach(level: int, function: Any, x: Any) -> Any:
     return x.primal.detach()
 
 
+@DualTensor.implements("detach_")
+def _detach_(level: int, function: Any, x: Any) -> Any:
+    x.primal.detach_()
+    x.tangent = _zeros(x.tangent)
+    return x
+
+
+@DualTensor.implements("requires_grad_")
+def _requires_grad_(level: int, function: Any, x: Any, requires_grad: bool = True) -> Any:
+    if any(each.kind != "dual" for each in LEVELS.stack):
+        return Transformed.handlers["requires_grad_"](level, function, x, requires_grad)
+    x.primal.requires_grad_(requires_grad)
+    return x
+
+
 @DualTensor.implements("zero_")
 def _zero(level: int, function: Any, x: Any) -> Any:
     x.primal.zero_()

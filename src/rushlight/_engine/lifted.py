@@ -23,7 +23,7 @@ from rushlight._engine.functional import FunctionalTensor, functional, value_bel
 from rushlight._engine.hosted import hosted
 from rushlight._engine.modes import enable_grad
 from rushlight._engine.state import STATE, TRANSFORMS, new_plan_table
-from rushlight._engine.tensor import Tensor, alias, edge_of
+from rushlight._engine.tensor import Tensor, accumulator_of, alias, edge_of
 from rushlight._engine.transformed import LEVELS, Level, Transformed, table_function, tensors_in, top_level
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
@@ -214,6 +214,8 @@ def fresh(x: Any) -> Any:
         node = FreshBackward0()
         node._start([edge_of(x)])
         made._node = node
+    elif LEVELS.stack:
+        accumulator_of(made).level = LEVELS.stack[-1]
     return made
 
 
@@ -239,7 +241,8 @@ def depends_on_others(tensors: Sequence[Any], own: Sequence[Any]) -> bool:
             continue
         seen.add(id(node))
         if isinstance(node, AccumulateGrad):
-            if id(node.variable) not in leaves:
+            # nobody asks for the leaves of a transform that is done
+            if id(node.variable) not in leaves and (node.level is None or any(node.level is level for level in LEVELS.stack)):
                 return True
             continue
         stack += [split_edge(edge)[0] for edge in node._edges if edge is not None]

@@ -32,6 +32,8 @@ TRAINING = {
     "dropout3d": (2, True), "feature_dropout": (2, True), "alpha_dropout": (2, False), "feature_alpha_dropout": (2, False), "rrelu": (3, False),
     "rrelu_": (3, False), "native_dropout": (2, True),
 }  # fmt: skip
+# What they draw depends on the elements that they are given, so no one draw can serve all items.
+DRAWN_BY_VALUES = frozenset(("bernoulli", "multinomial", "poisson", "normal", "binomial"))
 SIZED = frozenset(("rand", "randn"))
 RANDOM = ELEMENTWISE | frozenset((
     "normal", "poisson", "binomial", "multinomial", "feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
@@ -114,6 +116,10 @@ def _different(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level
 def _same(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level: Level, held: bool) -> Any:
     if not held:
         return below(function, args, kwargs)
+    if plain_name(function) in DRAWN_BY_VALUES:
+        raise RuntimeError(
+            "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
+        )
     from rushlight._engine.random import default_generator
 
     state = default_generator.get_state()

@@ -58,6 +58,7 @@ class Level:
     def __exit__(self, *exc: object) -> None:
         LEVELS.stack.pop()
         if self.given is not None:
+            self.given = ()
             runtime().state[LEAST_BIRTH] = next((level.born for level in reversed(LEVELS.stack) if level.born), 0)
         STATE.word = STATE.word & ~VMAP | self.before & VMAP
 

@@ -38,10 +38,17 @@ def _prepare(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]
     return tuple(x.detach().requires_grad_() for x in inputs)  # type: ignore[attr-defined]
 
 
-def _filled(grads: Sequence[Any], like: Sequence[Tensor], strict: bool, what: str = "The output of the user-provided function") -> tuple[Tensor, ...]:
+def _filled(
+    grads: Sequence[Any], like: Sequence[Tensor], strict: bool, what: str = "The output of the user-provided function", linear: bool = False
+) -> tuple[Tensor, ...]:
+    """The gradients, zeros where there is none; in strict mode RuntimeError there and, `linear`, where they do not depend on the inputs."""
     for i, g in enumerate(grads):
         if strict and g is None:
             raise RuntimeError(f"{what} is independent of input {i}. This is not allowed in strict mode.")
+        if strict and linear and not g.requires_grad:
+            raise RuntimeError(
+                f"The jacobian of the user-provided function is independent of input {i}. This is not allowed in strict mode when create_graph=True."
+            )
     return tuple(rushlight.zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True))
 
 
@@ -99,7 +106,7 @@ def vjp(
             grads = grad(
                 [o for o, _ in reached], given, [s for _, s in reached], create_graph=create_graph, retain_graph=True, allow_unused=True
             )
-        found = _filled(grads, given, strict)
+        found = _filled(grads, given, strict, linear=create_graph)
     result = _finish(outputs, create_graph)
     found = _finish(found, create_graph)
     return result[0] if out_single else result, found[0] if single else found
@@ -131,7 +138,7 @@ def jvp(
             grads = grad(
                 [f for f, _ in reached], dummies, [t for _, t in reached], create_graph=create_graph, allow_unused=True
             )
-        found = _filled(grads, outputs, strict)
+        found = _filled(grads, outputs, strict, linear=create_graph)
     result, found = _finish(outputs, create_graph), _finish(found, create_graph)
     return (result[0], found[0]) if out_single else (result, found)
 
@@ -214,7 +221,7 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
                 grads: Any = (None,) * len(given)
                 if element.requires_grad:
                     grads = grad(element, given, retain_graph=True, create_graph=create_graph, allow_unused=True)
-                for held, g in zip(found, _filled(grads, given, strict), strict=True):
+                for held, g in zip(found, _filled(grads, given, strict, linear=create_graph), strict=True):
                     held.append(g)
             rows.append(
                 tuple(
@@ -239,7 +246,11 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
         out = func(*args)
         if not isinstance(out, Tensor) or out.numel() != 1:  # type: ignore[attr-defined]
             raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
-        found = _filled(grad(out.reshape(()), args, create_graph=True, allow_unused=True), args, strict)  # type: ignore[attr-defined]
+        _differentiable([out], strict)
+        grads: Any = (None,) * len(args)
+        if out.requires_grad:
+            grads = grad(out.reshape(()), args, create_graph=True, allow_unused=True)  # type: ignore[attr-defined]
+        found = _filled(grads, args, strict)
         for i, f in enumerate(found):
             if strict and not f.requires_grad:
                 raise RuntimeError(f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode.")

@@ -11,12 +11,18 @@ from typing import Any, TypeVar
 
 import rushlight
 from rushlight import Size, Tensor
+from rushlight._engine.transformed import root
 from rushlight.distributions import constraints
 from rushlight.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 
 __all__ = ["Distribution", "ProbsOrLogits", "parametric"]
 
 Class = TypeVar("Class", bound=type)
+
+
+def holds(checked: Tensor) -> bool:
+    """Whether all elements are true; inside of `vmap`, those of all items."""
+    return bool(root(checked.all()).all())
 
 
 class Distribution:
@@ -65,7 +71,7 @@ class Distribution:
             if name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property):
                 continue  # it follows from a parameter that was given
             value = getattr(self, name)
-            if not constraint.check(value).all():
+            if not holds(constraint.check(value)):
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} "
                     f"to satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
@@ -192,7 +198,7 @@ class Distribution:
                 stacklevel=3,
             )
             return
-        if not support.check(value).all():
+        if not holds(support.check(value)):
             raise ValueError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support ({support!r}) "
                 f"of the distribution {self!r}, but found invalid values:\n{value}"

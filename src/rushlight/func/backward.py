@@ -13,7 +13,17 @@ from rushlight._engine.modes import enable_grad, is_grad_enabled
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import LEVELS, Level, tensors_in
 from rushlight.func.batch import vmap
-from rushlight.func.trees import check_argnums, chosen, name_of, replaced, tensors_of, tree_flatten, tree_unflatten
+from rushlight.func.trees import (
+    check_argnums,
+    check_aux,
+    check_real,
+    chosen,
+    name_of,
+    replaced,
+    tensors_of,
+    tree_flatten,
+    tree_unflatten,
+)
 
 __all__ = ["grad", "grad_and_value", "jacrev", "vjp"]
 
@@ -58,9 +68,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
                         "grad_and_value(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
                     )
                 output, aux = output
-                for leaf in tree_flatten(aux)[0]:
-                    if not isinstance(leaf, Tensor):
-                        raise RuntimeError(f"Expected tensors, got unsupported type {type(leaf)}")
+                check_aux(aux)
             if not isinstance(output, Tensor):
                 raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}")
             if output.ndim:
@@ -131,7 +139,10 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
             if not (isinstance(output, tuple) and len(output) == 2):
                 raise RuntimeError("vjp(f, *primals): output of function f should be a tuple: (output, aux) if has_aux is True")
             output, aux = output
+            check_aux(aux)
         outs, shape = tensors_of(output, "vjp(f, *primals): expected f(*primals) to return only tensors")
+        if not outs:
+            raise RuntimeError("vjp(f, *primals): Expected f to be a function that has non-empty output (got output = [])")
         for out in outs:
             if not (out.dtype.is_floating_point or out.dtype.is_complex):
                 raise RuntimeError(f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {out.dtype}")
@@ -145,6 +156,9 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
                 "Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. cotangents: "
                 f"{_short(given)}, primal output: {_short(output)}"
             )
+        if any(ct is None and out.numel() != 1 for ct, out in zip(cts, outs, strict=True)):
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        cts = [rushlight.ones_like(out).detach() if ct is None else ct for ct, out in zip(cts, outs, strict=True)]
         for i, (ct, out) in enumerate(zip(cts, outs, strict=True)):
             if ct.shape != out.shape:
                 raise RuntimeError(
@@ -205,6 +219,7 @@ def jacrev(
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         check_argnums(argnums, len(args))
+        check_real("jacrev", tree_flatten(args)[0], "input")
 
         def reduced(*values: Any) -> Any:
             return func(*replaced(args, argnums, values[0] if isinstance(argnums, int) else values), **kwargs)
@@ -212,6 +227,7 @@ def jacrev(
         found = pulling(reduced, chosen(args, argnums, as_tuple=True), has_aux, (args, kwargs))
         output, vjp_fn = found[0], found[1]
         outs, shape = tensors_of(output, "jacrev: expected f(*args) to return only tensors")
+        check_real("jacrev", outs, "output")
         inputs, structure = tree_flatten(chosen(args, argnums))
         rows = vmap(lambda *cts: tree_flatten(vjp_fn(tree_unflatten(list(cts), shape)))[0], chunk_size=chunk_size)(*basis(outs))
         jacobian, start = [], 0

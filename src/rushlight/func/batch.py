@@ -135,7 +135,7 @@ def _outputs(func: Any, made: Any, out_dims: Any, level: int, size: int) -> Any:
             "the vmapped dimension should appear."
         )
     dims = prefix(out_dims, made)
-    if dims is None and isinstance(made, Tensor) and isinstance(out_dims, (tuple, list)) and len(out_dims) == 1:
+    if dims is None and isinstance(made, Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
         dims = list(out_dims)
     if dims is None:
         raise ValueError(

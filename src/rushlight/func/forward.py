@@ -14,7 +14,17 @@ from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import Level, tensors_in
 from rushlight.func.backward import _own, basis, jacrev
 from rushlight.func.batch import over_tangents
-from rushlight.func.trees import check_argnums, chosen, replaced, spec_text, tensors_of, tree_flatten, tree_unflatten
+from rushlight.func.trees import (
+    check_argnums,
+    check_aux,
+    check_real,
+    chosen,
+    replaced,
+    spec_text,
+    tensors_of,
+    tree_flatten,
+    tree_unflatten,
+)
 
 __all__ = ["hessian", "jacfwd", "jvp", "linearize"]
 
@@ -69,6 +79,7 @@ def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool
             if not (isinstance(output, tuple) and len(output) == 2):
                 raise RuntimeError("jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if has_aux is True")
             output, aux = output
+            check_aux(aux)
         outs, shape = tensors_of(output, "jvp(f, primals, tangents): expected f(*primals) to return only tensors")
         pairs = [parts(o, level.number) for o in outs]
         if strict and any(p is None for p in pairs):
@@ -98,6 +109,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         check_argnums(argnums, len(args))
+        check_real("jacfwd", tree_flatten(args)[0], "input")
         values = chosen(args, argnums, as_tuple=True)
         leaves, structure = tree_flatten(values)
         seen: dict[str, Any] = {}
@@ -108,6 +120,7 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
         def push(*tangents: Any) -> Any:
             found = _pushing(reduced, values, tree_unflatten(list(tangents), structure), False, has_aux, (args, kwargs))
             flat, seen["shape"] = tree_flatten(found[1])
+            check_real("jacfwd", flat, "output")
             return (flat, found[2]) if has_aux else flat
 
         rows = over_tangents(push, basis(leaves), randomness)

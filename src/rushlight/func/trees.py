@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.pytree import spec_text, tree_flatten, tree_unflatten
 from rushlight._engine.tensor import Tensor
 
-__all__ = ["check_argnums", "chosen", "name_of", "prefix", "replaced", "spec_text", "tensors_of"]
+__all__ = ["check_argnums", "check_aux", "check_real", "chosen", "name_of", "prefix", "replaced", "spec_text", "tensors_of"]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -19,9 +19,9 @@ def name_of(function: Callable[..., Any]) -> str:
 def prefix(dims: Any, tree: Any) -> list[Any] | None:
     """One of `dims` for each leaf of `tree`, where `dims` is a single value or nested like the outer part of `tree`; None where it is not."""
     if isinstance(tree, dict) and isinstance(dims, dict):
-        if list(dims) != list(tree):
+        if dims.keys() != tree.keys():
             return None
-        pairs = list(zip(dims.values(), tree.values(), strict=True))
+        pairs = [(dims[k], item) for k, item in tree.items()]
     elif isinstance(tree, (tuple, list)) and isinstance(dims, (tuple, list)):
         if len(dims) != len(tree) or type(dims) is not type(tree):
             return None
@@ -73,6 +73,20 @@ def replaced(args: Sequence[Any], argnums: Any, values: Any) -> list[Any]:
     for n, value in zip([argnums] if isinstance(argnums, int) else argnums, [values] if isinstance(argnums, int) else values, strict=True):
         made[n] = value
     return made
+
+
+def check_real(what: str, leaves: Sequence[Any], side: str) -> None:
+    """RuntimeError where one of the leaves is complex: a Jacobian is one of real numbers."""
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor) and leaf.dtype.is_complex:
+            raise RuntimeError(f"{what}: Expected all {side}s to be real but received complex tensor at flattened {side} idx: {i}")
+
+
+def check_aux(aux: Any) -> None:
+    """RuntimeError where what a function gives besides its result holds anything but tensors."""
+    for leaf in tree_flatten(aux)[0]:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"Expected tensors, got unsupported type {type(leaf)}")
 
 
 def tensors_of(tree: Any, what: str, *, whole: bool = True) -> tuple[list[Any], Any]:

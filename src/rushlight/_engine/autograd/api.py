@@ -148,7 +148,7 @@ def grad(
 ) -> tuple[Tensor, ...]:
     """d(outputs)/d(inputs) times `grad_outputs`, as a tuple; nothing is added to `.grad`.
 
-    - `outputs`, `inputs`: tensors, or edges from `graph.get_gradient_edge`.
+    - `outputs`, `inputs`: tensors, or edges from `graph.get_gradient_edge`.  For a dictionary of inputs a dictionary comes back.
     - `grad_outputs`: one gradient for each output, needed unless it is a scalar.
     - `create_graph`: the result can be differentiated again; `retain_graph` (then the default): so can `outputs`.
     - `allow_unused`: None for inputs that the outputs do not depend on, else RuntimeError; with `materialize_grads` zeros.
@@ -167,6 +167,11 @@ def grad(
             FutureWarning,
             stacklevel=2,
         )
+    if isinstance(inputs, dict):
+        found = grad(
+            outputs, tuple(inputs.values()), grad_outputs, retain_graph, create_graph, True, allow_unused, is_grads_batched, materialize_grads
+        )
+        return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
     if is_grads_batched:
         return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
     if materialize_grads and allow_unused is False:

@@ -61,7 +61,11 @@ def accumulate_into(variable: Tensor, grad: Tensor) -> None:
         _ACCUMULATING.release()
     if meta.post_hooks:
         for hook in list(meta.post_hooks.values()):
-            hook(variable)
+            made = hook(variable)
+            if made is not None and not isinstance(made, Tensor):
+                raise TypeError(f"expected Variable, but hook returned '{type(made).__name__}'")
+            if made is not None:
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
 
 ACCUMULATE.append(accumulate_into)
@@ -329,7 +333,9 @@ def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         for hook in list(extra.pre_hooks.values()):
             replaced = hook(tuple(grads))
             if replaced is not None:
-                grads = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+                if not isinstance(replaced, tuple):
+                    raise TypeError(f"expected tuple, but hook returned '{type(replaced).__name__}'")
+                grads = list(replaced)
     from rushlight._engine.autograd.anomaly import run_watched
 
     return run_watched(node, grads)

@@ -331,14 +331,18 @@ def node_class(name: str) -> type[OpNode]:
 
 
 class AccumulateGrad(Node):
-    """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone needs no gradient."""
+    """Adds what arrives to `.grad` of a leaf.  It knows the leaf weakly: the leaf holds it, and a leaf that is gone needs no gradient.
 
-    __slots__ = ("_variable",)
+    `level` is the function transform that made the leaf, if one did.
+    """
+
+    __slots__ = ("_variable", "level")
     _namespace = "torch::autograd::"
 
     def __init__(self, variable: Tensor) -> None:
         self._edges, self._extra, self._seq = (), None, LAST
         self._variable = weakref.ref(variable)
+        self.level: Any = None
 
     @property
     def variable(self) -> Tensor | None:
