@@ -201,9 +201,13 @@ def unlearnt(call: Callable[[], Any]) -> Any:
 
 def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None) -> Any:
     """Find a plan and run it, noting it."""
-    with unwatched():
+    word, outer = STATE.word, RUNS.now
+    RUNS.now, STATE.word = None, word & ~LEARNING  # as `unwatched`, which takes longer
+    try:
         plan, inputs = prepare(args, kwargs)
         made = plan(*inputs)
+    finally:
+        RUNS.now, STATE.word = outer, word
     return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
 
@@ -227,7 +231,9 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
             _learn_itself(call, call.__wrapped__, args, kwargs)
             return made
         stands: dict[int, Tensor] = {}
-        given, named = _told_apart((args, kwargs), set(), stands)
+        given, named = args, kwargs
+        if _twice_among((*args, *kwargs.values())):
+            given, named = _told_apart((args, kwargs), set(), stands)
         runs = Tape((*given, *named.values()))
         before, RUNS.now = RUNS.now, runs
         STATE.word = word | LEARNING
@@ -254,6 +260,20 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     call.__doc__, call.__module__ = function.__doc__, function.__module__
     call.__wrapped__ = function
     return call
+
+
+def _twice_among(values: Sequence[Any]) -> bool:
+    """Whether a tensor is there twice, be it in lists."""
+    met: set[int] = set()
+    for value in values:
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, Tensor):
+                if id(item) in met:
+                    return True
+                met.add(id(item))
+            elif isinstance(item, (tuple, list, dict)):
+                return True  # perhaps: what is deeper is left to `_told_apart`
+    return False
 
 
 def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
@@ -285,9 +305,9 @@ def _learn_tape(
         if args and made is args[0] and not runs:
             learn(call, args, kwargs, identity_plan(), (0,))
             return
-        steps = _needed(runs, made)
+        steps = runs if len(runs) == 1 and runs[0][2] is made else _needed(runs, made)
         varying = _varying(kinds, loose, args, kwargs)
-        numbers = [a for a in varying.values() if a is not None and not isinstance(a, Tensor)]
+        numbers = [a for a in varying.values() if not isinstance(a, Tensor) and a is not None]
         baked = [n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)]  # part of a plan, or of nothing
         if _twice(varying) or baked:
             _learn_itself(call, call.__wrapped__, args, kwargs)
@@ -308,13 +328,20 @@ def _learn_tape(
 def _varying(kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
     """The arguments that are no part of a signature by their values, by their picks; `loose` are the names of those that may be numbers."""
     numbers = (int, float, bool, complex)
-    found: dict[Any, Any] = {
-        i: a for i, a in enumerate(args) if i < len(kinds) and (isinstance(a, Tensor) or kinds[i] == DYNAMIC and isinstance(a, numbers))
-    }
-    found |= {n: a for n, a in kwargs.items() if isinstance(a, Tensor) or n in loose and isinstance(a, numbers)}
-    for origin, a in [*enumerate(args[: len(kinds)]), *kwargs.items()]:
-        if isinstance(a, (tuple, list)):
-            found |= {(origin, k): item for k, item in enumerate(a) if isinstance(item, Tensor)}
+    found: dict[Any, Any] = {}
+    lists: list[Any] = []  # whose tensors come last
+    for i, (kind, a) in enumerate(zip(kinds, args, strict=False)):
+        if isinstance(a, Tensor) or kind == DYNAMIC and isinstance(a, numbers):
+            found[i] = a
+        elif isinstance(a, (tuple, list)):
+            lists.append((i, a))
+    for n, a in kwargs.items():
+        if isinstance(a, Tensor) or n in loose and isinstance(a, numbers):
+            found[n] = a
+        elif isinstance(a, (tuple, list)):
+            lists.append((n, a))
+    for origin, a in lists:
+        found |= {(origin, k): item for k, item in enumerate(a) if isinstance(item, Tensor)}
     return found
 
 

@@ -285,9 +285,11 @@ def kernel_plan(
 
 
 class Recast:
-    """Native plans that differ from one (of `kernel_plan`) in the constants of their steps, in specs and in the recipe alone."""
+    """Native plans that differ from one (of `kernel_plan` or `view_plan`) in the constants of their steps, in specs and places of views, and in the
+    recipe alone.
+    """
 
-    __slots__ = ("_first", "_recipe", "_specs", "_steps", "_words")
+    __slots__ = ("_first", "_recipe", "_results", "_steps", "_words")
 
     def __init__(self, plan: Any) -> None:
         p = require("rushlight._backends.cpu.plan_words")
@@ -298,7 +300,7 @@ class Recast:
         for _ in range(words[p.N_STEPS]):
             self._steps.append(at + 1)
             at += 5 + words[at + 2] + words[at + 4]
-        self._specs = [words[p.RESULTS] + 2 * k + 1 for k in range(words[p.N_RESULTS])]
+        self._results = words[p.RESULTS]  # pairs: where, and a spec
         self._recipe = p.RECIPE if words[p.RECORDS] else None
 
     @staticmethod
@@ -311,11 +313,21 @@ class Recast:
         words = self._words[:]
         for place, held in zip(self._steps, constants, strict=True):
             words[place] = held.buffer_info()[0]
-        for place, spec in zip(self._specs, specs, strict=True):
-            words[place] = id(spec)
+        for k, spec in enumerate(specs):
+            words[self._results + 2 * k + 1] = id(spec)
         if self._recipe is not None:
             words[self._recipe] = id(recipe)
         return _READY[0].plan(KERNEL, fallback, (self._first, *constants, *specs, recipe, words), words.buffer_info()[0])
+
+    def views(self, fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], recipe: Any) -> Any:
+        """The plan of views with these specs, so many bytes on."""
+        words, at = self._words[:], self._results
+        for spec, step in views:
+            words[at], words[at + 1] = step, id(spec)
+            at += 2
+        if self._recipe is not None:
+            words[self._recipe] = id(recipe)
+        return _READY[0].plan(VIEW, fallback, (*[spec for spec, _ in views], recipe, words), words.buffer_info()[0])
 
 
 def _recording(p: Any, recipe: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:

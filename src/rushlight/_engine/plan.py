@@ -40,7 +40,7 @@ from rushlight._types.spec import Spec
 from rushlight._types.trail import Trail
 
 __all__ = [
-    "KernelMould", "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
+    "KernelMould", "Late", "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
 ]  # fmt: skip
 
 NOT_SAVED = (
@@ -302,7 +302,12 @@ class PlanMould:
 
     def executable(self, values: Sequence[int]) -> Any:
         """The executable for one set of sizes, of which `values` are the numbers."""
-        return self._program.cast(values, self._ends[-1][3] if self._ends else 0)
+        return self._program.cast(values, self._first)
+
+    @property
+    def _first(self) -> int:
+        """Where the numbers of the program begin."""
+        return self._ends[-1][3] if self._ends else 0
 
     def specs(self, values: Sequence[int]) -> list[Spec]:
         """The specs of the results (and residuals)."""
@@ -318,13 +323,15 @@ class PlanMould:
         specs, recipe = self.specs(values), self.recipe(sizes)
         if recipe is not None:
             recipe.origin = origin
-        if self._again:
-            late = _Late(lambda: self.pieces.closure(self.executable(values), in_specs, specs, recipe))
-            constants = self._program.constants(values, self._ends[-1][3] if self._ends else 0)
+        constants = self._program.constants(values, self._first) if self._again else None
+        if constants is not None:
+            late = Late(lambda: self.pieces.closure(self.executable(values), in_specs, specs, recipe))
             return self._again.plan(late, constants, specs, recipe)  # type: ignore[no-any-return]
-        plan = self.pieces.around(self.executable(values), in_specs, specs, recipe)
+        exe = self.executable(values)
+        plan = self.pieces.around(exe, in_specs, specs, recipe)
         if self._again is None:
-            self._again = Recast(plan) if self._program.ready and Recast.fits(plan) else False
+            self._again = Recast(plan) if Recast.fits(plan) else False
+            self._program.follow(exe)
         return plan
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
@@ -383,7 +390,7 @@ def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int]
     return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in ends]
 
 
-class _Late:
+class Late:
     """What a native plan leaves calls to, made when it first does."""
 
     __slots__ = ("_made", "_make")

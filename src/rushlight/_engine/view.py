@@ -11,10 +11,10 @@ from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.integers import as_int, as_ints
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
-from rushlight._engine.native_plans import retyped_plan
+from rushlight._engine.native_plans import Recast, retyped_plan
 from rushlight._engine.native_plans import view_plan as native_view
 from rushlight._engine.pieces import node_name
-from rushlight._engine.plan import Recipe, ShowMould, SizedBackward
+from rushlight._engine.plan import Late, Recipe, ShowMould, SizedBackward
 from rushlight._engine.state import GRAD, INFERENCE, STATE
 from rushlight._engine.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
 from rushlight._graph.core import Graph
@@ -66,13 +66,14 @@ class ViewPieces:
 
 
 class ViewMould(ShowMould):
-    """The pieces of a view with symbolic sizes."""
+    """The pieces of a view with symbolic sizes.  `again`: how native plans are made like the first one; False where there are none."""
 
-    __slots__ = ("backwards", "pieces")
+    __slots__ = ("again", "backwards", "pieces")
 
     def __init__(self, pieces: ViewPieces, trail: Trail) -> None:
         super().__init__([(0, *layout) for layout in pieces.layouts])
         self.pieces, self.backwards = pieces, [SizedBackward(b, trail) for b in pieces.backwards]
+        self.again: Any = None
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """All that a plan for these sizes is made of, as text."""
@@ -80,20 +81,17 @@ class ViewMould(ShowMould):
         return "\n".join([f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back])
 
 
-def _cast(op: Operator, template: Sequence[Any], spec: Spec, wants: bool, families: Families) -> tuple[ViewPieces, list[Any], list[Any]] | None:
-    """A view's pieces, layouts and backwards from a mould; None where there is none."""
+def _found(
+    op: Operator, template: Sequence[Any], spec: Spec, wants: bool, families: Families
+) -> tuple[ViewMould, tuple[Any, ...], list[int]] | None:
+    """A view's mould, the values of its numbers and the sizes; None where there is none."""
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
 
     def make(trail: Trail, outlines: list[Any]) -> ViewMould:
         return ViewMould(ViewPieces(op, symbolic(head, trail.symbols), outlines[0], wants), trail)
 
-    found = families.find((head, STATE.word, wants), [spec], make, sizes)
-    if found is None:
-        return None
-    mould, values, given = found
-    layouts, backwards = [layout[1:] for layout in mould.layouts(values)], [b.at(given) for b in mould.backwards]
-    return mould.pieces, layouts, backwards
+    return families.find((head, STATE.word, wants), [spec], make, sizes)
 
 
 def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: Families | None = None) -> Callable[..., Any]:
@@ -101,20 +99,38 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
     spec = tensor._spec
     word = STATE.word
     wants = bool(word & GRAD) and tensor._rg
-    found = _cast(op, template, spec, wants, families) if families is not None and spec.device is CPU else None
+    found = _found(op, template, spec, wants, families) if families is not None and spec.device is CPU else None
+    mould = None
     if found is None:
         pieces = ViewPieces(op, template, spec, wants)
         layouts, backwards = pieces.layouts, pieces.backwards
     else:
-        pieces, layouts, backwards = found
-    item = spec.dtype.itemsize
-    parts = [(Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset * item) for shape, strides, offset in layouts]
-    several, inference = pieces.several, bool(word & INFERENCE)
-    made = [Recipe(pieces.name, b, [0], [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
+        mould, values, sizes = found
+        pieces = mould.pieces
+        layouts, backwards = [layout[1:] for layout in mould.layouts(values)], [b.at(sizes) for b in mould.backwards]
+    item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
+    parts = [(Spec.of(dtype, spec.device, shape, strides, conj), offset * item) for shape, strides, offset in layouts]
+    several = pieces.several
+    made = [Recipe(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
     recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS and not creation:
         creation = "multi"
+    if mould is not None and mould.again:
+        late = Late(lambda: _closure(parts, several, creation, recipe, recipes, False))
+        return mould.again.views(late, parts, recipe)  # type: ignore[no-any-return]
+    run = _closure(parts, several, creation, recipe, recipes, bool(word & INFERENCE))
+    native = not (word & INFERENCE or recipes or spec.device is META)
+    plan = native_view(run, parts, creation, several, recipe) if native else run
+    if mould is not None and mould.again is None:
+        mould.again = Recast(plan) if Recast.fits(plan) else False
+    return plan
+
+
+def _closure(
+    parts: Sequence[tuple[Spec, int]], several: bool, creation: str, recipe: Recipe | None, recipes: Sequence[Recipe], inference: bool
+) -> Callable[..., Any]:
+    """The plan of a view in Python: `parts` are specs and how many bytes on they begin; `recipe` is that of all views, `recipes` those of each."""
 
     def run_one(x: Tensor, *_: Any) -> Tensor:
         out = _new(Tensor)
@@ -143,10 +159,7 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
 
     if not several:
         only, step = parts[0]
-    run = run_many if several else run_one
-    if inference or recipes or spec.device is META:
-        return run  # type: ignore[return-value]
-    return native_view(run, parts, creation, several, recipe)  # type: ignore[no-any-return]
+    return run_many if several else run_one
 
 
 def link_inference(x: Tensor, out: Tensor) -> None:

@@ -73,10 +73,10 @@ class Executable:
 
     Returns the Storage of the new output, a tuple of them, or None.  For a program of one kernel, `kernel(ints, *words)` does
     the same without the detour; else `kernel` is None.  `calls` are its kernels: (callable, address of its constants, places of its words, how many
-    buffers it makes), and `results` the places of its results.
+    buffers it makes), and `results` the places of its results.  `laid` has the kernels of each step, as `_Places.laid` gives them.
     """
 
-    __slots__ = ("_keep", "_run", "_steps", "calls", "ints", "kernel", "program", "results")
+    __slots__ = ("_keep", "_run", "calls", "ints", "kernel", "laid", "program", "results")
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -85,8 +85,8 @@ class Executable:
         self.ints = 0
         first = program.n_inputs + program.n_args
         places = _Places(first)
-        self._steps = [places.laid(step) for step in program.steps]
-        self.calls = calls = [self._held(*kernel) for step in self._steps for kernel in step]
+        self.laid = [places.laid(step) for step in program.steps]
+        self.calls = calls = [self._held(*kernel) for step in self.laid for kernel in step]
         self.results = places.words(program.results)
         if len(calls) == 1 and not isinstance(program.steps[0], ExternStep) and _is_direct(calls[0], first, self.results):
             call, ints, _, _ = calls[0]
@@ -111,8 +111,8 @@ class Executable:
 
     def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
         """Run step by step: the result, and the seconds of every step by `clock`."""
-        seconds = [0.0] * len(self._steps)
-        owners = [k for k, step in enumerate(self._steps) for _ in step]
+        seconds = [0.0] * len(self.laid)
+        owners = [k for k, step in enumerate(self.laid) for _ in step]
 
         def watched(call: Callable[..., Any], owner: int) -> Callable[..., Any]:
             def run(*given: Any) -> Any:
@@ -167,10 +167,11 @@ class Mould:
     `numbers` are the formulas; `cast` takes their values in this order and gives the program for these sizes.
     """
 
-    __slots__ = ("_counts", "_results", "_steps", "numbers")
+    __slots__ = ("_alike", "_counts", "_results", "_steps", "numbers")
 
     def __init__(self, program: Program, trail: Trail) -> None:
         self.numbers: list[Any] = []
+        self._alike: list[Any] = []
         self._counts = (program.n_inputs, program.n_args)
         self._steps: list[Any] = []
         places = _Places(program.n_inputs + program.n_args)
@@ -212,14 +213,26 @@ class Mould:
         self._steps.append((step, None, (operands, start, framed(step.params, self.numbers)), 0))
         places.made(len(step.sizes), len(step.sizes))
 
-    @property
-    def ready(self) -> bool:
-        """Whether all steps are kernels that are at hand."""
-        return all(call is not None for _, call, _, _ in self._steps)
+    def follow(self, first: Executable) -> None:
+        """Say which executable native plans are made like: `constants` are those of its kernels."""
+        self._alike = [[_handed(*kernel) for kernel in kernels] for kernels in first.laid]
 
-    def constants(self, values: Sequence[int], first: int) -> list[array[int]]:
-        """What the steps of a program that is `ready` are called with: `values[first:]` are those of `numbers`."""
-        return [array("q", values[first + start : first + stop]) for _, _, start, stop in self._steps]
+    def constants(self, values: Sequence[int], first: int) -> list[array[int]] | None:
+        """What the kernels of the program are called with: `values[first:]` are those of `numbers`.
+
+        None where a library call that was looked up for these sizes is not the same kernels as that of the executable to `follow`.
+        """
+        found: list[array[int]] = []
+        values = values[first:] if first else values
+        for (step, call, frame, stop), alike in zip(self._steps, self._alike, strict=True):
+            if call is not None:
+                found.append(array("q", values[frame:stop]))
+                continue
+            launches = extern_call(_asked(step, frame, values))
+            if len(launches) != len(alike) or any(_handed(launch) != known for launch, known in zip(launches, alike, strict=True)):
+                return None
+            found += [array("q", launch.ints or ()) for launch in launches]
+        return found
 
     def cast(self, values: Sequence[Any], first: int = 0) -> Executable:
         """The program for one set of sizes: `values[first:]` are those of `numbers`."""
@@ -230,11 +243,20 @@ class Mould:
                 ints = values[frame:stop]
                 steps.append(ReadyStep(call, ints, step.words, ints[3 : 3 + len(step.sizes)], step.text))
             else:
-                operands, start, params = frame
-                made, n = [Operand(place, dtype, values[a:b], values[b:c]) for place, dtype, a, b, c in operands], len(step.inputs)
-                sizes = list(values[start : start + len(step.sizes)])
-                steps.append(ExternStep(step.name, made[:n], made[n:], sizes, filled(params, values)))
+                steps.append(_asked(step, frame, values))
         return Executable(Program(None, steps, self._results, *self._counts, []))  # type: ignore[arg-type]
+
+
+def _asked(step: ExternStep, frame: Any, values: Sequence[Any]) -> ExternStep:
+    """A library call that is looked up for one set of sizes."""
+    operands, start, params = frame
+    made, n = [Operand(place, dtype, values[a:b], values[b:c]) for place, dtype, a, b, c in operands], len(step.inputs)
+    return ExternStep(step.name, made[:n], made[n:], list(values[start : start + len(step.sizes)]), filled(params, values))
+
+
+def _handed(launch: Launch, *_: Any) -> tuple[Any, ...]:
+    """What must be alike of a kernel in two plans that differ in constants alone: which it is, what it takes, how many buffers it makes."""
+    return launch.call, tuple(launch.words), launch.results, None if launch.ints is None else launch.ints[2]
 
 
 def _compiled(step: KernelStep, trail: Trail) -> Callable[..., Any]:
