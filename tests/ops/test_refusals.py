@@ -134,6 +134,10 @@ t.clamp(a.f, 1j) | t.constant_pad_nd(a.v, (1, 1), 1j) | t.add(a.f, a.f, alpha=1 
 t.dist(a.v, a.v, 1j) | a.i.__setitem__([0], 1 + 1j) | a.f.__setitem__(a.f > 0, 1j) | t.tensor([1, None]) | t.tensor([object()]) | t.tensor([1.0, None], dtype=t.float32)
 t.utils.data.distributed.DistributedSampler([1, 2]) | t.utils.data.distributed.DistributedSampler([1, 2], num_replicas=2) | t.nn.utils.weight_norm(t.nn.Linear(2, 2), dim=7)
 t.distributions.Bernoulli(0.5, validate_args=False).log_prob(1) | t.distributions.Poisson(0.5, validate_args=False).log_prob(1)
+t.linalg.vector_norm(a.f, dtype=t.int64) | t.linalg.vector_norm(a.f, dtype=t.complex64) | t.linalg.vector_norm(a.c, dtype=t.float32) | t.linalg.vector_norm(a.d, dtype=t.float32)
+t.linalg.vector_norm(a.i, dtype=t.float32) | t.linalg.matrix_norm(a.f, 2, dtype=t.complex64) | t.linalg.matrix_norm(a.d, dtype=t.float32) | t.norm(a.f, dtype=t.int64)
+t.linalg.vecdot(a.i, a.i) | t.linalg.vecdot(a.i, a.f) | t.fft.fftshift(a.z) | t.fft.ifftshift(a.f, dim=()) | t.special.zeta(a.h, a.h) | t.special.chebyshev_polynomial_u(a.h, 2)
+t.special.airy_ai(a.h) | t.special.chebyshev_polynomial_u(a.f.to(t.float8_e4m3fn), 2) | t.matmul(a.f.to(t.complex32), a.w.mT)
 F.poisson_nll_loss(a.b, a.b) | F.poisson_nll_loss(a.b, a.f, log_input=False) | F.poisson_nll_loss(a.f, a.b, full=True)
 """
 
@@ -165,6 +169,9 @@ F.hardtanh(a.i.to(t.uint8), 0, 3)
 a.v.fill_(1 + 0j) | a.i.fill_(2 + 0j) | t.masked_fill(a.f, a.b, 1 + 0j) | a.f.masked_fill_(a.b, 1 + 0j) | t.scatter(a.f, 0, a.i[:1] * 0, 1 + 0j) | a.w.fill_diagonal_(2 + 0j)
 t.scatter(a.f, 0, a.i[:1] * 0, 1 + 0j, reduce="add") | t.constant_pad_nd(a.v, (1, 1), 2 + 0j) | t.clamp(a.f, 0.5 + 0j) | t.lerp(a.f, a.s + 1, 0.5 + 0j)
 t.index_add(a.v, 0, a.classes, a.v[:2], alpha=2 + 0j) | t.addcmul(a.f, a.f, a.f, value=2 + 0j) | t.addmm(a.w[:, :2], a.w, a.f.mT, alpha=2 + 0j)
+t.linalg.solve_triangular(t.eye(3) * 2, a.w[:3].double(), upper=True) | t.linalg.solve_triangular(t.eye(3).double() * 2, a.i.mT, upper=True)
+t.linalg.solve_triangular(t.eye(3) * 2, a.c.mT, upper=True) | t.special.chebyshev_polynomial_t(a.h, a.f) | t.special.zeta(a.h + 2, a.f + 3) | t.special.legendre_polynomial_p(a.f, a.h)
+t.linalg.vector_norm(a.h, dtype=t.float32) | t.linalg.matrix_norm(a.f, dtype=t.float64)
 t.msort(a.f.mT) | t.argsort(a.cube.mT) | t.argsort(a.f.mT, stable=True) | t.nn.utils.rnn.pad_sequence([a.v, a.five.double()])
 """
 

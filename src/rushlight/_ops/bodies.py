@@ -24,7 +24,7 @@ from rushlight._types.layout import numel, wrap_dim
 from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
-    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
+    "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
     "given_dtype", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
     "refuse", "rounded", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
@@ -36,7 +36,7 @@ C_NAME = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
     "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int", "float16": "c10::Half",
     "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>", **{d.name: f"c10::{d.scalar}" for d in FLOAT8},
+    "complex128": "c10::complex<double>", "complex32": "c10::complex<c10::Half>", **{d.name: f"c10::{d.scalar}" for d in FLOAT8},
 }  # fmt: skip
 _INFINITY = float("inf")
 _LARGEST = ByName({
@@ -98,6 +98,19 @@ def refuse(x: Any, what: str, kinds: str, joined: bool = False) -> None:
     dtype = x.dtype if joined else given_dtype(x)
     if dtype.kind in kinds:
         raise not_implemented(what, dtype)
+
+
+def check_norm_dtype(name: str, given: DType, wanted: DType) -> None:
+    """RuntimeError unless a norm of numbers of one dtype can be computed in another: both floats or both complex, nothing narrowed."""
+    if not (wanted.is_floating_point or wanted.is_complex):
+        raise RuntimeError(f"{name}: dtype should be floating point or complex, but got {wanted.scalar}")
+    if given.is_complex is not wanted.is_complex:
+        kind = "complex" if given.is_complex else "real"
+        raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {wanted.scalar}")
+    if join(given, wanted) is not wanted:
+        raise RuntimeError(
+            f"{name}: the dtype of the input ({given.scalar}) should be convertible without narrowing to the specified dtype ({wanted.scalar})"
+        )
 
 
 def wide(x: Any) -> Any:

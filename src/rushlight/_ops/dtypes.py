@@ -57,7 +57,7 @@ CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 # Of these the joined dtype is looked at, though they are computed in a float in any case.
-JOINED = frozenset(("cosine_similarity", "mse_loss", "smooth_l1_loss"))
+JOINED = frozenset(("cosine_similarity", "mse_loss", "smooth_l1_loss", *(f"special_{name}" for name in _NO_HALF)))
 
 # Operator -> its arguments that must have one dtype.  Where "mixed" ends the list, parameters in float32 go with an input in a half type.
 ALIKE: dict[str, tuple[str, ...]] = {

@@ -103,8 +103,7 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: 
     matrices(name, b, argument="B")
     _fits(name, a, b, left)
     floats_only(name, a, "triangular_solve_cpu", integers=False)
-    _same(name, "A", a, b)
-    a, b = _paired(a, b)
+    a, b = _paired(a, build.convert(b, a.dtype))  # the result has the dtype of A
     return solve(a, b, upper=upper, unit=unitriangular, left=left)
 
 

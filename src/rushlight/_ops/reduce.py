@@ -14,6 +14,7 @@ from rushlight._ops.bodies import (
     along,
     as_bool,
     as_float,
+    check_norm_dtype,
     count_dtype,
     dims_of,
     finish,
@@ -443,9 +444,9 @@ def norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any, low: DType) ->
 
 def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None = None) -> Any:
     """(sum |x|^ord)^(1/ord) over all elements or dims, in the dtype of the real parts."""
-    _float_only(
-        "linalg.vector_norm: Expected a floating point or complex tensor as input;", x
-    ) if dtype is None else None
+    _float_only("linalg.vector_norm: Expected a floating point or complex tensor as input;", x)
+    if dtype is not None:
+        check_norm_dtype("linalg.vector_norm", x.dtype, dtype)
     ord = real_order(ord)
     given = build.convert(x, dtype) if dtype is not None else x
     dims = dims_of(x, dim)

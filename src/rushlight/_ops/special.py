@@ -12,7 +12,6 @@ from typing import Any
 
 from rushlight._ops import special_tables as tables
 from rushlight._ops.bodies import (
-    CPP_NAME,
     as_float,
     given_dtype,
     is_number,
@@ -397,8 +396,6 @@ def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: b
             number_value(x, strong.dtype) if is_number(x) else x, number_value(n, strong.dtype) if is_number(n) else n
         )
         refuse(x, f"{name}_cpu", "c")
-        if given_dtype(x).wide is not given_dtype(x):
-            raise NotImplementedError(f"\"{name}_cpu\" not implemented for '{CPP_NAME[given_dtype(x).name]}'")
         x, n = as_float(x), as_float(n)
         return body(x * 2.0 - 1.0 if shifted else x, n)
 

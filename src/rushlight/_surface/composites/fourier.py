@@ -325,7 +325,9 @@ def _shift(name: str, back: bool) -> None:
         ndim = input._spec.ndim
         dims = list(range(ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
         shifts = [(s + 1) // 2 if back else s // 2 for s in (input._spec.shape[d] for d in dims)]
-        return function_of("roll")(input, tuple(shifts), tuple(dims)) if dims else input.clone()  # type: ignore[attr-defined]
+        if not dims:
+            raise RuntimeError(f"{name}(): there is no dim to shift along: `shifts` required")
+        return function_of("roll")(input, tuple(shifts), tuple(dims))  # type: ignore[no-any-return]
 
     function.__doc__ = f"Frequency 0 moved {'back to the front' if back else 'to the middle'}."
     composite(name, spaces=FFT, learns=True)(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
-from rushlight._ops.bodies import CPP_NAME
+from rushlight._ops.bodies import CPP_NAME, check_norm_dtype
 from rushlight._surface.composites.measures import cross_product, into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.dtype import INT64
@@ -38,6 +38,8 @@ def matrix_norm(
     dims = tuple(wrap_dim(d, A._spec.ndim) for d in dim)
     if len(dims) != 2 or dims[0] == dims[1]:
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple of different dims. Got {list(dim)}")
+    if dtype is not None:
+        check_norm_dtype("linalg.matrix_norm", A._spec.dtype, dtype)
     x = A if dtype is None else A.to(dtype)  # type: ignore[attr-defined]
     if isinstance(ord, str):
         if ord == "fro":
@@ -79,9 +81,11 @@ def norm(
     return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
 
 
-@composite("vecdot", spaces=LINALG, refuses="bui", learns=True)
+@composite("vecdot", spaces=LINALG, learns=True)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
+    if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
+        raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {x._spec.dtype.scalar}")
     if x._spec.dtype is not y._spec.dtype:
         raise RuntimeError(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x._spec.dtype.scalar} and y of type {y._spec.dtype.scalar} instead"
