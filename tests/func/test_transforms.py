@@ -338,6 +338,8 @@ KINKED = {
     "max over a dim": (lambda x: torch.stack([x, x.abs()]).max(0).values, [2.0, 2.0, 2.0, 2.0, 2.0]),
     "elu": (lambda x: torch.nn.functional.elu(x[2:4]), [2.0, 2.0]),
     "softplus": (lambda x: torch.nn.functional.softplus(x[3:], threshold=2.0), [2 / (1 + np.exp(-2)) ** 2, 2.0]),
+    "huber": (lambda x: torch.nn.functional.huber_loss(x[2:4], torch.tensor([0.0, 0.0], dtype=x.dtype), reduction="none", delta=2.0), [0.0, 12.0]),
+    "smooth l1": (lambda x: torch.nn.functional.smooth_l1_loss(x[2:4], x[2:4].detach() - 1e-3, reduction="none"), [3e-6, 3e-6]),
     "hardswish": (lambda x: torch.nn.functional.hardswish(x[4:]), [2.0]),
 }
 
@@ -352,7 +354,7 @@ def test_second_derivatives_at_corners_are_those_of_the_side_that_the_first_one_
         return (f(x) ** 2).sum()
 
     for outer, inner in ((jacrev, jacrev), (jacfwd, jacrev), (jacrev, jacfwd), (jacfwd, jacfwd)):
-        found = outer(inner(squares))(x).detach().diagonal()[{"elu": 2}.get(name, 5 - len(expected)) :][: len(expected)]
+        found = outer(inner(squares))(x).detach().diagonal()[{"elu": 2, "huber": 2, "smooth l1": 2}.get(name, 5 - len(expected)) :][: len(expected)]
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 
 
@@ -912,3 +914,10 @@ def test_arguments_of_distributions_are_checked_for_a_batch() -> None:
 def test_one_draw_cannot_serve_items_that_differ(draw) -> None:
     with pytest.raises(RuntimeError, match="same randomness with a batched tensor input"):
         vmap(draw, randomness="same")(arange(2, 3) / 2)
+
+
+@pytest.mark.parametrize("loss", [torch.nn.functional.huber_loss, torch.nn.functional.smooth_l1_loss])
+def test_losses_are_round_where_prediction_and_target_agree(loss) -> None:
+    x = torch.tensor([0.0, 0.5, 3.0], dtype=torch.float64)
+    for second in (hessian, lambda f: jacrev(jacrev(f)), lambda f: jacfwd(jacfwd(f))):
+        assert second(lambda v: loss(v, torch.zeros_like(x), reduction="sum"))(x).diagonal().tolist() == [1.0, 1.0, 0.0]

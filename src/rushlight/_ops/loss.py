@@ -136,10 +136,11 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     x, y = _alike(x, y)
-    size = prim.abs(x - y)
+    d = x - y
+    size = prim.abs(d)
     if beta == 0:
         return reduced(size, reduction)
-    return reduced(build.select(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction)
+    return reduced(build.select(size < beta, 0.5 * d * d / beta, size - 0.5 * beta), reduction)  # d, not its size: no corner at zero
 
 
 @operator(
@@ -147,14 +148,15 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
     **LOSS,
 )
 def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any:
-    """d^2 / 2 where d = |input - target| < delta, else delta (d - delta / 2)."""
+    """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2)."""
     if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     given = given_dtype(x)
     _real_for(given, y)
     x, y = _alike(x, y)
-    size = prim.abs(x - y)
-    loss = build.select(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta))
+    d = x - y
+    size = prim.abs(d)
+    loss = build.select(size <= delta, 0.5 * d * d, delta * (size - 0.5 * delta))  # d, not its size: no corner at zero
     how = reduction_of(None, None, reduction)
     if weight is None:
         return narrow(reduced(loss, how), given)
