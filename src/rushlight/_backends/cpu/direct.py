@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu import jit
@@ -59,6 +60,12 @@ def tile_address(tile: DirectTile | WeightTile) -> int:
     return _LOADED[tile.symbol][tile.symbol]
 
 
+@cache
+def _found_tile(make: Callable[..., DirectTile | WeightTile], *given: Any, **more: Any) -> int:
+    """The address of the kernel of the block that `make(*given, **more)` is: convolutions of new sizes mostly ask for one that was met."""
+    return tile_address(make(*given, **more))
+
+
 def takes_direct(step: ExternStep) -> bool:
     """Whether a `conv_windows` has so few channels a group that packing them for products would not pay."""
     x, w, *more = step.inputs
@@ -90,6 +97,7 @@ def direct_call(step: ExternStep) -> list[Launch]:
     return [Launch(call, ints, range(len(step.inputs) + len(step.words)))]
 
 
+@cache
 def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -> Callable[..., Any]:
     """The kernel around all blocks, loaded once."""
     mover = RowMover("f64" if source == "f64" else "f32", lanes)
@@ -189,10 +197,10 @@ class Direct:
         stream = self.large and not words["y_turn"] and words["out_h"] % r == 0 and self._lines()
 
         def tile(n: int) -> int:
-            return tile_address(DirectTile(
-                self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
+            return _found_tile(
+                DirectTile, self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
                 dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64, stream=stream,
-            ))  # fmt: skip
+            )  # fmt: skip
 
         words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
         words["span"] = max(_ASIDE // v, 1) * v
@@ -271,10 +279,10 @@ class Weights(Direct):
         places = self._places()
 
         def tile(r: int) -> int:
-            return tile_address(WeightTile(
-                self.kind, lanes, self.fma, rows=r, height=high, width=words["kernel_w"], stride=words["stride_h"], dilation=words["dilation_h"],
+            return _found_tile(
+                WeightTile, self.kind, lanes, self.fma, rows=r, height=high, width=words["kernel_w"], stride=words["stride_h"], dilation=words["dilation_h"],
                 places=places, whole=self.target.vector_bytes == 64,
-            ))  # fmt: skip
+            )  # fmt: skip
 
         words |= {"tile": tile(rows), "last": tile(1), "height_tile": rows, "steps": words["kernel_h"] // high}
         words["vectors"] = words["out_w"] if words["together"] else -(-words["out_w"] // lanes)
