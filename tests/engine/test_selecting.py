@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,3 +53,110 @@ def test_scatters_in_the_order_of_elements(size, count, dtype):
     index[3, count // 2] = size
     with pytest.raises(RuntimeError, match="out of bounds"):
         given.scatter_add(1, index, source)
+
+
+# ***** indices that do not come back *****
+
+
+def _any_index(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """A tuple of ints, slices and at most one `...`, or one of them alone."""
+    items: list[Any] = []
+    for n in shape[: rng.integers(len(shape) + 1)]:
+        kind = rng.integers(4)
+        bounds = [None if rng.integers(4) == 0 else int(rng.integers(-n - 2, n + 3)) for _ in range(2)]
+        items.append(int(rng.integers(-n, n)) if kind == 0 else slice(*bounds) if kind < 3 else slice(*bounds, int(rng.integers(1, 4))))
+    if rng.integers(3) == 0:
+        items.insert(int(rng.integers(len(items) + 1)), ...)
+        behind = len(items) - 1 - items.index(...)
+        if behind:  # what comes after it counts from the last dim
+            items[-behind:] = [int(rng.integers(-n, n)) if rng.integers(2) else slice(n // 2, None) for n in shape[-behind:]]
+    return items[0] if len(items) == 1 and rng.integers(2) else tuple(items)
+
+
+def test_parts_are_the_same_before_and_after_they_have_a_plan() -> None:
+    rng = np.random.default_rng(5)
+    memory = np.arange(3.0 * 5 * 4 * 2).reshape(3, 5, 4, 2)
+    whole = torch.tensor(memory)
+    kinds = [
+        (memory, whole), (memory.transpose(2, 0, 3, 1), whole.permute(2, 0, 3, 1)), (memory[1, ::2], whole[1, ::2]),
+        (np.broadcast_to(memory[:1], (6, 5, 4, 2)), whole[:1].expand(6, 5, 4, 2)), (memory[:, 2:2], whole[:, 2:2]),
+    ]  # fmt: skip
+    for _ in range(400):
+        array, x = kinds[rng.integers(len(kinds))]
+        index = _any_index(rng, tuple(n or 1 for n in array.shape))
+        try:
+            expected = array[index]
+        except IndexError:
+            with pytest.raises(IndexError, match="out of bounds"):
+                x[index]
+            continue
+        found = [x[index] for _ in range(7)]  # the last ones by a plan
+        found.append(x[tuple([torch.tensor(i) if type(i) is int else i for i in index])] if isinstance(index, tuple) else x[index])
+        assert all(np.array_equal(part.numpy(), expected) and part._base is whole for part in found)
+        assert {(part.shape, part.stride(), part.storage_offset()) for part in found} == {
+            (found[-1].shape, found[-1].stride(), found[-1].storage_offset())
+        }
+
+
+def test_parts_are_written_before_and_after_they_have_a_plan() -> None:
+    rng = np.random.default_rng(6)
+    array, x = np.zeros((4, 6, 5), np.float32), torch.zeros(4, 6, 5)
+    for turn in range(300):
+        index = _any_index(rng, array.shape)
+        for _ in range(6 if turn % 10 == 0 else 1):
+            value: Any = [2.5, 3, True, torch.tensor(4.0), "part"][rng.integers(5)]
+            if isinstance(value, str):
+                value = torch.rand(x[index].shape, dtype=torch.float64)
+            version = x._version
+            given = tuple([torch.tensor(i) if type(i) is int else i for i in index]) if isinstance(index, tuple) and turn % 2 else index
+            x[given] = value
+            array[index] = np.asarray(value)
+            assert x._version == version + 1
+        np.testing.assert_array_equal(x.numpy(), array)
+    with pytest.raises(RuntimeError, match="expand|broadcast|size"):
+        x[1, 2:4] = torch.ones(3, 3)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 1 with size 6"):
+        x[0, 7] = 1
+
+
+def test_autograd_knows_of_parts_without_a_plan() -> None:
+    w = torch.ones(6, requires_grad=True)
+    saved = torch.zeros(6)
+    loss = (w * saved).sum()
+    saved[1:5][2] = 1.0
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation[\s\S]*test_selecting\.py"):
+        loss.backward()
+    buffer = torch.zeros(4, 6)
+    part = buffer[2, 1:4]
+    buffer[2, 1:4] = w[:3] * 2  # the base gets a history, and with it what was taken before
+    assert part.requires_grad and part.grad_fn is not None
+    part.sum().backward()
+    assert w.grad.tolist() == [2.0] * 3 + [0.0] * 3
+    with torch.no_grad():
+        assert w[3:5].requires_grad and w[3:5].grad_fn is None
+    with pytest.raises(RuntimeError, match="no_grad mode"), torch.no_grad():
+        inside = w[1:3]
+        with torch.enable_grad():
+            inside += 1
+    with torch.inference_mode():
+        made = torch.zeros(3)[1:]
+        assert made.is_inference()
+    assert torch.func.vmap(lambda row: row[2:4])(buffer.detach()).shape == (4, 2)
+    assert torch.func.grad(lambda v: v[5].sum())(torch.ones(6)).tolist() == [0.0] * 5 + [1.0]
+
+
+@pytest.mark.oracle
+def test_strides_of_parts_are_pytorchs_also_where_sizes_leave_them_open() -> None:
+    theirs = pytest.importorskip("torch")
+    rng = np.random.default_rng(7)
+    for _ in range(300):
+        shape, perm = [int(n) for n in rng.choice([1, 2, 3, 5], 4)], [int(d) for d in rng.permutation(4)]
+        x, y = torch.zeros(shape).permute(perm), theirs.zeros(shape).permute(perm)
+        index = _any_index(rng, tuple(y.shape))
+        items = list(index) if isinstance(index, tuple) else [index]
+        if rng.integers(3) == 0:
+            items.insert(int(rng.integers(len(items) + 1)), None)
+        index, expected = tuple(items), y[tuple(items)]
+        for _ in range(6):  # the last ones by a plan
+            part = x[index]
+            assert (tuple(part.shape), part.stride(), part.storage_offset()) == (tuple(expected.shape), expected.stride(), expected.storage_offset())

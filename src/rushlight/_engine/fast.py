@@ -211,7 +211,9 @@ def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[
     return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
 
 
-def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: int = 1, tapes: bool = True) -> Any:
+def make_learner(
+    function: Callable[..., Any], names: Sequence[str], tensors: int = 1, tapes: bool = True, shortcut: Callable[..., Any] | None = None
+) -> Any:
     """`function`, which is plain Python, with the plans of its calls kept.
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
@@ -220,12 +222,18 @@ def make_learner(function: Callable[..., Any], names: Sequence[str], tensors: in
     of the operator table are noted by themselves) or is an argument.  Where it runs several they become a *tape*: a native plan that runs them one
     after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the
     plan.  So it is of functions of any other kind, which want no `tapes`: what their arguments are is looked at once for a signature.
+
+    `shortcut` is asked before anything is learnt: where it does not give NotImplemented, a plan for this call would not be worth its cost.
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
         word = STATE.word
         if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(call, args, kwargs):  # observers are told of the function too
             return function(*args, **kwargs)
+        if shortcut is not None and not kwargs:
+            made = shortcut(*args)
+            if made is not NotImplemented:
+                return made
         if not tapes:
             made = function(*args, **kwargs)
             _learn_itself(call, call.__wrapped__, args, kwargs)

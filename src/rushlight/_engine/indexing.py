@@ -14,11 +14,14 @@ from rushlight._engine.fast import RUNS, ran, unlearnt
 from rushlight._engine.integers import as_flag
 from rushlight._engine.native_plans import part_plan, shifted_plan
 from rushlight._engine.packing import is_array
-from rushlight._engine.state import GRAD, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.state import AUTOCAST, GRAD, STATE, new_plan_table
+from rushlight._engine.tensor import Tensor, make
+from rushlight._engine.view import link_view
+from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, INT64, UINT8
+from rushlight._types.spec import Spec
 
-__all__ = ["NONZERO", "get_item", "index_put", "index_put_", "set_item", "split_index"]
+__all__ = ["NONZERO", "get_item", "index_put", "index_put_", "put", "set_item", "split_index", "take"]
 
 _ALL = ("s", None, None, 1)
 # The data-dependent part: mask -> one int64 tensor per dim.  Set by whoever provides `nonzero`.
@@ -218,6 +221,19 @@ def _reads_numbers(index: Any) -> bool:
     return isinstance(index, Tensor) and not index._spec.ndim
 
 
+def _read(x: Tensor, index: Any) -> Any:
+    """An index with ints for the 0-dim tensors in it; itself where there are none, or where they mean something else."""
+    if type(x) is not Tensor or not x._spec.ndim:
+        return index
+    if type(index) is not tuple:
+        return convert.item(index) if _is_number(index) else index
+    return tuple([convert.item(i) if _is_number(i) else i for i in index]) if any(map(_is_number, index)) else index
+
+
+def _is_number(item: Any) -> bool:
+    return type(item) is Tensor and not item._spec.ndim and item._spec.dtype is not UINT8 and _is_index(item)
+
+
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
     key = _index_key(index)
@@ -235,8 +251,9 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if RUNS.now is not None and _reads_numbers(index):
         return unlearnt(lambda: get_item(x, index))  # type: ignore[no-any-return]
     spec = x._spec
-    if isinstance(index, Tensor) and not index._spec.ndim and spec.ndim and index._spec.dtype is INT64 and _is_index(index):
-        return get_item(x, convert.item(index))
+    numbers = _read(x, index)
+    if numbers is not index:
+        return x[numbers] if RUNS.now is None else get_item(x, numbers)  # type: ignore[no-any-return]
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return MASKED[0](x, index)  # type: ignore[no-any-return]
     if is_array(index) and index.ndim:
@@ -280,6 +297,10 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         return
     if RUNS.now is not None and _reads_numbers(index):
         unlearnt(lambda: set_item(x, index, value))
+        return
+    numbers = _read(x, index)
+    if numbers is not index:
+        x[numbers] = value  # type: ignore[index]
         return
     items, tensors = split_index(x, index)
     if isinstance(value, np.generic):
@@ -398,3 +419,92 @@ def _fit(value: Tensor, target: Tensor) -> Tensor:
     if extra > 0 and all(s == 1 for s in value._spec.shape[:extra]):
         return value.reshape(value._spec.shape[extra:])  # type: ignore[attr-defined]
     return value
+
+
+# ***** parts that ints and slices take, found by arithmetic *****
+
+# A plan for `x[3, 5:9]` costs as much as twenty of its calls.  Programs that draw boxes, fill buffers step by step or cut windows ask for other
+# places every time, so an index has to be met a few times before a plan of its own is worth it.
+_MEETINGS = 4  # with an index, until there is a plan for it
+_MOST = 1 << 14  # indices whose meetings are counted
+_met: dict[Any, int] = {}
+
+
+def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
+    """Shape, strides and first element of the part; None where the index holds anything but ints, slices of ints and `...`, or is wrong."""
+    items = index if type(index) is tuple else (index,)
+    shape, strides, ndim = spec.shape, spec.strides, spec.ndim
+    sizes: list[int] = []
+    steps: list[int] = []
+    dim = first = 0
+    for place, item in enumerate(items):
+        kind = type(item)
+        if item is Ellipsis:
+            rest = items[place + 1 :]
+            upto = ndim - len(rest)
+            if upto < dim or Ellipsis in rest:
+                return None
+            sizes.extend(shape[dim:upto])  # `+=` would ask the shape first
+            steps.extend(strides[dim:upto])
+            dim = upto
+            continue
+        if dim >= ndim:
+            return None
+        size, stride = shape[dim], strides[dim]
+        if kind is int:
+            if not -size <= item < size:
+                return None
+            first += (item + size if item < 0 else item) * stride
+        elif kind is slice and (item.step is None or item.step > 0):
+            start, stop, step = item.indices(size)
+            sizes.append(max(0, (stop - start + step - 1) // step))
+            steps.append(stride * step)
+            first += start * stride
+        else:
+            return None
+        dim += 1
+    return [*sizes, *shape[dim:]], [*steps, *strides[dim:]], first
+
+
+def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
+    """The view of a plain tensor that takes no part in a graph; None for others, and for an index that was met before."""
+    spec = x._spec
+    if type(x) is not Tensor or word & ~(GRAD | AUTOCAST) or spec.device is not CPU or x._rg and word & GRAD or RUNS.now is not None:
+        return None
+    key = _index_key(index)
+    if key is None:
+        return None
+    met = _met.get((spec, key), 0)
+    if met >= _MEETINGS:
+        return None
+    found = _layout(spec, index)
+    if found is None:
+        return None
+    if len(_met) >= _MOST:
+        _met.clear()
+    _met[spec, key] = met + 1
+    shape, strides, first = found
+    part = make(x._storage, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), x._ptr + first * spec.dtype.itemsize)
+    link_view(x, part, "" if word & GRAD else "no_grad")
+    return part
+
+
+def take(x: Tensor, index: Any) -> Any:
+    """`x[index]`, or NotImplemented where a plan should answer."""
+    part = _part(x, index, STATE.word)
+    return NotImplemented if part is None else part
+
+
+def put(x: Tensor, index: Any, value: Any) -> Any:
+    """`x[index] = value`; NotImplemented where a plan should do it."""
+    kind, word = type(value), STATE.word
+    if kind is Tensor:
+        if value._rg and word & GRAD or value._spec.device is not CPU:
+            return NotImplemented
+    elif kind not in (int, float, bool):
+        return NotImplemented
+    part = _part(x, index, word)
+    if part is None:
+        return NotImplemented
+    convert.copy_(part, _fit(value, part) if kind is Tensor else value)
+    return None

@@ -10,7 +10,7 @@ from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.integers import as_int, as_ints
 from rushlight._engine.kinds import Kind
-from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
+from rushlight._engine.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.native_plans import Recast, retyped_plan
 from rushlight._engine.native_plans import view_plan as native_view
 from rushlight._engine.pieces import node_name
@@ -51,6 +51,9 @@ class ViewPieces:
                 f"subspaces): input has shape {list(spec.shape)} and strides {list(spec.strides)}. Use .reshape(...) instead."
             )
         self.layouts = [(shape, strides, offset) for _, shape, strides, offset in found]
+        if op.strides is not None:
+            rest = [v.value if isinstance(v, Literal) else v for v in template[1:]]
+            self.layouts = [(shape, tuple(op.strides(spec, *rest)), offset) for shape, _, offset in self.layouts]
         self.several = op.schema.returns_list or len(op.schema.results) > 1
         self.backwards: list[Any] = []
         self.name, self.apart = "", False

@@ -96,7 +96,20 @@ def _index_node(input: Any, index: Any) -> str:
     return "AliasBackward0"
 
 
-@view("basic_index(Tensor input, any index) -> Tensor", spaces=(), method=False, node=_index_node)
+def _index_strides(spec: Any, index: Any) -> list[int]:
+    """PyTorch's: one item after the other, so that a new dim spans what then comes after it."""
+    strides, dim = [], 0
+    for item in index:
+        if item[0] == "n":
+            strides.append(spec.shape[dim] * spec.strides[dim] if dim < len(spec.shape) else 1)
+            continue
+        if item[0] == "s":
+            strides.append(spec.strides[dim] * item[3])
+        dim += 1
+    return strides
+
+
+@view("basic_index(Tensor input, any index) -> Tensor", spaces=(), method=False, node=_index_node, strides=_index_strides)
 def basic_index(x: Any, index: Any) -> Any:
     """`x[index]` for ints, slices and None.
 

@@ -49,6 +49,8 @@ class Operator:
       ("absolute"); one with a dot lives in that space alone and is no method ("special.expit").
     - `numbers`: the `Tensor` arguments for which a Python number may stand; the body then gets a weak value, or the plain number
       where the argument is listed in `static`.
+    - `strides`: of a view whose primitives leave strides of dims with fewer than two elements open: a function of the input's spec and the
+      other arguments that gives the strides of the result.
     - `kind`: "graph" or "view".
 
     `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
@@ -66,6 +68,7 @@ class Operator:
     inplace_spaces: tuple[str, ...]
     out: bool | str = False
     static: tuple[str, ...] = ()
+    strides: Callable[..., list[int]] | None = None
     node: str | Callable[..., str]
     aliases: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
@@ -120,7 +123,7 @@ class Operator:
 
 _OPTIONS = frozenset((
     "aliases", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
-    "samples", "spaces", "static", "tags",
+    "samples", "spaces", "static", "strides", "tags",
 ))  # fmt: skip
 # Operators whose in-place form PyTorch differentiates by another formula, from its result: the node bears another number.
 _OTHER_IN_PLACE = frozenset(("acosh", "asinh", "atanh", "celu", "conj_physical", "elu", "leaky_relu", "selu", "threshold"))

@@ -111,7 +111,7 @@ def __contains__(self: Tensor, item: Any) -> bool:
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
 
 
-@composite("__getitem__", spaces=(), method=True, overridable=False, learns=("self", "index?"))
+@composite("__getitem__", spaces=(), method=True, overridable=False, learns=("self", "index?"), shortcut=indexing.take)
 @forms("(self: Tensor, index: Index) -> Tensor")
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
@@ -121,7 +121,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
     return indexing.get_item(self, index)
 
 
-@composite("__setitem__", spaces=(), method=True, overridable=False, learns=("self", "index?", "value*"))
+@composite("__setitem__", spaces=(), method=True, overridable=False, learns=("self", "index?", "value*"), shortcut=indexing.put)
 @forms("(self: Tensor, index: Index, value: Tensor | Scalar | Sequence[Any]) -> None")
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
     if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
