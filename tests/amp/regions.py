@@ -63,6 +63,22 @@ def products(t: Any) -> Any:
 
 
 @program
+def layers_over_narrow_inputs(t: Any) -> Any:
+    """What a convolution in the region gave is taken by recurrent layers of float32."""
+    nn = t.nn
+    return [
+        dtypes(t, [lambda layer=layer, x=x: layer(x)[0] for layer in (nn.RNN(6, 3), nn.GRU(6, 3), nn.LSTM(6, 3))], dtype=t.bfloat16)
+        for x in (t.ones(4, 2, 6), t.ones(4, 2, 6).bfloat16())
+    ]
+
+
+@program
+def grids(t: Any) -> Any:
+    grid = t.nn.functional.affine_grid
+    return [dtypes(t, [lambda kind=kind: grid(t.ones(1, 2, 3, dtype=kind), (1, 1, 2, 2), False)]) for kind in kinds(t)]
+
+
+@program
 def einsums(t: Any) -> Any:
     a, v = t.ones(2, 2), t.ones(2)
     return dtypes(t, [

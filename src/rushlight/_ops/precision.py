@@ -18,8 +18,8 @@ LOWER, SINGLE, WIDEST, KEEP = "lower", "single", "widest", "keep"
 
 # Much arithmetic for each element that is read, and a sum that is kept wide inside: fast in 16 bits, and accurate enough.
 _LOWER = """
-    _addmm_activation addbmm addmm baddbmm bmm conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d linalg_vecdot
-    linear matmul mm prelu scaled_dot_product_attention
+    _addmm_activation addbmm addmm affine_grid affine_grid_generator baddbmm bmm conv1d conv2d conv3d conv_tbc conv_transpose1d
+    conv_transpose2d conv_transpose3d linalg_vecdot linear matmul mm prelu scaled_dot_product_attention
 """
 
 # Losses, and what loses too much in 16 bits or has no 16-bit form: computed in float32.

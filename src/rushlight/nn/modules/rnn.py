@@ -147,7 +147,7 @@ class RNNBase(Module):
     def check_input(self, input: Any, batch_sizes: Any) -> None:
         """Check dtype, dimensions and features of the input (of the packed data, if there are `batch_sizes`)."""
         weight = getattr(self, self._all_weights[0][0])
-        if input.dtype != weight.dtype and not rushlight.is_autocast_enabled():
+        if input.dtype != weight.dtype and not rushlight.is_autocast_enabled(input.device.type):
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
