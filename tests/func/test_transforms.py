@@ -921,3 +921,19 @@ def test_losses_are_round_where_prediction_and_target_agree(loss) -> None:
     x = torch.tensor([0.0, 0.5, 3.0], dtype=torch.float64)
     for second in (hessian, lambda f: jacrev(jacrev(f)), lambda f: jacfwd(jacfwd(f))):
         assert second(lambda v: loss(v, torch.zeros_like(x), reduction="sum"))(x).diagonal().tolist() == [1.0, 1.0, 0.0]
+
+
+def test_running_log_sums_bend_where_a_cotangent_is_zero() -> None:
+    """out[0] = x[0], whose square has the second derivative 2, though the cotangent 2 * out[0] is zero at x[0] = 0."""
+    x = np.array([0.0, -1.2, 2.0])
+    share = np.tril(np.tile(np.exp(x), (3, 1)))
+    share /= share.sum(1, keepdims=True)
+    out = np.log(np.cumsum(np.exp(x)))
+    bends = np.stack([np.diag(s) - np.outer(s, s) for s in share])  # the second derivatives of each logarithm
+    want = sum(2 * np.outer(s, s) + 2 * o * b for s, o, b in zip(share, out, bends, strict=True))
+    at = torch.tensor(x)
+    for outer, inner in ((jacfwd, jacrev), (jacrev, jacrev), (jacfwd, jacfwd)):
+        found = outer(inner(lambda x: (torch.logcumsumexp(x, 0) ** 2).sum()))(at)
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-12, atol=1e-14)
+        second = outer(inner(lambda x: torch.logcumsumexp(x, 0)))(at)
+        np.testing.assert_allclose(second.numpy(), bends, rtol=1e-12, atol=1e-14)

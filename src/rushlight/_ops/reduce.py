@@ -597,7 +597,7 @@ def logcumsumexp(x: Any, dim: int) -> Any:
 
 @logcumsumexp.gradient
 def _(ct: Any, out: Any, x: Any, dim: int) -> Any:
-    """Sums of ct[i] * exp(x[j] - out[i]) over i >= j: sums of exponentials again, from the other end, of either sign apart."""
+    """Sums of ct[i] * exp(x[j] - out[i]) over i >= j."""
     if not x.shape or numel(x.shape) == 0:
         return ct
     dim, wide_dtype = wrap(dim, x), accumulator(x.dtype)
@@ -606,13 +606,27 @@ def _(ct: Any, out: Any, x: Any, dim: int) -> Any:
         top = build.complex_(build.keep_dims(prim.amax(prim.real(out), dims=(dim,)), out.shape, (dim,)))
         shares = prim.cumsum(g * build.conj(prim.exp(top - out)), dim=dim, reverse=True)
         return narrow(shares * build.conj(prim.exp(x - top)), ct.dtype)
+    return narrow(_shares(g, x, out, dim), ct.dtype)
 
-    def later(size: Any) -> Any:
-        sums = prim.flip(_log_sums(prim.flip(size - out, dims=(dim,)), dim), dims=(dim,))
-        return prim.exp(sums + x)
 
-    sides = [build.select(v > 0.0, prim.log(build.select(v > 0.0, v, 1.0)), -INF) for v in (g, -g)]
-    return narrow(later(sides[0]) - later(sides[1]), ct.dtype)
+def _shares(g: Any, x: Any, out: Any, dim: int) -> Any:
+    """Sums of g[i] * exp(x[j] - out[i]) over i >= j, linear in g, so that derivatives hold where g is 0 too.
+
+    `out` never falls.  Sums are taken relative to the greatest `out`, then, for those far below, relative to the greatest of them, as in `_log_sums`;
+    a sum needs nothing that is lower than its own `out`.
+    """
+    reach = REACH / 2  # leaves room for a large g
+    found, top = g * prim.exp(x - out), build.full_like(out, INF)
+    for _ in range(3):
+        left = out < top - reach
+        top = _held(build.keep_dims(prim.amax(build.select(left, out, -INF), dims=(dim,)), out.shape, (dim,)))
+        safe = build.select(prim.abs(top) < INF, top, 0.0)
+        near = out >= safe - reach
+        sums = prim.cumsum(build.select(near, g * prim.exp(build.select(near, safe - out, 0.0)), 0.0), dim=dim, reverse=True)
+        good = left & (out >= top - reach) & (prim.abs(out) < INF)
+        found = build.select(good, sums * prim.exp(build.select(good, x - safe, 0.0)), found)
+    last = take_slice(out, dim, out.shape[dim] - 1, out.shape[dim])  # NaN from where x is
+    return build.select(isnan(build.broadcast_to(last, out.shape)), math.nan, found)
 
 
 def _held(x: Any) -> Any:
