@@ -24,6 +24,7 @@ from rushlight.optim import adam as adam
 from rushlight.optim import adamax as adamax
 from rushlight.optim import adamw as adamw
 from rushlight.optim import asgd as asgd
+from rushlight.optim import authoring as authoring
 from rushlight.optim import elementwise as elementwise
 from rushlight.optim import lbfgs as lbfgs
 from rushlight.optim import lr_scheduler as lr_scheduler

@@ -1,7 +1,9 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
+from builtins import int as _int
 from types import UnionType as _UnionType
 
+DEFAULT_PROTOCOL: _int
 from rushlight.serialization.options import LoadEndianness as LoadEndianness
 MAP_LOCATION: _UnionType
 from rushlight.serialization.locations import SourceChangeWarning as SourceChangeWarning

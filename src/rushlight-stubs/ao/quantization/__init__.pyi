@@ -6,7 +6,9 @@ from typing import Any as _Any, NoReturn as _NoReturn
 
 class DeQuantStub(_QuantStub):
     ...
+class FakeQuantizeBase(_Module): ...
 from rushlight.nn.modules.module import Module as Module
+class ObserverBase(_Module): ...
 class QuantStub(_Module):
 
     def __init__(self, qconfig: _Any=...) -> None:
