@@ -16,22 +16,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.random_state import (
-    DOUBLE_NORMAL,
     DOUBLE_VALID,
-    FLOAT_NORMAL,
     FLOAT_VALID,
-    LEFT,
-    NEXT,
     SEED,
     SEEDED,
     STATE_BYTES,
     TAKE,
-    WORDS,
 )  # fmt: skip
-from rushlight._base.lazy import numpy as np
+from rushlight._engine.memory import empty_spec
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import UINT8, ByName
+from rushlight._types.spec import Spec
 
 if TYPE_CHECKING:
     from rushlight._types.dtype import DType
@@ -44,11 +40,7 @@ __all__ = [
 
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
 STATE_SIZE = 5056  # bytes of a saved state
-
-# A saved state: seed, left, seeded, next, the words (each in 64 bits), the cached float64 normal between two unused
-# numbers, whether it is valid, and the cached float32 normal.
-_STATE = struct.Struct("<QiiQ624QdddiifBxxx")
-assert _STATE.size == STATE_SIZE
+_STATE_SPEC = Spec.of(UINT8, CPU, (STATE_SIZE,))
 
 _KINDS = ByName({
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "i8", "int16": "i16",
@@ -140,14 +132,6 @@ class Generator:
             other._ready = self._ready
         return other
 
-    def _make_words(self) -> None:
-        """What the first draw does after seeding, for a state that is wanted before any draw."""
-        words = self._words
-        x = words[0] = self._longs[SEED] & 0xFFFFFFFF
-        for j in range(1, WORDS):
-            x = words[j] = (1812433253 * (x ^ x >> 30) + j) & 0xFFFFFFFF
-        words[LEFT], words[NEXT], words[SEEDED] = 1, 0, 1
-
     def _make_ready(self) -> int:
         """Give the kernels their way to the engine, before the first draw; returns the generator's address."""
         self._longs[TAKE] = _take_address()
@@ -156,22 +140,24 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """The state as a uint8 tensor of 5056 elements, in PyTorch's format."""
-        from rushlight._engine.creation import tensor
-
-        return tensor(np.frombuffer(self.state_bytes(), np.uint8))
+        made = empty_spec(_STATE_SPEC)
+        with self._lock:
+            _kernel("save", "")(self._address, made._ptr)
+        return made
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Continue from a state that `get_state` (here or in PyTorch) returned.
 
         TypeError if it is no uint8 tensor, RuntimeError if it is no state.
         """
-        from rushlight._engine.creation import to_array
-
         if not isinstance(new_state, Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
-        if new_state.dtype is not UINT8 or new_state._spec.device is not CPU:
+        spec = new_state._spec
+        if spec.dtype is not UINT8 or spec.device is not CPU:
             raise TypeError("RNG state must be a torch.ByteTensor")
-        self.set_state_bytes(to_array(new_state).tobytes())
+        if not spec.contiguous:
+            new_state = new_state.contiguous()  # type: ignore[attr-defined]
+        self._restore(new_state._ptr, spec.numel)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -183,34 +169,22 @@ class Generator:
 
     def state_bytes(self) -> bytes:
         """The state as `get_state` gives it, the bytes that PyTorch would give."""
-        with self._lock:
-            words = self._words
-            if not words[SEEDED]:
-                self._make_words()
-            normal = self._doubles[DOUBLE_NORMAL] if words[DOUBLE_VALID] else 0.0
-            cached = struct.unpack("=f", struct.pack("=I", words[FLOAT_NORMAL]))[0] if words[FLOAT_VALID] else 0.0
-            return _STATE.pack(
-                self._longs[SEED], words[LEFT], 1, words[NEXT], *words[:WORDS].tolist(), 0.0, normal, 0.0, int(words[DOUBLE_VALID]), 0,
-                cached, int(words[FLOAT_VALID]),
-            )  # fmt: skip
+        return bytes(memoryview(self.get_state()._storage))  # type: ignore[arg-type]
 
     def set_state_bytes(self, data: bytes) -> None:
         """Continue from a state that `state_bytes` (or PyTorch) gave.  RuntimeError when it is none."""
-        if len(data) != STATE_SIZE:
+        held = array("B", data)
+        self._restore(held.buffer_info()[0], len(held))
+
+    def _restore(self, address: int, nbytes: int) -> None:
+        if nbytes != STATE_SIZE:
             raise RuntimeError(
-                f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size to be {len(data)}"
+                f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size to be {nbytes}"
             )
-        seed, left, seeded, next_, *state, _, normal, _, valid, _, cached, cached_valid = _STATE.unpack(data)
-        # the last condition keeps every draw inside the words
-        if not seeded or not 0 < left <= WORDS or not 0 <= next_ <= WORDS or next_ + left - 1 > WORDS:
-            raise RuntimeError("Invalid mt19937 state")
         with self._lock:
-            words = self._words
-            words[:WORDS] = memoryview(array("I", [w & 0xFFFFFFFF for w in state]))
-            words[LEFT], words[NEXT], words[SEEDED] = left, next_, 1
-            words[DOUBLE_VALID], words[FLOAT_VALID] = int(valid != 0), int(cached_valid != 0)
-            words[FLOAT_NORMAL] = struct.unpack("=I", struct.pack("=f", cached))[0]
-            self._longs[SEED], self._doubles[DOUBLE_NORMAL] = seed, normal
+            failed = _kernel("restore", "")(self._address, address)
+        if failed:
+            raise RuntimeError("Invalid mt19937 state")
 
 
 default_generator = Generator()

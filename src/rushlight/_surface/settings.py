@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 from rushlight._base.lazy import require
 from rushlight._engine import determinism, dlpack, printing, storage
@@ -168,27 +168,53 @@ _FLOATS8 = {
 }  # fmt: skip
 
 
-class finfo:
+class _Limits:
+    """What is known of the numbers of a dtype: one object for each, which nobody can change."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"attribute '{name}' of 'torch.{type(self).__name__}' objects is not writable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (BY_NAME[self.dtype],)  # type: ignore[attr-defined]
+
+
+_FLOAT_LIMITS: dict[DType, finfo] = {}
+_INT_LIMITS: dict[DType, iinfo] = {}
+
+
+def _filled(made: Any, **values: Any) -> Any:
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+class finfo(_Limits):
     """Limits of a floating point dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
 
-    def __init__(self, type: DType | None = None) -> None:
+    def __new__(cls, type: DType | None = None) -> finfo:
+        if type.__class__ is DType and (found := _FLOAT_LIMITS.get(type)) is not None:
+            return found
         dtype = _limit(type, "finfo").to_real()
         if dtype.name in _FLOATS8:
-            self.bits, self.dtype, self.resolution = 8, dtype.name, 1.0
-            self.eps, self.max, self.tiny = _FLOATS8[dtype.name]
-            self.min, self.smallest_normal = (-self.max if dtype.is_signed else self.tiny), self.tiny
-            return
-        if dtype.name not in _FLOATS:
+            eps, most, tiny = _FLOATS8[dtype.name]
+            resolution, least = 1.0, -most if dtype.is_signed else tiny
+        elif dtype.name in _FLOATS:
+            digits, low, high = _FLOATS[dtype.name]
+            eps, tiny = 2.0 ** (1 - digits), 2.0**low
+            most = (2.0 - eps) * 2.0**high
+            resolution, least = 10.0 ** -math.floor((digits - 1) * math.log10(2)), -most
+        else:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'")
-        digits, low, high = _FLOATS[dtype.name]
-        self.bits, self.dtype = dtype.itemsize * 8, dtype.name
-        self.eps = 2.0 ** (1 - digits)
-        self.max = (2.0 - self.eps) * 2.0**high
-        self.min = -self.max
-        self.tiny = self.smallest_normal = 2.0**low
-        self.resolution = 10.0 ** -math.floor((digits - 1) * math.log10(2))
+        made: finfo = _filled(
+            object.__new__(cls), bits=dtype.itemsize * 8, dtype=dtype.name, eps=eps, max=most, min=least, resolution=resolution, smallest_normal=tiny,
+            tiny=tiny,
+        )  # fmt: skip
+        _FLOAT_LIMITS[dtype] = made
+        return made
 
     def __repr__(self) -> str:
         return (
@@ -197,18 +223,22 @@ class finfo:
         )
 
 
-class iinfo:
+class iinfo(_Limits):
     """Limits of an integer dtype: bits, max, min."""
 
     __slots__ = ("bits", "dtype", "max", "min")
 
-    def __init__(self, type: DType) -> None:
+    def __new__(cls, type: DType) -> iinfo:
+        if type.__class__ is DType and (found := _INT_LIMITS.get(type)) is not None:
+            return found
         dtype = _limit(type, "iinfo")
         if not dtype.is_integer:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{dtype.name}'")
-        self.bits, self.dtype = dtype.itemsize * 8, dtype.name
-        self.max = 2 ** (self.bits - (1 if dtype.is_signed else 0)) - 1
-        self.min = -(2 ** (self.bits - 1)) if dtype.is_signed else 0
+        bits = dtype.itemsize * 8
+        most, least = 2 ** (bits - (1 if dtype.is_signed else 0)) - 1, -(2 ** (bits - 1)) if dtype.is_signed else 0
+        made: iinfo = _filled(object.__new__(cls), bits=bits, dtype=dtype.name, max=most, min=least)
+        _INT_LIMITS[dtype] = made
+        return made
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -10,7 +10,18 @@ distributions call it through the pointer `TAKE` of the block.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.random_state import LEFT, NEXT, SEED, SEEDED, TAKE, WORDS
+from rushlight._backends.cpu.random_state import (
+    DOUBLE_NORMAL,
+    DOUBLE_VALID,
+    FLOAT_NORMAL,
+    FLOAT_VALID,
+    LEFT,
+    NEXT,
+    SEED,
+    SEEDED,
+    TAKE,
+    WORDS,
+)
 from rushlight._backends.native import (
     NativeFunction,
     bitcast,
@@ -22,6 +33,7 @@ from rushlight._backends.native import (
     i16,
     i32,
     i64,
+    memset,
     native,
     select,
     stack,
@@ -34,7 +46,7 @@ from rushlight._backends.native import (
 )  # fmt: skip
 
 __all__ = [
-    "ITEMSIZE", "bfloat_bits", "draw", "draw_unit", "half_bits", "int53", "mt_take", "put_float", "put_int", "take", "unit24", "unit53",
+    "ITEMSIZE", "bfloat_bits", "draw", "draw_unit", "half_bits", "int53", "mt_restore", "mt_save", "mt_take", "put_float", "put_int", "take", "unit24", "unit53",
 ]  # fmt: skip
 
 SHIFT = 397
@@ -104,6 +116,51 @@ def mt_take(state, out, n):
         n -= k
     state.u32[LEFT] = u32(left)
     state.u32[NEXT] = u32(at)
+
+
+# A saved state in PyTorch's format: seed (64 bits), left, seeded, next (64 bits), the words (64 bits each), a float64 normal between two numbers that
+# nobody uses, whether it is valid, a float32 normal, whether that is (a byte).
+SAVED_BYTES = 5056
+SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = 3, 628, 1260, 1262, 5052  # in elements of their own sizes
+
+
+@native("void(ptr, ptr)")
+def mt_save(state, out):
+    """Write the state as PyTorch would."""
+    if state.u32[SEEDED] == 0:
+        mt_seed(state)
+    memset(out, u8(0), SAVED_BYTES)
+    out.u64[0] = state.u64[SEED]
+    out.u32[2] = state.u32[LEFT]
+    out.u32[3] = 1
+    out.u32[4] = state.u32[NEXT]
+    for j in range(WORDS):
+        out.u64[SAVED_WORDS + j] = u64(state.u32[j])
+    if state.u32[DOUBLE_VALID] != 0:
+        out.f64[SAVED_DOUBLE] = state.f64[DOUBLE_NORMAL]
+        out.u32[SAVED_VALID] = 1
+    if state.u32[FLOAT_VALID] != 0:
+        out.u32[SAVED_FLOAT] = state.u32[FLOAT_NORMAL]
+        out.u8[SAVED_FLOAT_VALID] = 1
+
+
+@native("i64(ptr, ptr)")
+def mt_restore(state, saved):
+    """Continue from a saved state; 0, or 1 where it is none.  What is asked of it keeps every draw inside the words."""
+    left, next_ = i64(saved.i32[2]), saved.u64[2]
+    if saved.u32[3] == 0 or left <= 0 or left > WORDS or next_ > WORDS or i64(next_) + left - 1 > WORDS:
+        return 1
+    for j in range(WORDS):
+        state.u32[j] = u32(saved.u64[SAVED_WORDS + j])
+    state.u32[LEFT] = u32(left)
+    state.u32[NEXT] = u32(next_)
+    state.u32[SEEDED] = 1
+    state.u32[DOUBLE_VALID] = select(saved.u32[SAVED_VALID] != 0, u32(1), u32(0))
+    state.u32[FLOAT_VALID] = select(saved.u8[SAVED_FLOAT_VALID] != 0, u32(1), u32(0))
+    state.u32[FLOAT_NORMAL] = saved.u32[SAVED_FLOAT]
+    state.u64[SEED] = saved.u64[0]
+    state.f64[DOUBLE_NORMAL] = saved.f64[SAVED_DOUBLE]
+    return 0
 
 
 @native("void(ptr, ptr, i64)", inline=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._backends.cpu.mt19937 import mt_take
+from rushlight._backends.cpu.mt19937 import mt_restore, mt_save, mt_take
 from rushlight._backends.cpu.random_choices import (
     make_binomial,
     make_choice,
@@ -61,6 +61,8 @@ _MAKERS: dict[str, Callable[[str], NativeFunction]] = {
     "leaks": make_leaks,
     "binomial": make_binomial,
     "gamma": make_gamma,
+    "save": lambda kind: mt_save,
+    "restore": lambda kind: mt_restore,
 }
 _made: dict[tuple[str, str], NativeFunction] = {}
 _bound: dict[tuple[str, str], Callable[..., Any]] = {}
