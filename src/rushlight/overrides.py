@@ -30,7 +30,7 @@ from rushlight._engine.override import (
     plain_attribute,
 )
 from rushlight._engine.state import FUNCTION_MODE, STATE
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._surface.registry import SPACES, row_of
 
 __all__ = [
@@ -52,7 +52,10 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     if _SKIP[0]:
         _SKIP[0] = False
         return False
-    return bool(STATE.word & FUNCTION_MODE) or not STATE.overrides_off and bool(has_override(tuple(relevant_args), {}))
+    if STATE.word & FUNCTION_MODE:
+        return True
+    asked = [a for a in relevant_args if type(a) not in plain_classes]
+    return bool(asked) and not STATE.overrides_off and bool(has_override(asked, {}))
 
 
 def has_torch_function_unary(arg: Any) -> bool:

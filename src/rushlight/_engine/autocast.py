@@ -20,6 +20,7 @@ __all__ = [
     "PLACES",
     "cast_call",
     "casting_plan",
+    "change",
     "casts",
     "clear_casts",
     "dtype_of",
@@ -71,6 +72,17 @@ def _refresh() -> None:
             _DTYPES.append(dtype)
         word |= (_DTYPES.index(dtype) + 1) << _SHIFT
     STATE.word = word
+
+
+def change(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, DType, bool]:
+    """Set all that a region sets; gives what was there, which puts it back."""
+    state = STATE
+    casts, dtypes = state.casts, state.cast_dtypes
+    before = casts.get(place, False), dtypes.get(place) or PLACES[place], state.cast_keeps
+    casts[place], dtypes[place], state.cast_keeps = enabled, dtype, keeps
+    if place == "cpu":
+        _refresh()
+    return before
 
 
 def enter() -> int:
@@ -242,6 +254,8 @@ def _converted(value: Any, to: DType | None) -> Any:
 
 def place_of(device_type: Any) -> str:
     """The name of a device type as given by a user; TypeError for anything but a str."""
+    if device_type.__class__ is str and device_type in PLACES:
+        return device_type  # type: ignore[no-any-return]
     if not isinstance(device_type, str):
         raise TypeError(f"expected a device type as str, got {type(device_type).__name__}")
     return str(Device(device_type).type)

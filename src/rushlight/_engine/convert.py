@@ -34,7 +34,7 @@ from rushlight._types.layout import (
 )
 from rushlight._types.spec import Spec
 
-__all__ = ["clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
+__all__ = ["ITEMS", "clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
 
 _CALLERS: dict[str, Caller] = {}
 _DISPATCH: dict[str, Callable[..., Any]] = {}
@@ -286,13 +286,13 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
 # ***** to Python and NumPy *****
 
 
-_ITEMS = new_plan_table()
+ITEMS = new_plan_table()  # for specs of one element the function that reads it
 
 
 @forms("(x: Tensor) -> Number")
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
-    reader = _ITEMS.get(x._spec)
+    reader = ITEMS.get(x._spec)
     if reader is not None and x._ptr and RUNS.now is None:
         return reader(x._ptr)
     spoil()
@@ -308,7 +308,7 @@ def item(x: Tensor) -> Any:
     if spec.conj:
         found = read_element(x)
         return found.conjugate() if spec.dtype.is_complex else -found
-    _ITEMS[spec] = reader_of(spec.dtype)
+    ITEMS[spec] = reader_of(spec.dtype)
     return read_element(x)
 
 

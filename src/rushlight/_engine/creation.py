@@ -13,7 +13,7 @@ from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, ran, spoil
 from rushlight._engine.integers import as_flag, integer
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
-from rushlight._engine.native_plans import constants_plan, kernel_plan, ready
+from rushlight._engine.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.plan import KernelMould, executable
 from rushlight._engine.state import GRAD, INFERENCE, STATE, new_plan_table
@@ -22,7 +22,7 @@ from rushlight._engine.watch import NAMING
 from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device, as_device
-from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, INT64, DType, from_numpy_name
+from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
 from rushlight._types.spec import Spec
@@ -146,7 +146,7 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) ->
     if known is not None and RUNS.now is None:
         storage = known(value)
         return make(storage, spec, storage.ptr)
-    if not value and type(value) is not float:
+    if not value and type(value) is not float and not (varies and RUNS.now):
         return zeros_spec(spec)
     made = generate(lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,))
     exe = _FILLS.get(("full", (), spec, (type(value),)))
@@ -180,6 +180,10 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
     """A new tensor that copies numbers, nested sequences, arrays or another tensor."""
     if dtype is not None and not isinstance(dtype, DType):
         dtype = python_dtype(dtype)
+    if type(data) in _COUNTED and RUNS.now is None:
+        made = _of_numbers(data, dtype, device)
+        if made is not None:
+            return finish(made, requires_grad)
     if isinstance(data, Tensor):
         made = data.detach().clone()  # type: ignore[attr-defined]
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
@@ -203,6 +207,29 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         return made if RUNS.now is None else ran(lambda: _from_numbers(values, spec), (), made)  # type: ignore[no-any-return]
     array = _numpy_array(data, found)
     return finish(_over(array, spec, array.nbytes), requires_grad)
+
+
+_COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured natively
+_MEASURED = new_plan_table()  # (kind of numbers and sizes, dtype, device) -> what `of_numbers` is told, or None where it does not fill such tensors
+_FILLED_BY = (FLOAT32, FLOAT64), (INT64, FLOAT32, FLOAT64), (BOOL,)  # by the kind of numbers: of which dtypes are tensors filled natively
+
+
+def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
+    """A tensor of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
+    runtime = ready()
+    measured = runtime.measure(data)
+    if measured is None:
+        return None
+    key = (measured, dtype, device)
+    if key in _MEASURED:
+        told = _MEASURED[key]
+    else:
+        kind, *shape = measured
+        found = number_dtype((0.0, 0, False)[kind]) if dtype is None else dtype
+        spec = Spec.of(found, as_device(device), tuple(shape))
+        fits = found in _FILLED_BY[kind] and spec.device is CPU
+        told = _MEASURED[key] = (spec, spec.nbytes, spec.numel, kind, NUMBER_CODES[found.name]) if fits else None
+    return None if told is None else runtime.of_numbers(data, *told)  # type: ignore[no-any-return]
 
 
 def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:

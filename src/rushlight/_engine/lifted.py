@@ -279,7 +279,8 @@ def grad_of_transformed(
 
 def active() -> bool:
     """Whether a transform is running a function (a level of `forward_ad` is none)."""
-    return any(level.kind != "dual" for level in LEVELS.stack)
+    stack = LEVELS.stack
+    return bool(stack) and any(level.kind != "dual" for level in stack)
 
 
 TRANSFORMS.update(grad=grad_of_transformed, run=run_node, hosted=hosted_lifted, pull=pull, active=active)

@@ -23,15 +23,16 @@ __all__ = [
 
 def is_grad_enabled() -> bool:
     """Whether operations are recorded in this thread."""
-    return bool(STATE.word & GRAD)
+    return STATE.word & GRAD != 0
 
 
 def is_inference_mode_enabled() -> bool:
     """Whether this thread is in inference mode."""
-    return bool(STATE.word & INFERENCE)
+    return STATE.word & INFERENCE != 0
 
 
 _KEPT = GRAD | INFERENCE  # what a mode puts back
+_OTHERS = ~_KEPT
 
 
 class Decorating:
@@ -96,19 +97,14 @@ class _Mode(Decorating):
     def __init__(self) -> None:
         self._before: list[int] = []
 
-    def _word(self, word: int) -> int:
-        raise NotImplementedError
-
-    def __enter__(self) -> Any:
-        word = STATE.word
-        self._before.append(word)
-        STATE.word = self._word(word)
-
     def __exit__(self, *exc: object) -> None:
-        STATE.word = (STATE.word & ~_KEPT) | (self._before.pop() & _KEPT)
+        STATE.word = (STATE.word & _OTHERS) | (self._before.pop() & _KEPT)
 
     def clone(self) -> Any:
         return type(self)()
+
+
+_bare = object.__new__
 
 
 class no_grad(_Mode):
@@ -122,7 +118,7 @@ class no_grad(_Mode):
     """
 
     def __new__(cls, function: Any = None) -> Any:
-        made = super().__new__(cls)
+        made = _bare(cls)
         if function is None:
             return made
         made.__init__()  # type: ignore[misc]
@@ -131,34 +127,36 @@ class no_grad(_Mode):
     def __init__(self, function: Any = None) -> None:
         self._before = []
 
-    def _word(self, word: int) -> int:
-        return word & ~GRAD
+    def __enter__(self) -> None:
+        word = STATE.word
+        self._before.append(word)
+        STATE.word = word & ~GRAD
 
 
 class enable_grad(no_grad):
     """Inside, operations are recorded even within `no_grad`."""
 
-    def _word(self, word: int) -> int:
-        return word if word & INFERENCE else word | GRAD  # inference mode knows no graph, whoever asks
+    def __enter__(self) -> None:
+        word = STATE.word
+        self._before.append(word)
+        STATE.word = word if word & INFERENCE else word | GRAD  # inference mode knows no graph, whoever asks
 
 
 class set_grad_enabled(_Mode):
     """Switches recording on or off: at once, and back at the end when used with `with`."""
 
     def __init__(self, mode: bool) -> None:
-        if not isinstance(mode, bool):
+        if mode is not True and mode is not False:
             raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
         self._before = []
         self.mode = mode
         self._at_start = word = STATE.word
-        STATE.word = self._word(word)
-
-    def _word(self, word: int) -> int:
-        return word | GRAD if self.mode and not word & INFERENCE else word & ~GRAD
+        STATE.word = word | GRAD if mode and not word & INFERENCE else word & ~GRAD
 
     def __enter__(self) -> None:
         self._before.append(self._at_start)
-        STATE.word = self._word(STATE.word)
+        word = STATE.word
+        STATE.word = word | GRAD if self.mode and not word & INFERENCE else word & ~GRAD
 
     def __call__(self, function: Any) -> Any:
         STATE.word = (STATE.word & ~GRAD) | (self._at_start & GRAD)
@@ -182,8 +180,10 @@ class inference_mode(_Mode):
         super().__init__()
         self.mode = mode if isinstance(mode, bool) else True
 
-    def _word(self, word: int) -> int:
-        return (word | INFERENCE) & ~GRAD if self.mode else (word & ~INFERENCE) | GRAD
+    def __enter__(self) -> None:
+        word = STATE.word
+        self._before.append(word)
+        STATE.word = (word | INFERENCE) & ~GRAD if self.mode else (word & ~INFERENCE) | GRAD
 
     def clone(self) -> inference_mode:
         return type(self)(self.mode)

@@ -40,7 +40,7 @@ class _MetaBytes:
         self.nbytes, self.ptr, self.version = nbytes, 0, 0
 
 
-class _AnyStorage:
+class AnyStorage:
     """What both forms share: there is one device with memory, and nothing is pinned or sparse."""
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class _AnyStorage:
         raise RuntimeError("a storage cannot go to 'hpu': rushlight has no such device")
 
 
-class UntypedStorage(_AnyStorage):
+class UntypedStorage(AnyStorage):
     """A block of bytes that tensors look at.
 
     `UntypedStorage(n)` makes one of n bytes, `UntypedStorage([1, 2])` one with these bytes; a tensor's own is `tensor.untyped_storage()`.
@@ -316,7 +316,7 @@ class _StorageMeta(type):
         return super().__call__(*args, **kwargs)
 
 
-class TypedStorage(_AnyStorage, metaclass=_StorageMeta):
+class TypedStorage(AnyStorage, metaclass=_StorageMeta):
     """A storage seen as elements of one dtype (PyTorch's older form).
 
     `TypedStorage(3, dtype=torch.int32)` has three undefined elements, `TypedStorage([1, 2])` these numbers in the default dtype;
@@ -538,7 +538,12 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
     if x._storage is None:
         last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
         return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=META)
-    return UntypedStorage(native=x._storage)
+    made = _new(UntypedStorage)
+    made._native = x._storage
+    return made
+
+
+_new = UntypedStorage.__new__
 
 
 def storage(self: Tensor) -> TypedStorage:

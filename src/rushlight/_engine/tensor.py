@@ -190,10 +190,7 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def data(self) -> Tensor:
-        other = alias(self)
-        if self._storage is not None:  # a version counter of its own, so that writes through `.data` are not noticed, as in PyTorch
-            other._storage = share_memory_of(self._storage)
-        return other
+        return data_of(self)  # natively, once the runtime is there
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -207,7 +204,7 @@ class Tensor(metaclass=TensorMeta):
     def _version(self) -> int:
         if self._autograd_meta is not None and self._autograd_meta.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return int(self._storage.version) if self._storage is not None else 0
+        return self._storage.version if self._storage is not None else 0  # type: ignore[no-any-return]
 
     @property
     def _base(self) -> Tensor | None:
@@ -262,6 +259,14 @@ def make(storage: Any, spec: Spec, ptr: int) -> Tensor:
 def alias(tensor: Tensor) -> Tensor:
     """The same memory seen by another tensor object, outside of any graph."""
     return make(tensor._storage, tensor._spec, tensor._ptr)
+
+
+def data_of(tensor: Tensor) -> Tensor:
+    """The same memory with a version counter of its own, so that writes through it are not noticed, as in PyTorch."""
+    other = alias(tensor)
+    if tensor._storage is not None:
+        other._storage = share_memory_of(tensor._storage)
+    return other
 
 
 def meta_of(tensor: Tensor) -> AutogradMeta:

@@ -249,9 +249,11 @@ def _accepted(words: frozenset[str], value: Any) -> bool:
 
 
 def _settled_by_types(form: _Form, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether any call with arguments of these types fits: none is a list, an array, or a tensor that stands for a number."""
+    """Whether any call with arguments of these types fits: none is a list, an array, or a tensor that stands for a number, unless it may be anything."""
     for i, value in enumerate(args):
         kinds = form.order[i][1] if i < len(form.order) else None
+        if kinds is None and i < len(form.order):
+            continue
         if type(value) not in _PLAIN and not (type(value) in plain_classes and (kinds is None or "Tensor" in kinds)):
             return False
     for name, value in kwargs.items():

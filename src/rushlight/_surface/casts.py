@@ -142,7 +142,7 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 
     if require_grad and not (data.dtype.is_floating_point or data.dtype.is_complex):
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
-    plain = type(data) in plain_classes and data._autograd_meta is None and not hasattr(cls, "__torch_dispatch__")
+    plain = type(data) in plain_classes and (data._autograd_meta is None or not data._autograd_meta.inference) and not hasattr(cls, "__torch_dispatch__")
     if plain and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
         made = Tensor.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr

@@ -233,12 +233,15 @@ def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = Non
 @method
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set `requires_grad` in place."""
-    if "active" in TRANSFORMS and TRANSFORMS["active"]():
+    active = TRANSFORMS.get("active")
+    if active is not None and active():
         raise RuntimeError(
             "You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of a function being "
             "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, "
             "hessian) or call requires_grad_() outside of a function being transformed instead."
         )
+    if requires_grad is self._rg and self._node is None and (not requires_grad or self._meta is None):
+        return self  # a leaf as it is
     self.requires_grad = as_flag("requires_grad_", "requires_grad", requires_grad)
     return self
 
@@ -399,7 +402,11 @@ def _swap_last(self: Tensor) -> Tensor:
 
 
 def _part(name: str) -> property:
+    whole = name == "real"
+
     def get(self: Tensor) -> Tensor:
+        if whole and type(self) is Tensor and not self._spec.dtype.is_complex:
+            return self
         return SPACES["torch"][name](self)  # type: ignore[no-any-return]
 
     def put(self: Tensor, value: Any) -> None:

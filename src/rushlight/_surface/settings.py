@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import Any, NoReturn
 
-from rushlight._base.lazy import require
+from rushlight._base.lazy import LazyModule
 from rushlight._engine import determinism, dlpack, printing, storage
 from rushlight._engine.creation import as_tensor, python_dtype, tensor
 from rushlight._engine.state import clear_plans
@@ -30,6 +30,9 @@ def public(function: Any) -> Any:
     return function
 
 
+_threads = LazyModule("rushlight._backends.cpu.threads")
+
+
 @public
 def set_num_threads(num: int) -> None:
     """How many threads kernels use."""
@@ -37,13 +40,13 @@ def set_num_threads(num: int) -> None:
         raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
     if num <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
-    require("rushlight._backends.cpu.threads").set_num_threads(num)
+    _threads.set_num_threads(num)
 
 
 @public
 def get_num_threads() -> int:
     """How many threads kernels use."""
-    return int(require("rushlight._backends.cpu.threads").get_num_threads())
+    return _threads.get_num_threads()  # type: ignore[no-any-return]
 
 
 _INTEROP = [1]
@@ -143,7 +146,7 @@ FP32_PRECISION: dict[tuple[str, str], str] = {("cuda", "conv"): "tf32", ("cuda",
 @public
 def is_storage(obj: Any) -> bool:
     """Whether it is a storage."""
-    return isinstance(obj, (storage.UntypedStorage, storage.TypedStorage))
+    return isinstance(obj, storage.AnyStorage)
 
 
 # ***** numeric limits *****

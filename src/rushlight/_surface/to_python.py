@@ -8,6 +8,7 @@ from typing import Any
 from rushlight._base.errors import warn_once
 from rushlight._engine import convert, creation, indexing
 from rushlight._engine.creation import TO_A_NUMBER
+from rushlight._engine.fast import RUNS
 from rushlight._engine.override import as_subclass as retyped
 from rushlight._engine.override import handle
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
@@ -41,6 +42,9 @@ def __array_wrap__(self: Tensor, array: Any, context: Any = None, return_scalar:
     return SPACES["torch"]["from_numpy"](array)
 
 
+_ITEMS = convert.ITEMS
+
+
 def _scalar(self: Tensor, kind: type) -> Any:
     if self._spec.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
@@ -54,6 +58,9 @@ def _scalar(self: Tensor, kind: type) -> Any:
 
 @method
 def __bool__(self: Tensor) -> bool:
+    reader = _ITEMS.get(self._spec)  # as in `item`
+    if reader is not None and self._ptr and RUNS.now is None:
+        return bool(reader(self._ptr))
     if self._spec.numel != 1:
         word = "no values" if not self._spec.numel else "more than one value"
         raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it")
@@ -62,6 +69,9 @@ def __bool__(self: Tensor) -> bool:
 
 @method
 def __float__(self: Tensor) -> float:
+    reader = _ITEMS.get(self._spec)
+    if reader is not None and self._ptr and RUNS.now is None and not self._rg and type(value := reader(self._ptr)) is float:
+        return value
     if (self._rg or self._node is not None) and STATE.word & GRAD:
         warn_once(TO_A_NUMBER)
     if self._spec.numel == 1 and type(value := convert.item(self)) is float:
@@ -71,6 +81,9 @@ def __float__(self: Tensor) -> float:
 
 @method
 def __int__(self: Tensor) -> int:
+    reader = _ITEMS.get(self._spec)
+    if reader is not None and self._ptr and RUNS.now is None and type(value := reader(self._ptr)) is int:
+        return value
     if self._spec.numel == 1 and type(value := convert.item(self)) is int:
         return value
     return int(_scalar(self, int))
@@ -85,6 +98,9 @@ def __complex__(self: Tensor) -> complex:
 
 @method
 def __index__(self: Tensor) -> int:
+    reader = _ITEMS.get(self._spec)
+    if reader is not None and self._ptr and RUNS.now is None and type(value := reader(self._ptr)) is int:
+        return value
     if self._spec.numel != 1 or not (self._spec.dtype.is_integer or self._spec.dtype is BY_NAME["bool"]):
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return int(convert.item(self))

@@ -17,6 +17,7 @@ _NAMED = (
 
 
 _MADE: dict[tuple[str, int | None], Device] = {}
+_TEXTS: dict[str, Device] = {}  # by what was written
 
 
 class Device:
@@ -28,10 +29,13 @@ class Device:
     index: int | None
 
     def __new__(cls, type: str | Device, index: int | None = None) -> Device:
+        if type.__class__ is str and index is None and (found := _TEXTS.get(type)) is not None:  # type: ignore[arg-type]
+            return found
         if isinstance(type, Device):
             return type
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
+        text = type if index is None else ""
         name, colon, number = type.partition(":")
         if name not in _NAMED:
             raise RuntimeError(f"Expected one of {', '.join(_NAMED)} device type at start of device string: {name}")
@@ -45,6 +49,8 @@ class Device:
         if found is None:
             found = _MADE[name, index] = object.__new__(cls)
             found.type, found.index = name, index
+        if text and len(_TEXTS) < 100:
+            _TEXTS[text] = found
         return found
 
     def __repr__(self) -> str:
@@ -52,12 +58,6 @@ class Device:
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and self.type == other.type and self.index == other.index
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.index))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Device, (self.type, self.index))

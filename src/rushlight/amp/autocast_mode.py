@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autocast import PLACES, place_of
+from rushlight._engine.autocast import PLACES, change, clear_casts, dtype_of, enter, leave, place_of
+from rushlight._engine.state import STATE
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -47,12 +48,13 @@ class autocast:
     """
 
     def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
-        _check_device_type(device_type)
-        self.fast_dtype = rushlight.get_autocast_dtype(device_type) if dtype is None else dtype
+        if device_type.__class__ is not str or device_type not in PLACES:
+            _check_device_type(device_type)
+            if not is_autocast_available(device_type):
+                raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
+        self.fast_dtype = dtype_of(device_type) if dtype is None else dtype
         self.device = device_type
-        if not is_autocast_available(device_type):
-            raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
-        self._cache_enabled = rushlight.is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        self._cache_enabled = STATE.cast_keeps if cache_enabled is None else cache_enabled
         self._enabled = enabled and self._possible()
         self._before: list[tuple[bool, Any, bool]] = []
 
@@ -74,23 +76,14 @@ class autocast:
         return False
 
     def __enter__(self) -> autocast:
-        place = self.device
-        self._before.append(
-            (rushlight.is_autocast_enabled(place), rushlight.get_autocast_dtype(place), rushlight.is_autocast_cache_enabled())
-        )
-        rushlight.set_autocast_enabled(place, self._enabled)
-        rushlight.set_autocast_dtype(place, self.fast_dtype)
-        rushlight.autocast_increment_nesting()
-        rushlight.set_autocast_cache_enabled(self._cache_enabled)
+        self._before.append(change(self.device, self._enabled, self.fast_dtype, self._cache_enabled))
+        enter()
         return self
 
     def __exit__(self, *exc: object) -> Literal[False]:
-        if rushlight.autocast_decrement_nesting() == 0:
-            rushlight.clear_autocast_cache()
-        enabled, dtype, keeps = self._before.pop()
-        rushlight.set_autocast_enabled(self.device, enabled)
-        rushlight.set_autocast_dtype(self.device, dtype)
-        rushlight.set_autocast_cache_enabled(keeps)
+        if leave() == 0:
+            clear_casts()
+        change(self.device, *self._before.pop())
         return False
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,8 +11,7 @@ import types
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 from weakref import ref
@@ -37,7 +36,8 @@ def _copied(value: Any) -> Any:
 
 
 def _rates(optimizer: Optimizer, key: str = "lr") -> list[Any]:
-    return [_copied(group[key]) for group in optimizer.param_groups]
+    rates = [group[key] for group in optimizer.param_groups]
+    return [rate.clone() if isinstance(rate, Tensor) else rate for rate in rates]
 
 
 def _set_rate(group: dict[str, Any], value: Any) -> None:
@@ -139,26 +139,23 @@ class LRScheduler:
             )
 
     def _update_lr(self, epoch: int | None = None) -> None:
-        with self._inside_step():
-            if epoch is None:
-                self.last_epoch += 1
-                values = self.get_lr()
-            else:
-                self.last_epoch = epoch
-                closed = getattr(self, "_get_closed_form_lr", None)
-                values = self.get_lr() if closed is None else closed()
-        self._set(values)
+        if epoch is None:
+            self.last_epoch += 1
+            compute = self.get_lr
+        else:
+            self.last_epoch = epoch
+            compute = getattr(self, "_get_closed_form_lr", self.get_lr)
+        self._set(self._inside_step(compute))
 
     def _set(self, values: list[Any]) -> None:
         for group, value in zip(self.optimizer.param_groups, values, strict=True):
             _set_rate(group, value)
         self._last_lr = _rates(self.optimizer)
 
-    @contextmanager
-    def _inside_step(self) -> Iterator[None]:
+    def _inside_step(self, compute: Callable[[], list[Any]]) -> list[Any]:
         self._get_lr_called_within_step = True
         try:
-            yield
+            return compute()
         finally:
             self._get_lr_called_within_step = False
 
@@ -579,9 +576,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         else:
             self._jump(epoch)
         self.last_epoch = math.floor(epoch)
-        with self._inside_step():
-            values = self.get_lr()
-        self._set(values)
+        self._set(self._inside_step(self.get_lr))
 
     def _jump(self, epoch: float) -> None:
         if epoch < 0:

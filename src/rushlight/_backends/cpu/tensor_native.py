@@ -13,30 +13,40 @@ from rushlight._backends.cpu.dispatch_native import (
     TENSOR_TYPE,
     Py_False,
     Py_True,
+    PyBool_Type,
     PyLong_FromLongLong,
     PyObject_GetAttr,
     PyObject_Vectorcall,
+    is_plain,
+    sequence_items,
+    sequence_size,
+    small_int,
 )
 from rushlight._backends.cpu.pool_native import (
     S_NBYTES,
     S_PTR,
+    STATE,
+    STORAGE_TYPE,
     Py_DecRef,
     Py_IncRef,
     Py_None,
+    PyErr_Format,
+    PyExc_ValueError,
     PyLong_AsLongLong,
+    storage_new,
     storage_wrap,
 )
-from rushlight._backends.cpu.stub_native import PyErr_Clear, PyTuple_New, PyTuple_SetItem
-from rushlight._backends.native import extern, f64, i64, native, ptr, stack, static, u64
+from rushlight._backends.cpu.stub_native import PyErr_Clear, PyFloat_Type, PyLong_Type, PyTuple_New, PyTuple_SetItem
+from rushlight._backends.native import extern, f32, f64, i64, native, ptr, select, stack, static, u8, u64
 
 __all__ = [
-    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_nested", "py_new_meta", "py_over_array",
+    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
     "py_user_place", "replace_slot", "set_slot", "slot", "user_place",
 ]  # fmt: skip
 
 # words of FAST beside those of `dispatch_native`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
-META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT = range(48, 55)
+META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT, DATA_OF = range(48, 56)
 O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
 R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)  # of a recipe: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
@@ -174,6 +184,22 @@ def alias(x):
     return new_tensor(kept(slot(x, O_STORAGE)), slot(x, O_SPEC), kept(slot(x, O_PTR)))
 
 
+@native("ptr(ptr, ptr, i64)")
+def py_data(unused, args, count):
+    """data(x) -> the same memory seen by another tensor, with a version counter of its own, outside of any graph"""
+    x = args.ptr[0]
+    storage: ptr = None
+    if is_plain(x) != 0:
+        storage = slot(x, O_STORAGE)
+    if storage is None or storage.ptr[1] != STATE.ptr[STORAGE_TYPE]:
+        return PyObject_Vectorcall(FAST.ptr[DATA_OF], args, u64(1), None)
+    shared = storage_wrap(storage.ptr[S_PTR], storage.i64[S_NBYTES], kept(storage), 0)
+    if shared is None:
+        Py_DecRef(storage)
+        return None
+    return new_tensor(shared, slot(x, O_SPEC), kept(slot(x, O_PTR)))
+
+
 @native("ptr()")
 def new_meta():
     """An `AutogradMeta` with its defaults."""
@@ -282,6 +308,118 @@ def nested(p, layout, dim):
 def py_nested(unused, args, count):
     """nested(address, address of the layout) -> nested lists of Python numbers"""
     return nested(ptr(PyLong_AsLongLong(args.ptr[0])), ptr(PyLong_AsLongLong(args.ptr[1])), 0)
+
+
+# ***** Python's numbers as elements *****
+
+FLOATS, INTS, BOOLS = 0, 1, 2  # what a sequence holds
+DEEPEST = 8  # dims that are read here
+
+
+@native("i64(ptr)", inline=True)
+def number_kind(obj):
+    """FLOATS, INTS or BOOLS; -1 for what is none of them, or does not fit 64 bits."""
+    kind = obj.ptr[1]
+    if kind == PyFloat_Type:
+        return FLOATS
+    if kind == PyBool_Type:
+        return BOOLS
+    if kind == PyLong_Type and small_int(obj) != -1 << 63:
+        return INTS
+    return -1
+
+
+@native("i64(ptr, ptr, i64, i64, i64)")
+def has_dims(obj, dims, n, dim, kind):
+    """Whether nested sequences have these sizes, from one dim on, and hold numbers of one kind."""
+    if dim == n:
+        return i64(number_kind(obj) == kind)
+    size = sequence_size(obj)
+    if size != dims.i64[dim]:
+        return 0
+    items = sequence_items(obj)
+    for k in range(size):
+        if has_dims(items.ptr[k], dims, n, dim + 1, kind) == 0:
+            return 0
+    return 1
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_measure(unused, args, count):
+    """measure(data) -> (kind of the numbers, *sizes) of a number or of nested lists and tuples of numbers of one kind; None for all else"""
+    data = args.ptr[0]
+    dims = stack(8 * DEEPEST)
+    n: i64 = 0
+    first = data
+    size = sequence_size(first)
+    while size > 0 and n < DEEPEST:
+        dims.i64[n] = size
+        n += 1
+        first = sequence_items(first).ptr[0]
+        size = sequence_size(first)
+    kind: i64 = FLOATS
+    if size == 0 and n < DEEPEST:
+        dims.i64[n] = 0
+        n += 1
+    else:
+        kind = number_kind(first)
+    if kind < 0 or has_dims(data, dims, n, 0, kind) == 0:
+        return kept(Py_None)
+    out = PyTuple_New(n + 1)
+    if out is not None:
+        PyTuple_SetItem(out, 0, PyLong_FromLongLong(kind))
+        for k in range(n):
+            PyTuple_SetItem(out, k + 1, PyLong_FromLongLong(dims.i64[k]))
+    return out
+
+
+@native("i64(ptr, ptr, i64)")
+def put_numbers(obj, to, deep):
+    """Write the numbers in nested sequences.  `to`: where, how many there is room for, their kind, the code of the elements.  0 where they differ."""
+    size = sequence_size(obj)
+    if size >= 0:
+        if deep > DEEPEST:
+            return 0
+        items = sequence_items(obj)
+        for k in range(size):
+            if put_numbers(items.ptr[k], to, deep + 1) == 0:
+                return 0
+        return 1
+    kind, code, p = to.i64[2], to.i64[3], to.ptr[0]
+    if to.i64[1] == 0 or number_kind(obj) != kind:
+        return 0
+    to.i64[1] -= 1
+    if kind == BOOLS:
+        p.u8[0] = select(obj == Py_True, u8(1), u8(0))
+        to.ptr[0] = p + 1
+    elif code == 2:
+        p.i64[0] = small_int(obj)
+        to.ptr[0] = p + 8
+    else:
+        value = obj.f64[2] if kind == FLOATS else f64(small_int(obj))
+        if code == 0:
+            p.f32[0] = f32(value)
+            to.ptr[0] = p + 4
+        else:
+            p.f64[0] = value
+            to.ptr[0] = p + 8
+    return 1
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_of_numbers(unused, args, count):
+    """of_numbers(data, spec, nbytes, numel, kind, code) -> a tensor of what was measured; `code` is one of `NUMBER_CODES`"""
+    storage = storage_new(PyLong_AsLongLong(args.ptr[2]))
+    if storage is None:
+        return None
+    to = stack(32)
+    to.ptr[0] = storage.ptr[S_PTR]
+    for k in range(3):
+        to.i64[1 + k] = PyLong_AsLongLong(args.ptr[3 + k])
+    if put_numbers(args.ptr[0], to, 0) == 0 or to.i64[1] != 0:
+        Py_DecRef(storage)
+        return PyErr_Format(PyExc_ValueError.ptr[0], "the sequence changed while it was read")
+    return new_tensor(storage, args.ptr[1], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
 
 
 @native("ptr(ptr, ptr, i64)")
