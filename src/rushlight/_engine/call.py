@@ -12,7 +12,7 @@ from rushlight._engine.determinism import alerting
 from rushlight._engine.families import Families, Outline
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.lower import Literal
-from rushlight._engine.native_plans import DYNAMIC, STATIC, learn, make_dispatcher
+from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, make_dispatcher
 from rushlight._engine.out import call_out
 from rushlight._engine.pieces import common_device, operator_pieces
 from rushlight._engine.plan import Pieces, PlanMould, program_of
@@ -182,7 +182,7 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
             learn(method, (self, other), {}, plan, [0, 1] if len(operands) == 2 else [0])
         return plan(*inputs)
 
-    second = STATIC if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC
+    second = EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC  # a number of the former kind is part of a plan
     method = make_dispatcher(missed, (DYNAMIC, second), (..., ...), ("self", "other"))
     method.__name__ = method.__qualname__ = caller.name
     method.__module__ = __name__

@@ -141,7 +141,7 @@ class InplaceCaller:
         plan = inplace_plan(run, None, (), len(specs), self.op.tags, self.name)
         plan = fitting(plan, len(specs), specs[0].dtype, bounds)
         if exe is not None and hasattr(run, "keep"):
-            plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds)
+            plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
         return unordered(self.op, template, plan)
 
     def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[KernelMould, tuple[Any, ...], list[int]] | None:

@@ -383,10 +383,13 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
     return _READY[0].plan(KERNEL, fallback, (*keep, words), words.buffer_info()[0])
 
 
-def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], bounds: Bounds = None) -> Any:
+def inplace_plan(
+    exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], bounds: Bounds = None, alone: bool = False
+) -> Any:
     """A native plan that runs `exe`, which changes its first argument and has no results, or `fallback` where that cannot be.
 
-    Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
+    Numbers that are not ints within `bounds`, where there are any, go to `fallback`, and operands that share memory with the first argument, unless
+    they are the same elements and it need not be `alone`.
     """
     p = require("rushlight._backends.cpu.plan_words")
     parts = _of_program(exe, in_specs)
@@ -394,7 +397,8 @@ def inplace_plan(exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec
         return fallback
     parts |= _bounded(p, bounds)
     parts[p.RESULTS], parts[p.QUIET] = _EMPTY, int(not STATE.word & GRAD)
-    return _plan(INPLACE, fallback, parts, (exe,))
+    parts[p.TARGET_SPEC] = 0 if alone else id(in_specs[0])
+    return _plan(INPLACE, fallback, parts, (exe, in_specs[0]))
 
 
 def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int) -> Any:

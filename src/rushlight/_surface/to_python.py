@@ -14,7 +14,7 @@ from rushlight._engine.override import handle
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._ops.forms import forms
-from rushlight._surface.methods import both, method
+from rushlight._surface.methods import method
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME
@@ -159,7 +159,7 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     return indexing.index_put_(input, indices, values, accumulate)
 
 
-@both
+@composite("index_put", method=True, learns=("input", "indices?", "values?", "accumulate"))
 @forms("(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor")
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put_` on a copy: `input` stays as it is."""

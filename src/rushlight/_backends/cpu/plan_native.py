@@ -12,6 +12,7 @@ from rushlight._backends.cpu.dispatch_native import (
     O_META,
     O_PTR,
     O_RG,
+    O_SPEC,
     O_STORAGE,
     PLAN_TYPE,
     Py_False,
@@ -47,6 +48,7 @@ from rushlight._backends.cpu.plan_words import (
     SILENT,
     STEPS,
     TARGET,
+    TARGET_SPEC,
 )
 from rushlight._backends.cpu.pool_native import (
     HANDLE_TYPE,
@@ -274,6 +276,14 @@ def kernel_plan(self, args, flagged, names):
 # ***** in-place changes *****
 
 
+@native("i64(ptr, ptr, ptr)", inline=True)
+def is_target(data, other, x):
+    """Whether an operand is, element for element, the part of `x` that is changed, and may be."""
+    if slot(other, O_SPEC) != data.ptr[TARGET_SPEC] or in_inference(other) != 0:
+        return 0
+    return i64(PyLong_AsLongLong(slot(other, O_PTR)) == PyLong_AsLongLong(slot(x, O_PTR)) + data.i64[OFFSET])
+
+
 @native("ptr(ptr, ptr, u64, ptr)")
 def inplace_plan(self, args, flagged, names):
     """Run a program that changes one of its arguments; for tensors outside of any graph."""
@@ -296,8 +306,10 @@ def inplace_plan(self, args, flagged, names):
             return elsewhere(self, args, flagged, names)
     order = data + 8 * data.i64[ORDER]
     for k in range(data.i64[N_TENSORS]):
-        if order.i64[k] != data.i64[TARGET] and may_overlap(slot(args.ptr[order.i64[k]], O_STORAGE), storage) != 0:
-            return elsewhere(self, args, flagged, names)
+        if order.i64[k] != data.i64[TARGET]:
+            other = args.ptr[order.i64[k]]
+            if may_overlap(slot(other, O_STORAGE), storage) != 0 and is_target(data, other, x) == 0:
+                return elsewhere(self, args, flagged, names)
     made = stack(64)
     if run_program(data, args, made) != 0:
         return None
