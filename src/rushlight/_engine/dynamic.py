@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 from typing import Any
 
 from rushlight._base.lazy import require
 from rushlight._engine import convert, indexing
 from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec
+from rushlight._engine.native_plans import ready
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, make
+from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec
@@ -59,10 +62,27 @@ def _count(mask: Tensor) -> tuple[int, int, array[int]]:
     return (_native("count_true")(mask._ptr, n, where) if n else 0), where, before
 
 
+_SMALL = 1 << 13  # elements up to which one call counts, allocates and writes
+
+
+def _coordinates(mask: Tensor, sizes: Any) -> tuple[int, Any]:
+    """(count, storage of int64) of what is set in a small dense mask: all first coordinates, all second ones, ... by these sizes."""
+    return ready().coordinates(mask._ptr, tuple(sizes))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def _places_spec(count: int, ndim: int = 0) -> Spec:
+    """That of so many coordinates in each of `ndim` columns, which lie one after the other; without a column, of one as a vector."""
+    return Spec.of(INT64, CPU, (count, ndim), (1, count)) if ndim else Spec.of(INT64, CPU, (count,))
+
+
 def nonzero_places(x: Tensor) -> Tensor:
     """Flat places (row-major) of what is not zero, int64."""
     mask = _as_mask(x)
     n = mask._spec.numel
+    if 0 < n <= _SMALL:
+        count, storage = _coordinates(mask, (n,))
+        return make(storage, _places_spec(count), storage.ptr)
     count, where, _before = _count(mask)
     made = empty_spec(Spec.of(INT64, x._spec.device, (count,)))
     if count:
@@ -72,8 +92,12 @@ def nonzero_places(x: Tensor) -> Tensor:
 
 def nonzero(x: Tensor) -> Tensor:
     """Coordinates of what is not zero: (count, ndim) int64, in row-major order."""
+    ndim = x._spec.ndim
+    if 0 < x._spec.numel <= _SMALL and ndim:
+        count, storage = _coordinates(_as_mask(x), x._spec.shape)
+        return make(storage, _places_spec(count, ndim), storage.ptr)  # as in PyTorch: `unbind(1)` gives dense tensors
     places = nonzero_places(x)
-    count, ndim = places._spec.numel, x._spec.ndim
+    count = places._spec.numel
     if ndim == 1:
         return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1), (1, count)), places._ptr)
     made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim), (1, count)))  # as in PyTorch: `unbind(1)` gives dense tensors
@@ -89,6 +113,10 @@ def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
         return (nonzero_places(x),)
     if x._spec.ndim == 0:
         return (nonzero_places(x),)
+    if 0 < x._spec.numel <= _SMALL and not isinstance(x, Kind):
+        count, storage = _coordinates(_as_mask(x), x._spec.shape)
+        spec, start = _places_spec(count), storage.ptr
+        return tuple([make(storage, spec, start + 8 * count * d) for d in range(x._spec.ndim)])
     return tuple(nonzero(x).unbind(1))  # type: ignore[attr-defined]
 
 

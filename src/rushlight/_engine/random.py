@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
 
 __all__ = [
-    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_draw", "default_generator", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy", "fill_choice",
+    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_generator", "drawing", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy", "fill_choice",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
     "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern", "weights_status",
 ]  # fmt: skip
@@ -225,14 +225,14 @@ def _draw(run: Any, generator: Generator | None, *args: Any) -> Any:
         return run(g._address if g._ready else g._make_ready(), *args)
 
 
-def default_draw(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callable[[int], None]:
-    """The function of an address that fills n elements there from the default generator."""
-    g, run = default_generator, _kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
-    address = g._address if g._ready else g._make_ready()
+def drawing(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callable[..., None]:
+    """The function of an address, and of a generator (by default the default one), that fills n elements there."""
+    run = _kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
 
-    def draw(ptr: int) -> None:
+    def draw(ptr: int, generator: Generator | None = None) -> None:
+        g = default_generator if generator is None else generator
         with g._lock:
-            run(address, ptr, n, *parameters)
+            run(g._address if g._ready else g._make_ready(), ptr, n, *parameters)
 
     return draw
 

@@ -179,19 +179,19 @@ def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
         STATE.word = before
 
 
-def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[[], Tensor]:
-    """A plan that makes a tensor of this spec filled from the default generator."""
+def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[..., Tensor]:
+    """A plan that makes a tensor of this spec filled from a generator, by default the default one."""
     if kernel == "normal" and spec.numel < 16:
         kernel = "normal_serial"
-    draw = streams.default_draw(kernel, spec.dtype, spec.numel, *parameters)
+    draw = streams.drawing(kernel, spec.dtype, spec.numel, *parameters)
     alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
 
-    def plan() -> Tensor:
+    def plan(generator: Generator | None = None) -> Tensor:
         made = new(Tensor)
         storage = made._storage = alloc(nbytes)
         made._spec, made._rg, made._node, made._autograd_meta = spec, False, None, None
         ptr = made._ptr = storage.ptr
-        draw(ptr)
+        draw(ptr, generator)
         return made
 
     return plan
@@ -410,14 +410,22 @@ def _bernoulli_each(x: Tensor, p: Tensor, generator: Generator | None) -> Tensor
 
     def fill(address: int, n: int, d: DType, _: bool) -> None:
         chances = _in_fill_order(p, x._spec, FLOAT64 if p._spec.dtype is FLOAT64 else FLOAT32)
-        if not streams.fill_bernoulli_each(generator, address, n, d, chances._ptr, chances._spec.dtype is FLOAT64):
-            raise RuntimeError("bernoulli: expected every probability to be in [0, 1]")
+        _fill_each(generator, address, n, d, chances)
 
     return write_random(x, "BernoulliBackward1", fill, p)
 
 
+def _fill_each(generator: Generator | None, address: int, n: int, dtype: DType, chances: Tensor) -> None:
+    """Draw with chances that lie as float32 or float64 in the order of what is filled."""
+    if not streams.fill_bernoulli_each(generator, address, n, dtype, chances._ptr, chances._spec.dtype is FLOAT64):
+        raise RuntimeError("bernoulli: expected every probability to be in [0, 1]")
+
+
 def _in_fill_order(p: Tensor, target: Spec, dtype: DType) -> Tensor:
     """The values of `p` broadcast to `target`, in the order in which `target` is filled, contiguous and in `dtype`."""
+    held = p._spec
+    if held.dtype is dtype and held.shape == target.shape and held.contiguous and target.contiguous and not held.conj and type(p) is Tensor:
+        return p
     before = STATE.word
     STATE.word = before & ~GRAD
     try:
@@ -441,12 +449,19 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
         raise TypeError(
             "bernoulli() received an invalid combination of arguments: out= cannot be given together with p"
         )
+    spec = input._spec
+    if p is None and out is None and type(input) is Tensor and not input._rg and spec.contiguous and spec.numel and input._storage is not None:
+        if spec.dtype is FLOAT32 or spec.dtype is FLOAT64:
+            check_generator("bernoulli", generator)
+            drawn = fresh(spec.dtype, spec.device, spec.shape)
+            _fill_each(generator, drawn._ptr, spec.numel, spec.dtype, input)
+            return drawn
     name = "BernoulliBackward0" if p is None else "BernoulliBackward2"
     if out is not None:
         fit(out, input._spec.shape)
         return METHODS["bernoulli_"](out, input, generator=generator)
     made = fresh(input._spec.dtype, input._spec.device, input._spec.shape)
-    with_p = input.detach() if p is None else p  # type: ignore[attr-defined]
+    with_p = p if p is not None else input.detach() if input._rg else input  # type: ignore[attr-defined]
     METHODS["bernoulli_"](made, with_p, generator=generator)
     return recorded(made, name, input)
 

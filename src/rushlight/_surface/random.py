@@ -20,11 +20,10 @@ from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
 from rushlight._types.device import CPU, as_device
 from rushlight._types.dtype import BOOL, FLOAT16, INT64, DType
-from rushlight._types.spec import Spec
 
 __all__ = ["destination", "named", "quickly"]
 
-_WRITING = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_")  # numbers for a whole tensor, nothing else
+_WRITING = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "random_")  # numbers for a whole tensor, nothing else
 for _name, _method in METHODS.items():
     _code = _method.__wrapped__.__code__  # type: ignore[attr-defined]
     _learns = _code.co_varnames[: _code.co_argcount + _code.co_kwonlyargcount] if _name in _WRITING else ()
@@ -98,23 +97,41 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if kwargs or not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP):
+        if not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
             return _slowly(factory, full, size, kwargs)  # type: ignore[no-any-return]
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
             if type(n) is not int:  # 2.0 equals 2 as a key, but is no size
-                return full(*size)
+                return full(*size, **kwargs)
+        if kwargs:
+            key = key, options(kwargs)
         plan = plans.get(key)
         if plan is not None:
-            return plan()  # type: ignore[no-any-return]
-        made = full(*size)
+            return plan(kwargs.get("generator"))  # type: ignore[no-any-return]
+        made = full(*size, **kwargs)
         spec = made._spec
-        if spec.numel and spec.dtype.is_floating_point:
+        if spec.numel and spec.dtype.is_floating_point and made._storage is not None:
             plans[key] = quick(kernel, spec, 0.0, 1.0)
         return made
 
     factory.__doc__ = doc
     composite(name, overridable=False)(named(factory, name))
+
+
+_PLANNED = frozenset(("dtype", "device", "generator"))
+
+
+def planned(kwargs: dict[str, Any]) -> bool:
+    """Whether these keywords ask for nothing that a plan cannot do (see `sampling.quick`)."""
+    if not kwargs.keys() <= _PLANNED:
+        return False
+    generator, dtype = kwargs.get("generator"), kwargs.get("dtype")
+    return (generator is None or type(generator) is Generator) and (dtype is None or type(dtype) is DType)
+
+
+def options(kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """What keywords add to the key of a plan."""
+    return kwargs.get("dtype"), kwargs.get("device")
 
 
 def _slowly(shown: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -235,17 +252,18 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         >>> torch.randint(10, (2,)).dtype
         torch.int64
     """
-    if kwargs or not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP):
+    if not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
         return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)  # type: ignore[no-any-return]
     for n in (*args[:-1], *args[-1]):
         if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
-            return _randint(args)
-    plan = _RANDINTS.get(args)
+            return _randint(args, **kwargs)
+    key = (args, options(kwargs)) if kwargs else args
+    plan = _RANDINTS.get(key)
     if plan is not None:
-        return plan()  # type: ignore[no-any-return]
-    made = _randint(args)
-    if made._spec.numel and made._spec.device is CPU:
-        _RANDINTS[args] = quick(
+        return plan(kwargs.get("generator"))  # type: ignore[no-any-return]
+    made = _randint(args, **kwargs)
+    if made._spec.numel and made._storage is not None and made._spec.dtype.is_integer:
+        _RANDINTS[key] = quick(
             "integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2])
         )
     return made
@@ -310,14 +328,16 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     >>> sorted(torch.randperm(4).tolist())
     [0, 1, 2, 3]
     """
-    if kwargs or type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP):
+    if type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
         return _slowly(randperm, _randperm, (n,), kwargs)  # type: ignore[no-any-return]
-    plan = _RANDPERMS.get(n)
-    if plan is None:
-        if n <= 0 or as_device(None) is not CPU:
-            return _randperm(n)
-        plan = _RANDPERMS[n] = quick("permutation", Spec.of(INT64, CPU, (n,)))
-    return plan()  # type: ignore[no-any-return]
+    key = (n, options(kwargs)) if kwargs else n
+    plan = _RANDPERMS.get(key)
+    if plan is not None:
+        return plan(kwargs.get("generator"))  # type: ignore[no-any-return]
+    made = _randperm(n, **kwargs)
+    if made._spec.numel and made._storage is not None:
+        _RANDPERMS[key] = quick("permutation", made._spec)
+    return made
 
 
 def _randperm(

@@ -121,7 +121,7 @@ _ROOTS = (
     dispatch_native.py_dispatcher, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
     plan_native.py_plan, plan_native.py_kernel_address, tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_nested, tensor_native.py_data,
-    tensor_native.py_measure, tensor_native.py_of_numbers,
+    tensor_native.py_measure, tensor_native.py_of_numbers, tensor_native.py_coordinates,
     tensor_native.py_over_array, node_native.py_quick_backward,
     plan_native.plan_dealloc,
 )  # fmt: skip
@@ -167,6 +167,7 @@ class Runtime:
         self.nested, self.quick_backward = method("py_nested", "nested"), method("py_quick_backward", "quick_backward")
         self.over_array, self.data = method("py_over_array", "over_array"), method("py_data", "data")
         self.measure, self.of_numbers = method("py_measure", "measure"), method("py_of_numbers", "of_numbers")
+        self.coordinates = method("py_coordinates", "coordinates")
         # native code points to all of this; it must outlive even the modules, which are emptied at exit
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 

@@ -40,7 +40,7 @@ from rushlight._backends.cpu.stub_native import PyErr_Clear, PyFloat_Type, PyLon
 from rushlight._backends.native import extern, f32, f64, i64, native, ptr, select, stack, static, u8, u64
 
 __all__ = [
-    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
+    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_coordinates", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
     "py_user_place", "replace_slot", "set_slot", "slot", "user_place",
 ]  # fmt: skip
 
@@ -308,6 +308,40 @@ def nested(p, layout, dim):
 def py_nested(unused, args, count):
     """nested(address, address of the layout) -> nested lists of Python numbers"""
     return nested(ptr(PyLong_AsLongLong(args.ptr[0])), ptr(PyLong_AsLongLong(args.ptr[1])), 0)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_coordinates(unused, args, count):
+    """coordinates(address, sizes) -> (count, storage) of the bytes that are set in a dense mask: all first coordinates, all second ones, ..."""
+    mask = ptr(PyLong_AsLongLong(args.ptr[0]))
+    sizes, ndim = sequence_items(args.ptr[1]), sequence_size(args.ptr[1])
+    n: i64 = 1
+    for d in range(ndim):
+        n = n * PyLong_AsLongLong(sizes.ptr[d])
+    found: i64 = 0
+    for k in range(n):
+        found += i64(mask.u8[k] != 0)
+    storage = storage_new(8 * ndim * found)
+    if storage is None:
+        return None
+    out = PyTuple_New(2)
+    if out is None:
+        Py_DecRef(storage)
+        return None
+    at = storage.ptr[S_PTR]
+    step = n
+    for d in range(ndim):
+        size = PyLong_AsLongLong(sizes.ptr[d])
+        step = step // size
+        done: i64 = 0
+        for k in range(n):
+            if mask.u8[k] != 0:
+                at.i64[done] = k // step % size
+                done += 1
+        at = at + 8 * found
+    PyTuple_SetItem(out, 0, PyLong_FromLongLong(found))
+    PyTuple_SetItem(out, 1, storage)
+    return out
 
 
 # ***** Python's numbers as elements *****
