@@ -452,17 +452,19 @@ def _unique_of_vector(x: Tensor, sort: bool, inverse: bool, counts: bool) -> tup
     if sort:
         x, order = function_of("sort")(x, 0, False, True)
     begins = _runs(x)
-    places = dynamic.nonzero(begins).reshape(-1)
+    places = dynamic.nonzero_places(begins)
     values = function_of("index_select")(x, 0, places)
     back = None
     if inverse:
         back = begins.to(INT64).cumsum(0) - 1
         if order is not None:
             back = T["zeros"](size, dtype=INT64).scatter(0, order, back)
+    if not counts:
+        return values, back, None
     ends = (
         T["cat"]([places.narrow(0, 1, places._spec.shape[0] - 1), T["tensor"]([size], dtype=INT64)]) if size else places
     )
-    return values, back, ends - places if counts else None
+    return values, back, ends - places
 
 
 def _as_rows(x: Tensor) -> Any:
