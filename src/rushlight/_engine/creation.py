@@ -184,6 +184,10 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = _of_numbers(data, dtype, device)
         if made is not None:
             return finish(made, requires_grad)
+    if is_array(data):
+        made = _copy_of(data, dtype, device)
+        if made is not None:
+            return finish(made, requires_grad)
     if isinstance(data, Tensor):
         made = data.detach().clone()  # type: ignore[attr-defined]
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
@@ -230,6 +234,24 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
         fits = found in _FILLED_BY[kind] and spec.device is CPU
         told = _MEASURED[key] = (spec, spec.nbytes, spec.numel, kind, NUMBER_CODES[found.name]) if fits else None
     return None if told is None else runtime.of_numbers(data, *told)  # type: ignore[no-any-return]
+
+
+_COPIED = new_plan_table()  # (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
+
+
+def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
+    """A tensor of an array's elements; None where NumPy lacks the dtype, and away from the CPU."""
+    key = (array.dtype, array.shape, dtype, device)
+    if key in _COPIED:
+        told = _COPIED[key]
+    else:
+        found = from_numpy_name(array.dtype.name) if dtype is None else dtype
+        spec = Spec.of(found, as_device(device), array.shape)
+        told = _COPIED[key] = (spec, np.dtype(found.numpy_name)) if spec.device is CPU and found.numpy_name is not None else None
+    if told is None:
+        return None
+    spec, kind = told
+    return _over(np.array(array, kind, order="C"), spec, spec.nbytes)
 
 
 def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
@@ -408,7 +430,8 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
             return data
         return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)  # type: ignore[attr-defined]
     if is_array(data):
-        made = from_numpy(data) if data.flags.writeable and min(data.strides, default=0) >= 0 else tensor(data)
+        shares = data.flags.writeable and ((data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0)
+        made = _shared(data) if shares else tensor(data)
         return made if dtype is None else made.to(dtype=dtype)  # type: ignore[attr-defined]
     return tensor(data, dtype=dtype, device=device)
 
@@ -423,12 +446,18 @@ def from_numpy(array: Any) -> Tensor:
             "undefined behavior. You may want to copy the array to protect its data or make it writable before converting it to a tensor. This type of "
             "warning will be suppressed for the rest of this program."
         )
+    return _shared(array)
+
+
+def _shared(array: Any) -> Tensor:
+    """A tensor over the memory of an array."""
     key = (array.dtype, array.shape, array.strides)
     known = _ARRAYS.get(key)
     if known is None:
         known = _ARRAYS[key] = _array_spec(array)
     spec, span = known
-    return finish(_over(array, spec, span), False)
+    made: Tensor = _OVER[0](array, spec, span) if _OVER else _over(array, spec, span)
+    return made if RUNS.now is None and not STATE.word & INFERENCE else finish(made, False)
 
 
 _OVER: list[Any] = []  # the native function that knows where an array's elements lie, once it was seen to be right

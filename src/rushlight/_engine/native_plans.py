@@ -88,6 +88,7 @@ def ready() -> Any:
         _slots(table, t.META_TABLE + 2 * k, AutogradMeta, (name,))
         _objects(table, t.META_TABLE + 2 * k + 1, [getattr(sample, name)])
     _READY.append(runtime)
+    _take_items(runtime, t.TUPLE_ITEM)
     forget[0] = runtime.forget
     plain_hook[0] = _plain
     for cls in plain_classes:
@@ -97,6 +98,33 @@ def ready() -> Any:
     data.__init__(runtime.data, data.fset, doc=data.__doc__)  # the same object: overrides know a property by that
     _dress(runtime.Dispatcher)
     return runtime
+
+
+_AS_MAPPING, _SUBSCRIPT = 112, 8  # where a type has its mapping functions, and where among them the one for `x[key]` is
+
+
+def _take_items(runtime: Any, place: int) -> None:
+    """Let items of a `torch.Size` be taken natively: shapes are asked for their sizes all the time.
+
+    A class with a `__getitem__` in Python has a function there that calls it, the same for all classes; where that is not so, types lie otherwise
+    in this interpreter, and everything stays as it is.
+    """
+    pointer = require("ctypes").c_void_p
+
+    def subscript(cls: type) -> Any:
+        return pointer.from_address(pointer.from_address(id(cls) + _AS_MAPPING).value + _SUBSCRIPT)
+
+    class Other(dict[Any, Any]):
+        def __getitem__(self, key: Any) -> Any:
+            return dict.__getitem__(self, key)
+
+    own, usual = subscript(tuple).value, subscript(Size).value
+    if subscript(Other).value != usual or own == usual or subscript(list).value == own:
+        return
+    # In the class stands a callable that is no function in Python, of which the interpreter would make a short cut of its own.
+    Size.__getitem__ = make_dispatcher(Size.__getitem__, (STATIC, STATIC), (..., ...), ("self", "item"))  # type: ignore[method-assign]
+    runtime.fast[place] = own
+    subscript(Size).value = runtime.address("size_item")
 
 
 def _plain(cls: type) -> None:

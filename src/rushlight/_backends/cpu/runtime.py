@@ -122,6 +122,7 @@ _ROOTS = (
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
     plan_native.py_plan, plan_native.py_kernel_address, tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_nested, tensor_native.py_data,
     tensor_native.py_measure, tensor_native.py_of_numbers, tensor_native.py_coordinates,
+    tensor_native.size_item,
     tensor_native.py_over_array, node_native.py_quick_backward,
     plan_native.plan_dealloc,
 )  # fmt: skip

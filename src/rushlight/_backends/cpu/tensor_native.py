@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.dispatch_native import (
     FAST,
+    NEW_TUPLE,
     O_META,
     O_NODE,
     O_PTR,
     O_RG,
     O_SPEC,
     O_STORAGE,
+    SIZE_TYPE,
     TENSOR_TYPE,
     Py_False,
     Py_True,
@@ -17,6 +19,7 @@ from rushlight._backends.cpu.dispatch_native import (
     PyLong_FromLongLong,
     PyObject_GetAttr,
     PyObject_Vectorcall,
+    PySlice_Type,
     is_plain,
     sequence_items,
     sequence_size,
@@ -37,16 +40,17 @@ from rushlight._backends.cpu.pool_native import (
     storage_wrap,
 )
 from rushlight._backends.cpu.stub_native import PyErr_Clear, PyFloat_Type, PyLong_Type, PyTuple_New, PyTuple_SetItem
-from rushlight._backends.native import extern, f32, f64, i64, native, ptr, select, stack, static, u8, u64
+from rushlight._backends.native import call_ptr, extern, f32, f64, i64, native, ptr, select, stack, static, u8, u64
 
 __all__ = [
     "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_coordinates", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
-    "py_user_place", "replace_slot", "set_slot", "slot", "user_place",
+    "py_user_place", "replace_slot", "set_slot", "size_item", "slot", "user_place",
 ]  # fmt: skip
 
 # words of FAST beside those of `dispatch_native`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
 META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT, DATA_OF = range(48, 56)
+TUPLE_ITEM = 62  # a tuple's own mp_subscript
 O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
 R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)  # of a recipe: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
@@ -308,6 +312,26 @@ def nested(p, layout, dim):
 def py_nested(unused, args, count):
     """nested(address, address of the layout) -> nested lists of Python numbers"""
     return nested(ptr(PyLong_AsLongLong(args.ptr[0])), ptr(PyLong_AsLongLong(args.ptr[1])), 0)
+
+
+@native("ptr(ptr, ptr)")
+def size_item(self, key):
+    """mp_subscript of torch.Size: as of a tuple, but that a slice is a Size again."""
+    if key.ptr[1] == PyLong_Type:
+        k, n = small_int(key), self.i64[2]
+        if k < 0:
+            k += n
+        if k >= 0 and k < n:
+            return kept(sequence_items(self).ptr[k])
+    out = call_ptr("ptr(ptr, ptr)", FAST.ptr[TUPLE_ITEM], self, key)
+    if out is not None and key.ptr[1] == PySlice_Type:
+        arguments = stack(16)
+        arguments.ptr[0] = FAST.ptr[SIZE_TYPE]
+        arguments.ptr[1] = out
+        sized = PyObject_Vectorcall(FAST.ptr[NEW_TUPLE], arguments, u64(2), None)
+        Py_DecRef(out)
+        return sized
+    return out
 
 
 @native("ptr(ptr, ptr, i64)")

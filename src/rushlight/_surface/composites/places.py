@@ -34,13 +34,18 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"masked_scatter: expected self and source to have same dtypes but got {input.dtype} and {source.dtype}"
         )
     shape = broadcast_shapes(input._spec.shape, mask._spec.shape)
-    held = mask.expand(shape).reshape(-1)  # type: ignore[attr-defined]
-    places = dynamic.nonzero(held).reshape(-1)
-    if places._spec.numel > source._spec.numel:
-        raise RuntimeError("masked_scatter: expected source to have at least as many elements as the mask has ones")
-    values = source.reshape(-1).narrow(0, 0, places._spec.numel)  # type: ignore[attr-defined]
+    places, values = _chosen(mask, source, shape)
     flat = convert.call("index_put_core", input.expand(shape).reshape(-1), (0,), [places], values, False)  # type: ignore[attr-defined]
     return flat.reshape(shape)  # type: ignore[no-any-return]
+
+
+def _chosen(mask: Tensor, source: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(flat places in this shape where the mask holds, the first elements of source, one for each)."""
+    places = dynamic.nonzero_places(mask if mask._spec.shape == shape else mask.expand(shape))  # type: ignore[attr-defined]
+    count = places._spec.numel
+    if count > source._spec.numel:
+        raise RuntimeError("masked_scatter: expected source to have at least as many elements as the mask has ones")
+    return places, source.reshape(-1)[:count]  # type: ignore[attr-defined]
 
 
 def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
