@@ -79,7 +79,7 @@ def ready() -> Any:
     table[d.THREAD] = -1
     _objects(table, d.NEW_TUPLE, [tuple.__new__])
     _slots(table, t.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
-    _objects(table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of])
+    _objects(table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of[0]])
     _slots(table, t.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
     _slots(table, t.R_SPEC, Recipe, ("last_spec", "last_word", "last_plan", "last_map"))
     sample = AutogradMeta()
@@ -94,8 +94,7 @@ def ready() -> Any:
     for cls in plain_classes:
         _plain(cls)
     new_meta[0] = runtime.new_meta
-    data = Tensor.__dict__["data"]
-    data.__init__(runtime.data, data.fset, doc=data.__doc__)  # the same object: overrides know a property by that
+    data_of[0] = runtime.data
     _dress(runtime.Dispatcher)
     return runtime
 

@@ -190,7 +190,7 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def data(self) -> Tensor:
-        return data_of(self)  # natively, once the runtime is there
+        return data_of[0](self)  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -261,12 +261,15 @@ def alias(tensor: Tensor) -> Tensor:
     return make(tensor._storage, tensor._spec, tensor._ptr)
 
 
-def data_of(tensor: Tensor) -> Tensor:
+def _data_of(tensor: Tensor) -> Tensor:
     """The same memory with a version counter of its own, so that writes through it are not noticed, as in PyTorch."""
     other = alias(tensor)
     if tensor._storage is not None:
         other._storage = share_memory_of(tensor._storage)
     return other
+
+
+data_of: list[Any] = [_data_of]  # natively, once the runtime is there
 
 
 def meta_of(tensor: Tensor) -> AutogradMeta:

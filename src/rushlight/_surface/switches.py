@@ -34,7 +34,7 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
 @public
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether operators on this type of device cast by themselves in this thread; without an argument on CUDA."""
-    if device_type in autocast.PLACES:
+    if device_type.__class__ is str and device_type in autocast.PLACES:
         return STATE.casts.get(device_type, False)
     return STATE.casts.get(_casting_place(device_type), False)
 

@@ -50,9 +50,12 @@ class autocast:
     def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
         if device_type.__class__ is not str or device_type not in PLACES:
             _check_device_type(device_type)
+            if dtype is None:
+                dtype = rushlight.get_autocast_dtype(device_type)
             if not is_autocast_available(device_type):
                 raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
-        self.fast_dtype = dtype_of(device_type) if dtype is None else dtype
+        self._place = place_of(device_type)
+        self.fast_dtype = dtype_of(self._place) if dtype is None else dtype
         self.device = device_type
         self._cache_enabled = STATE.cast_keeps if cache_enabled is None else cache_enabled
         self._enabled = enabled and self._possible()
@@ -76,14 +79,14 @@ class autocast:
         return False
 
     def __enter__(self) -> autocast:
-        self._before.append(change(self.device, self._enabled, self.fast_dtype, self._cache_enabled))
+        self._before.append(change(self._place, self._enabled, self.fast_dtype, self._cache_enabled))
         enter()
         return self
 
     def __exit__(self, *exc: object) -> Literal[False]:
         if leave() == 0:
             clear_casts()
-        change(self.device, *self._before.pop())
+        change(self._place, *self._before.pop())
         return False
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
