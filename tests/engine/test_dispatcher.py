@@ -493,3 +493,89 @@ def test_a_deep_graph_is_freed() -> None:
         y = y.mul(1.0)
     y.sum().backward()
     assert x.grad is not None and x.grad.tolist() == [1.0] * 3
+
+
+def test_the_changed_elements_may_be_operands() -> None:
+    a = np.arange(12.0).reshape(3, 4)
+    for _ in range(3):
+        x = torch.tensor(a)
+        before = x._version
+        x[0] += x[1]
+        x[1:3] *= 2
+        x[:, 1] -= x[:, 1]
+        x.add_(x).mul_(x)
+        x.copy_(x)
+        x[1] = x[1]
+        expected = a.copy()
+        expected[0] += expected[1]
+        expected[1:3] *= 2
+        expected[:, 1] = 0
+        expected = (2 * expected) ** 2
+        np.testing.assert_array_equal(x.numpy(), expected)
+        assert x._version > before + 7
+        x.t().copy_(x.t())
+        x[:2] = x[1:].clone()
+        y = x.clone()
+        x[:, 1:] = x[:, :-1]  # the same memory, other elements
+        np.testing.assert_array_equal(x[:, 1:].numpy(), y[:, :-1].numpy())
+        x[1:] += x[:-1]
+        with pytest.raises(RuntimeError, match="single memory location"):
+            x[0].scatter_add_(0, torch.tensor([0]), x[0])
+
+
+def test_tensors_that_stand_for_ints_in_an_index() -> None:
+    a = np.arange(24.0).reshape(2, 3, 4)
+    x, rows = torch.tensor(a), torch.tensor([0, 2])
+    k = torch.tensor(0)
+    for i in (0, 1, -1, 0):
+        k.fill_(i)  # the same tensor, another number
+        assert x[k].tolist() == a[i].tolist()
+        assert x[k, k].tolist() == a[i, i].tolist()
+        assert x[k, 1:, k].tolist() == a[i, 1:, i].tolist()
+        assert x[k, rows].tolist() == a[i, [0, 2]].tolist()
+        assert x[..., k].tolist() == a[..., i].tolist()
+        y, expected = x.clone(), a.copy()
+        y[k], expected[i] = 7.0, 7.0
+        y[k, k] = torch.arange(4.0)
+        expected[i, i] = np.arange(4)
+        y[k, rows, k], expected[i, [0, 2], i] = -1.0, -1.0
+        y[:, k] += 1
+        expected[:, i] += 1
+        np.testing.assert_array_equal(y.numpy(), expected)
+    k.fill_(5)
+    for wrong in (lambda: x[k], lambda: x[0, k], lambda: x.__setitem__(k, 0.0), lambda: x.__setitem__((0, k), 0.0)):
+        with pytest.raises(IndexError, match="out of bounds"):
+            wrong()
+    leaf = torch.ones(3, requires_grad=True)
+    y = leaf * 2
+    y[torch.tensor(1)] = 0.0
+    y.sum().backward()
+    assert leaf.grad.tolist() == [2.0, 0.0, 2.0]
+
+
+def test_powers_of_tensors_are_kept() -> None:
+    x, y = torch.rand(5) + 1, torch.rand(5)
+    plain = torch.Tensor.__pow__
+    for _ in range(3):
+        np.testing.assert_allclose((x**y).numpy(), x.numpy() ** y.numpy(), rtol=1e-6)
+        np.testing.assert_allclose((x**x).numpy(), x.numpy() ** x.numpy(), rtol=1e-6)
+        for n in (2, 3, 0.5, -1, 2.0):
+            np.testing.assert_allclose((x**n).numpy(), x.numpy() ** n, rtol=1e-6)
+    kept = native_plans.known(plain)
+    assert (x**y).shape == (5,)
+    assert native_plans.known(plain) == kept
+
+
+def test_another_version_counter_through_data() -> None:
+    x = torch.ones(3, requires_grad=True)
+    for make in (lambda: x, lambda: torch.nn.Parameter(torch.ones(3)), lambda: torch.ones(3)[1:]):
+        t = make()
+        held = t.data
+        assert type(held) is torch.Tensor
+        assert (held.data_ptr(), held.requires_grad, held.grad_fn) == (t.data_ptr(), False, None)
+        held.add_(1)
+        assert (t._version, held._version) == (0, 1)
+        assert t.tolist() == held.tolist()
+    assert torch.ones(2, device="meta").data.device.type == "meta"
+    with pytest.raises((TypeError, AttributeError)):
+        torch.Tensor.data.__get__(5)

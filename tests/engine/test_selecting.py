@@ -160,3 +160,22 @@ def test_strides_of_parts_are_pytorchs_also_where_sizes_leave_them_open() -> Non
         for _ in range(6):  # the last ones by a plan
             part = x[index]
             assert (tuple(part.shape), part.stride(), part.storage_offset()) == (tuple(expected.shape), expected.stride(), expected.storage_offset())
+
+
+def test_a_bool_may_be_any_byte():
+    values = RNG.integers(0, 256, 60).astype(np.uint8)
+    for _ in range(2):
+        given = torch.from_numpy(values.copy()).view(torch.bool)
+        np.testing.assert_array_equal(given.nonzero().numpy()[:, 0], np.nonzero(values)[0])
+        np.testing.assert_array_equal(given.view(5, 3, 4).nonzero().numpy(), np.argwhere(values.reshape(5, 3, 4)))
+        for part, expected in zip(given.view(5, 12).nonzero(as_tuple=True), np.nonzero(values.reshape(5, 12)), strict=True):
+            np.testing.assert_array_equal(part.numpy(), expected)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 3), (1,), (1, 1, 1)])
+def test_coordinates_of_little(shape):
+    for value in (0.0, 1.0):
+        x = torch.full(shape, value)
+        found = x.nonzero()
+        assert tuple(found.shape) == (int(value != 0 and x.numel() > 0), len(shape))
+        assert all(len(part) == found.shape[0] for part in x.nonzero(as_tuple=True))

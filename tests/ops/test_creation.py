@@ -74,3 +74,73 @@ def test_numbers_that_are_none_are_refused(package: str) -> None:
             with pytest.raises(TypeError, match="must be"):
                 call(value)
     assert torch.full_like(x, number).tolist() == [0.5] * 3
+
+
+NESTED = (
+    2.5, 3, True, -1, [], [[], []], [1.0, -0.0, float("inf")], (1, 2), [[1, 2], (3, 4)], [[True], [False]], [[[0.1, 1e300]]], [2**62, -(2**62)],
+    [[[[[[[[[1.5]]]]]]]]], [3.5] * 1000, rl.Size([2, 3]), [rl.Size([2, 3])],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "float64", "int64", "int32", "bool", "float16"])
+@pytest.mark.parametrize("data", NESTED, ids=lambda d: repr(d)[:24])
+def test_numbers_beside_numpy(data: Any, dtype: str | None) -> None:
+    plain = np.array(data)
+    if dtype is not None and plain.dtype.kind == "f" and dtype.startswith("int") and not (np.isfinite(plain) & (abs(plain) < 1e9)).all():
+        return  # numbers that the dtype cannot hold are refused elsewhere
+    if dtype == "int32" and plain.size and abs(plain).max() > 2**31:
+        return
+    wanted = dtype or {"f": "float32", "i": "int64", "b": "bool"}[plain.dtype.kind if plain.size else "f"]
+    with np.errstate(over="ignore"):
+        expected = plain.astype(wanted)
+    for _ in range(2):  # made, then by what was kept
+        made = rl.tensor(data, dtype=None if dtype is None else getattr(rl, dtype))
+        assert str(made.dtype) == f"torch.{wanted}"
+        assert made.is_contiguous()
+        assert not made.requires_grad
+        np.testing.assert_array_equal(made.numpy(), expected)
+        np.testing.assert_array_equal(np.signbit(made.numpy()), np.signbit(expected))
+
+
+def test_numbers_that_are_no_rectangle() -> None:
+    for data in ([[1, 2], [3]], [1, [2]], [[1], 2], [[[1.0]], [[2.0, 3.0]]]):
+        with pytest.raises((ValueError, TypeError)):
+            rl.tensor(data)
+    with pytest.raises((ValueError, OverflowError, RuntimeError)):
+        rl.tensor([2**63])
+    assert rl.tensor([1, 2.5]).tolist() == [1.0, 2.5]
+    assert rl.tensor([True, 2]).tolist() == [1, 2]
+    with rl.device("meta"):
+        assert rl.tensor([1.0, 2.0]).device.type == "meta"
+    assert rl.tensor([1.0, 2.0]).device.type == "cpu"
+
+
+def test_copies_of_arrays() -> None:
+    a = np.arange(6, dtype=np.int32).reshape(2, 3)
+    for array in (a, a.T, a[:, ::-1], a.astype(">i4"), np.array(7, np.int32), np.broadcast_to(a[0], (4, 3))):
+        for _ in range(2):
+            for dtype in (None, rl.float64):
+                made = rl.tensor(array, dtype=dtype)
+                assert made.dtype is (dtype or rl.int32)
+                assert made.is_contiguous()
+                np.testing.assert_array_equal(made.numpy(), array)
+                made.zero_()
+    np.testing.assert_array_equal(a, np.arange(6).reshape(2, 3))
+
+
+def test_fills_with_zero_and_other_ints() -> None:
+    for value in (0, 3, 0, -2):
+        assert rl.full((2, 2), value).tolist() == [[value, value]] * 2
+        assert rl.full_like(rl.ones(2), value).tolist() == [value, value]
+    assert rl.full((2,), False).dtype is rl.bool
+    assert rl.full((1,), 0j).dtype is rl.complex64
+
+
+@pytest.mark.parametrize("package", ["rushlight", pytest.param("torch", marks=pytest.mark.oracle)])
+def test_limits_cannot_be_changed(package: str) -> None:
+    torch = pytest.importorskip(package)
+    for limits, name, value in ((torch.finfo(torch.float32), "eps", np.finfo("f4").eps), (torch.iinfo(torch.int16), "max", 2**15 - 1)):
+        with pytest.raises(AttributeError, match="not writable"):
+            setattr(limits, name, 0)
+        assert getattr(limits, name) == value
+        assert limits == type(limits)(getattr(torch, limits.dtype))

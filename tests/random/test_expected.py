@@ -118,3 +118,27 @@ def test_bounds_of_integers_live() -> None:
             t.manual_seed(6)
             results.append(content(t.randint(low, high, (301,), dtype=getattr(t, dtype))))
         assert results[0] == results[1], (dtype, low, high)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("call", [
+    "t.randn(5, generator=g)", "t.randn(40, generator=g)", "t.rand(3, 4, dtype=t.float64)", "t.randn((4, 5), dtype=t.bfloat16, generator=g)",
+    "t.randint(0, 7, (9,), generator=g)", "t.randint(3, 90, (9,), dtype=t.uint8)", "t.randint(0, 5, (8,), dtype=t.float32)",
+    "t.randint(-3, 5, (8,), dtype=t.int16, device='cpu')", "t.randperm(12, generator=g)", "t.randperm(5, dtype=t.int32)",
+    "t.bernoulli(p)", "t.bernoulli(p, generator=g)", "t.bernoulli(p.double())", "t.bernoulli(p.t())", "x.random_(10)", "x.random_(3, 9, generator=g)",
+    "x.random_()",
+])  # fmt: skip
+def test_kept_plans_draw_on_live(call: str) -> None:
+    """Three times in a row: made, and twice by what was kept, with other generators in between."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (torch, rushlight):
+        t.manual_seed(9)
+        g, p, x = t.Generator().manual_seed(3), t.linspace(0, 1, 30).reshape(5, 6), t.zeros(7)
+        made = []
+        for _ in range(3):
+            made.append(content(eval(call, {"t": t, "g": g, "p": p, "x": x})))
+            g = t.Generator().manual_seed(4)
+            t.rand(3)
+        found.append(made)
+    assert found[0] == found[1]

@@ -257,3 +257,22 @@ def test_size_is_a_tuple_that_knows_its_count() -> None:
     assert repr(size) == "torch.Size([2, 3])" and size == (2, 3) and size.numel() == 6
     assert isinstance(size[1:], Size) and isinstance(size + (4,), Size) and isinstance((4,) + size, Size) and isinstance(size * 2, Size)
     assert (4,) + size == (4, 2, 3) and Size(()).numel() == 1
+
+
+def test_items_of_a_size() -> None:
+    import rushlight
+
+    shape = rushlight.ones(2, 3, 4).shape
+    for size in (shape, Size((2, 3, 4))):
+        plain = (2, 3, 4)
+        for item in (0, 2, -1, -3, True, np.int64(1), slice(None), slice(1, None), slice(None, None, -1), slice(5, 1)):
+            found, expected = size[item], plain[item]
+            assert found == expected == size.__getitem__(item)
+            assert type(found) is (Size if isinstance(item, slice) else int)
+            assert type(size.__getitem__(item)) is type(found)
+        for item in (3, -4, 2**70, -(2**70)):
+            with pytest.raises(IndexError):
+                size[item]
+        for item in ("a", 1.0, None):
+            with pytest.raises(TypeError):
+                size[item]
