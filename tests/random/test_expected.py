@@ -137,7 +137,7 @@ def test_kept_plans_draw_on_live(call: str) -> None:
         g, p, x = t.Generator().manual_seed(3), t.linspace(0, 1, 30).reshape(5, 6), t.zeros(7)
         made = []
         for _ in range(3):
-            made.append(content(eval(call, {"t": t, "g": g, "p": p, "x": x})))
+            made.append(content(eval(call, {"t": t, "g": g, "p": p, "x": x})))  # noqa: S307
             g = t.Generator().manual_seed(4)
             t.rand(3)
         found.append(made)
