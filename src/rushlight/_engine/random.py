@@ -213,6 +213,7 @@ def _kernel(name: str, kind: str) -> Any:
     return found
 
 
+@lru_cache(maxsize=1)
 def _take_address() -> int:
     from rushlight._backends.cpu.random import take_address
 

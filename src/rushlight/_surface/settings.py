@@ -198,6 +198,15 @@ class finfo(_Limits):
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
 
+    bits: int
+    dtype: str
+    eps: float
+    max: float
+    min: float
+    resolution: float
+    smallest_normal: float
+    tiny: float
+
     def __new__(cls, type: DType | None = None) -> finfo:
         if type.__class__ is DType and (found := _FLOAT_LIMITS.get(type)) is not None:
             return found
@@ -230,6 +239,11 @@ class iinfo(_Limits):
     """Limits of an integer dtype: bits, max, min."""
 
     __slots__ = ("bits", "dtype", "max", "min")
+
+    bits: int
+    dtype: str
+    max: int
+    min: int
 
     def __new__(cls, type: DType) -> iinfo:
         if type.__class__ is DType and (found := _INT_LIMITS.get(type)) is not None:

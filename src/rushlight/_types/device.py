@@ -29,7 +29,7 @@ class Device:
     index: int | None
 
     def __new__(cls, type: str | Device, index: int | None = None) -> Device:
-        if type.__class__ is str and index is None and (found := _TEXTS.get(type)) is not None:  # type: ignore[arg-type]
+        if type.__class__ is str and index is None and (found := _TEXTS.get(type)) is not None:
             return found
         if isinstance(type, Device):
             return type
