@@ -580,3 +580,27 @@ def test_another_version_counter_through_data() -> None:
     assert torch.ones(2, device="meta").data.device.type == "meta"
     with pytest.raises((TypeError, AttributeError)):
         torch.Tensor.data.__get__(5)
+
+
+def test_leaves_that_factories_make() -> None:
+    makers: list[Callable[..., Any]] = [
+        lambda **k: torch.zeros(3, **k), lambda **k: torch.full((2,), 1.5, **k), lambda **k: torch.randn(4, **k), lambda **k: torch.rand(2, 2, **k),
+        lambda **k: torch.zeros_like(torch.ones(2), **k), lambda **k: torch.ones(2).new_ones(3, **k), lambda **k: torch.linspace(0, 1, 3, **k),
+    ]  # fmt: skip
+    for make in makers:
+        for _ in range(3):
+            first, plain, second = make(requires_grad=True), make(), make(requires_grad=True)
+            assert (first.requires_grad, plain.requires_grad, second.requires_grad) == (True, False, True)
+            assert first.is_leaf
+            (first * 2).sum().backward()
+            assert second.grad is None
+            assert first.grad.eq(2).all()
+    for make in (torch.zeros, torch.randn):
+        for _ in range(2):
+            with pytest.raises(TypeError, match="must be bool"):
+                make(3, requires_grad=1)
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                make(3, requires_grad=True, dtype=torch.int64)
+    torch.randint(0, 3, (3,))
+    with pytest.raises(RuntimeError, match="floating point"):
+        torch.randint(0, 3, (3,), requires_grad=True)

@@ -10,7 +10,7 @@ from typing import Any
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.families import Families, abstracted, symbolic
-from rushlight._engine.fast import RUNS, ran, spoil
+from rushlight._engine.fast import RUNS, Tape, ran, spoil
 from rushlight._engine.integers import as_flag, integer
 from rushlight._engine.memory import empty_spec, from_address, zeros_spec
 from rushlight._engine.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
@@ -65,7 +65,9 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad is not False and requires_grad is not None:
         made.requires_grad = as_flag("empty", "requires_grad", requires_grad)
     if RUNS.now is not None and (requires_grad or made._autograd_meta is not None):
-        spoil()  # a plan that only makes the tensor would not do
+        runs = RUNS.now
+        if made._autograd_meta is not None or not isinstance(runs, Tape) or not runs.leaf(made):
+            spoil()  # a plan that only makes the tensor would not do
     return made
 
 

@@ -28,7 +28,7 @@ from rushlight._engine.tensor import Tensor, make
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
 
-__all__ = ["RUNS", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
+__all__ = ["RUNS", "Tape", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
 
 
 def _kinds(op: Operator) -> list[int]:
@@ -157,11 +157,31 @@ class Tape(list[Any]):
                 self._meet(changed)
         self._meet(made)
 
+    def leaf(self, made: Tensor) -> bool:
+        """Note that the tensor which was just made wants a gradient; False where that is not what ran last."""
+        if not self or self[-1][2] is not made:
+            return False
+        plan, inputs, _, wrap = self[-1]
+        self[-1] = (_leaf_plan(plan), inputs, made, wrap)
+        self.tensors[id(made)] = made, made._spec, made._node, made._rg
+        return True
+
     def whole(self) -> bool:
         """Whether nothing ran but what was noted."""
         if self.spoilt or any(s.version != self.versions[id(s)] for s in self.kept):
             return False
         return all(t._spec is spec and t._node is node and t._rg is wants for t, spec, node, wants in self.tensors.values())
+
+
+def _leaf_plan(plan: Any) -> Callable[..., Tensor]:
+    """A plan whose result wants a gradient."""
+
+    def again(*inputs: Any) -> Tensor:
+        made: Tensor = plan(*inputs)
+        made._rg = True
+        return made
+
+    return again
 
 
 def spoil() -> None:

@@ -97,7 +97,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
+        if not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs, True):
             return _slowly(factory, full, size, kwargs)  # type: ignore[no-any-return]
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
@@ -107,7 +107,11 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
             key = key, options(kwargs)
         plan = plans.get(key)
         if plan is not None:
-            return plan(kwargs.get("generator"))  # type: ignore[no-any-return]
+            if not kwargs:
+                return plan()  # type: ignore[no-any-return]
+            made = plan(kwargs.get("generator"))
+            made._rg = kwargs.get("requires_grad", False)
+            return made  # type: ignore[no-any-return]
         made = full(*size, **kwargs)
         spec = made._spec
         if spec.numel and spec.dtype.is_floating_point and made._storage is not None:
@@ -121,9 +125,9 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 _PLANNED = frozenset(("dtype", "device", "generator"))
 
 
-def planned(kwargs: dict[str, Any]) -> bool:
-    """Whether these keywords ask for nothing that a plan cannot do (see `sampling.quick`)."""
-    if not kwargs.keys() <= _PLANNED:
+def planned(kwargs: dict[str, Any], floats: bool = False) -> bool:
+    """Whether these keywords ask for nothing that a plan cannot do (see `sampling.quick`); numbers that are `floats` may want a gradient."""
+    if not kwargs.keys() <= _PLANNED and not (floats and kwargs.keys() - _PLANNED == {"requires_grad"} and type(kwargs["requires_grad"]) is bool):
         return False
     generator, dtype = kwargs.get("generator"), kwargs.get("dtype")
     return (generator is None or type(generator) is Generator) and (dtype is None or type(dtype) is DType)
