@@ -157,7 +157,9 @@ def home_of(value: Any, name: str) -> tuple[str, str] | None:
     Asked of the source: classes and functions that are made by functions have no such place, and some say another module on purpose.
     """
     named = getattr(value, "__module__", None)
-    code = vars(value).get("__init__") if isinstance(value, type) else value  # a class may go by its page's name; its functions know better
+    code = value
+    if isinstance(value, type):  # a class may go by its page's name; its functions know better
+        code = vars(value).get("__init__") or getattr(vars(value).get("__new__"), "__func__", None)
     function = getattr(code, "__globals__", {}).get("__name__")
     for module in (named, function):
         for word in (getattr(value, "__qualname__", None), getattr(value, "__name__", None), name):
