@@ -97,6 +97,9 @@ def user_code(depth: int = 2) -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
+USER_CODE: list[Any] = [user_code]  # natively, once the runtime is there
+
+
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the user's line, however deep in the package the caller stands."""
     frame, level = sys._getframe(1), 1

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._base.errors import describe_code, user_code
+from rushlight._base.errors import USER_CODE, describe_code
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.memory import empty_spec
@@ -41,7 +41,7 @@ _CHANGED_LEAF = "{} that requires grad is being used in an in-place operation. C
 def bump(storage: Any) -> None:
     """Count a change of the memory, and remember the user's line."""
     storage.version += 1
-    storage.changed = user_code(3)
+    storage.changed = USER_CODE[0]()
 
 
 def last_change(storage: Any) -> str:

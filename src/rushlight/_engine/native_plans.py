@@ -94,7 +94,7 @@ def ready() -> Any:
     for cls in plain_classes:
         _plain(cls)
     new_meta[0] = runtime.new_meta
-    data_of[0] = runtime.data
+    data_of[0], errors.USER_CODE[0] = runtime.data, runtime.user_place
     _dress(runtime.Dispatcher)
     return runtime
 

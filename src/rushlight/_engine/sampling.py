@@ -109,10 +109,11 @@ def recorded(out: Tensor, name: str, *inputs: Any) -> Tensor:
 Fill = Callable[[int, int, DType, bool], Any]
 
 
-def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
+def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor, kernel: tuple[Any, ...] | None = None) -> Tensor:
     """Overwrite `x` by `fill(address, count, dtype, contiguous)`; complex tensors are filled as pairs of real numbers.
 
-    `name` is that of the node which the write gets where `x` (or one of `sources`) has a history.
+    `name` is that of the node which the write gets where `x` (or one of `sources`) has a history.  `kernel` says what `fill` does to contiguous
+    tensors of floats, where that is one draw: the kernel's name, the generator, parameters.
     """
     spec = x._spec
     recording = (x._rg or (sources and any(s._rg for s in sources))) and STATE.word & GRAD
@@ -134,28 +135,38 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor) -> Tensor:
                 _fill_strided(x, fill, dtype, count)
         bump(x._storage)
     if RUNS.now is not None and not sources:
-        ran(_writing(name, fill, spec), (x,), x)
+        ran(_writing(name, fill, spec, kernel), (x,), x)
     if recording and spec.dtype.is_floating_point | spec.dtype.is_complex:
         inputs = [t for t in (x, *sources) if t._rg]
         rebase(x, zero_gradient(name, inputs), 0 if x._rg else None)
     return x
 
 
-def _writing(name: str, fill: Fill, spec: Spec) -> Callable[[Tensor], Tensor]:
+def _writing(name: str, fill: Fill, spec: Spec, kernel: tuple[Any, ...] | None) -> Callable[[Tensor], Tensor]:
     """The plan that does the same once more to a tensor of this spec."""
     dtype, count = spec.dtype, spec.numel
     plain = bool(spec.contiguous and count and not dtype.is_complex)
+    if kernel is not None and plain:
+        word, generator, *parameters = kernel
+        draw, more = streams.drawing(_by_size(word, count), dtype, count, *parameters), (generator,)
+    else:
+        draw, more = fill, (count, dtype, True)  # type: ignore[assignment]
 
     def write(x: Tensor) -> Tensor:
         storage = x._storage
         if not plain or storage is None or x._rg or x._autograd_meta is not None:
             return write_random(x, name, fill)
         check_captured(x, name)
-        fill(x._ptr, count, dtype, True)
+        draw(x._ptr, *more)
         bump(storage)
         return x
 
     return write
+
+
+def _by_size(kernel: str, count: int) -> str:
+    """Normal numbers come in blocks of 16 where there are as many, one by one below."""
+    return "normal_serial" if kernel == "normal" and count < 16 else kernel
 
 
 def _permuted(spec: Spec) -> Spec:
@@ -181,9 +192,7 @@ def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
 
 def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[..., Tensor]:
     """A plan that makes a tensor of this spec filled from a generator, by default the default one."""
-    if kernel == "normal" and spec.numel < 16:
-        kernel = "normal_serial"
-    draw = streams.drawing(kernel, spec.dtype, spec.numel, *parameters)
+    draw = streams.drawing(_by_size(kernel, spec.numel), spec.dtype, spec.numel, *parameters)
     alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
 
     def plan(generator: Generator | None = None) -> Tensor:
@@ -267,7 +276,7 @@ def uniform_(
     if not (-largest <= low <= high <= largest and high - low <= largest):
         raise _bad_interval(low, high, dtype)
     return write_random(
-        self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high)
+        self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high), kernel=("uniform", generator, low, high)
     )
 
 
@@ -314,7 +323,7 @@ def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generat
     def fill(p: int, n: int, d: DType, contiguous: bool) -> None:
         (streams.fill_normal if contiguous else streams.fill_normal_serial)(generator, p, n, d, mu, sigma)
 
-    return write_random(self, "NormalBackward0", fill)
+    return write_random(self, "NormalBackward0", fill, kernel=("normal", generator, mu, sigma))
 
 
 @method

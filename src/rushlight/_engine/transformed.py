@@ -68,7 +68,8 @@ def check_captured(x: Any, name: str = "") -> None:
 
     Its change would be part of the result or not, according to how often the function runs; and there is nobody to give its derivative to.
     """
-    level = next((level for level in reversed(LEVELS.stack) if level.born), None)
+    stack = LEVELS.stack
+    level = next((level for level in reversed(stack) if level.born), None) if stack else None
     if level is None or STATE.told_to_change:
         return
     storage = root(x)._storage
