@@ -240,7 +240,7 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
             "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, "
             "hessian) or call requires_grad_() outside of a function being transformed instead."
         )
-    if requires_grad is self._rg and self._node is None and (not requires_grad or self._meta is None or not self._meta.creation):
+    if requires_grad is self._rg and self._node is None and (not requires_grad or self._autograd_meta is None or not self._autograd_meta.creation):
         return self  # a leaf as it is
     self.requires_grad = as_flag("requires_grad_", "requires_grad", requires_grad)
     return self
