@@ -1,7 +1,5 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from rushlight._engine.tensor import Tensor as _Tensor
-from rushlight.nn.parameter import Parameter as _Parameter
 
 from rushlight.nn.modules.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from rushlight.nn.modules.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
@@ -163,8 +161,8 @@ from rushlight.nn.modules.loss import TripletMarginLoss as TripletMarginLoss
 from rushlight.nn.modules.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from rushlight.nn.modules.flatten import Unflatten as Unflatten
 from rushlight.nn.modules.fold import Unfold as Unfold
-class UninitializedBuffer(_Tensor): ...
-class UninitializedParameter(_Parameter): ...
+from rushlight.nn.uninitialized import UninitializedBuffer as UninitializedBuffer
+from rushlight.nn.uninitialized import UninitializedParameter as UninitializedParameter
 from rushlight.nn.modules.upsampling import Upsample as Upsample
 from rushlight.nn.modules.upsampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from rushlight.nn.modules.upsampling import UpsamplingNearest2d as UpsamplingNearest2d

@@ -156,14 +156,14 @@ def _cast(tensor: Tensor, to: DType) -> Tensor:
         and tensor._node is None
         and STATE.cast_keeps
         and to is dtype_of("cpu")
-        and not tensor._is_view()  # type: ignore[attr-defined]
+        and not tensor._is_view()
     )
     if not keep:
-        return tensor.to(to)  # type: ignore[attr-defined,no-any-return]
+        return tensor.to(to)
     key = (id(tensor), to)
     found = _KEPT.get(key)
     if found is None:
-        found = _KEPT[key] = (tensor, tensor.to(to))  # type: ignore[attr-defined]
+        found = _KEPT[key] = (tensor, tensor.to(to))
     return found[1]
 
 
@@ -198,7 +198,7 @@ def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: S
     if to is not None and caller.name in _PACKING and places and not recorded and not state.word & OBSERVED:
         found = caller.casting(template, tensors, places, to)
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return found
 
     def plan(*inputs: Any) -> Any:
         given = list(inputs)
@@ -217,7 +217,7 @@ def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: S
 def lowered(tensor: Tensor) -> Tensor:
     """A result as a product leaves it: where operators cast, in the dtype that they cast to."""
     if STATE.word & AUTOCAST and _eligible(tensor):
-        return tensor.to(dtype_of("cpu"))  # type: ignore[attr-defined,no-any-return]
+        return tensor.to(dtype_of("cpu"))
     return tensor
 
 
@@ -255,7 +255,7 @@ def _converted(value: Any, to: DType | None) -> Any:
 def place_of(device_type: Any) -> str:
     """The name of a device type as given by a user; TypeError for anything but a str."""
     if device_type.__class__ is str and device_type in PLACES:
-        return device_type  # type: ignore[no-any-return]
+        return device_type
     if not isinstance(device_type, str):
         raise TypeError(f"expected a device type as str, got {type(device_type).__name__}")
     return str(Device(device_type).type)

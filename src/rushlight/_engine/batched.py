@@ -80,7 +80,7 @@ class BatchedTensor(Transformed):
 def kept(target: Tensor, others: Sequence[Any]) -> Tensor:
     """What is about to be overwritten, as an operand: a copy where a derivative may want to read it later."""
     recorded = STATE.word & GRAD and any(t.requires_grad for t in tensors_in((target, others)))
-    return target.clone() if recorded else target  # type: ignore[attr-defined, no-any-return]
+    return target.clone() if recorded else target
 
 
 def check_result(made: Any, target: Tensor) -> None:
@@ -95,10 +95,10 @@ def batched(value: Tensor, level: int) -> Any:
     """The tensor whose items lie along the first dim of `value`.  Where `value` belongs to higher levels, those stay outside."""
     if isinstance(value, Transformed) and value.level > level:
         if isinstance(value, BatchedTensor):
-            return batched(batched(value.value.transpose(0, 1), level), value.level)  # type: ignore[attr-defined]
+            return batched(batched(value.value.transpose(0, 1), level), value.level)
         from rushlight._engine.dual import dual
 
-        return dual(batched(value.primal, level), batched(value.tangent, level), value.level)  # type: ignore[attr-defined]
+        return dual(batched(value.primal, level), batched(value.tangent, level), value.level)
     spec = value._spec
     made = make_kind(BatchedTensor, Spec.of(spec.dtype, spec.device, tuple(spec.shape)[1:], tuple(spec.strides)[1:]))
     made.value, made.level = value, level
@@ -127,7 +127,7 @@ def peeled(x: Any, level: int) -> Any:
 def in_front(x: Tensor, level: int, size: int) -> Any:
     """`peeled`, where what is not batched is repeated."""
     found = peeled(x, level)
-    return x.expand((size, *x.shape)) if found is None else found  # type: ignore[attr-defined]
+    return x.expand((size, *x.shape)) if found is None else found
 
 
 def lifted(x: Tensor, level: int, size: int) -> Any:
@@ -139,8 +139,8 @@ def lifted(x: Tensor, level: int, size: int) -> Any:
             return batched(lifted(x.value, level, size), x.level)
         from rushlight._engine.dual import dual
 
-        return dual(lifted(x.primal, level, size), lifted(x.tangent, level, size), x.level)  # type: ignore[attr-defined]
-    return batched(x.expand((size, *x.shape)), level)  # type: ignore[attr-defined]
+        return dual(lifted(x.primal, level, size), lifted(x.tangent, level, size), x.level)
+    return batched(x.expand((size, *x.shape)), level)
 
 
 def size_of_level(level: int) -> int:
@@ -167,7 +167,7 @@ def _same_in_all(value: Any) -> bool:
         return False
     value = without_grad(lambda: value.detach())
     differ = root((value != value[:1]) & ((value == value) | (value[:1] == value[:1])))
-    return not differ.any().item()  # type: ignore[attr-defined]
+    return not differ.any().item()
 
 
 def alike(level: int, values: Any) -> Any:
@@ -189,7 +189,7 @@ def widen(x: Tensor, level: int, size: int) -> None:
     So do all tensors that are views of the same memory: they show the same parts of the batch.
     """
     if isinstance(x, Transformed) and x.level > level:
-        for inner in (x.value,) if isinstance(x, BatchedTensor) else (x.primal, x.tangent):  # type: ignore[attr-defined]
+        for inner in (x.value,) if isinstance(x, BatchedTensor) else (x.primal, x.tangent):
             if peeled(inner, level) is None:
                 widen(inner, level, size)
         return
@@ -225,7 +225,7 @@ def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], leve
     if found is None:
         row = batched_operator(op, template, [t._spec for t in tensors], mask, size)
         found = table[1][key] = make_function(Caller(row)), Caller(op).result
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 # ***** what is not an operator of the table *****
@@ -247,7 +247,7 @@ def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = F
     if inner is None:
         held.copy_(source)
     else:
-        wide = source.expand(x.shape)  # type: ignore[attr-defined]
+        wide = source.expand(x.shape)
         held.copy_(peeled(wide, level))
     return x
 

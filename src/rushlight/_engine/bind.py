@@ -129,7 +129,7 @@ def _number(value: Any) -> Any:
     if isinstance(value, (bool, int, float, complex)):
         return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))  # type: ignore[arg-type]
     if isinstance(value, Tensor):
-        return value.item() if not value._spec.ndim and not value._rg else None  # type: ignore[attr-defined]
+        return value.item() if not value._spec.ndim and not value._rg else None
     return value.item() if is_numpy_scalar(value) else None
 
 
@@ -234,7 +234,7 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return tuple([_frozen(v) for v in value])
     if is_numpy_scalar(value) or (isinstance(value, Tensor) and not value._spec.ndim and not value._rg):
-        return value.item()  # type: ignore[union-attr]
+        return value.item()
     return value
 
 

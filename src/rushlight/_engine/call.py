@@ -188,7 +188,7 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
     method.__module__ = __name__
     method.operator = caller.op
     full.seen[0] = getattr(Tensor, caller.name, method)
-    return method  # type: ignore[no-any-return]
+    return method
 
 
 def _require_tensor(name: str, value: Any) -> None:
@@ -203,7 +203,7 @@ def _no_tensor(name: str, value: Any, other: Any, full: Callable[..., Any]) -> A
         return full(value, other)
     if name in _PYTHON_METHODS:
         return NotImplemented
-    return _require_tensor(name, value)  # type: ignore[func-returns-value]
+    return _require_tensor(name, value)
 
 
 def _accepts(other: Any) -> bool:

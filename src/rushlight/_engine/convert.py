@@ -67,17 +67,17 @@ _CASTS = new_plan_table()
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """`x` in another dtype; a copy also where it has that one."""
     if RUNS.now is not None:
-        return run_recorded(caller("to_dtype").prepare, (x, dtype), {})  # type: ignore[no-any-return]
+        return run_recorded(caller("to_dtype").prepare, (x, dtype), {})
     key = (dtype, x._spec, x._rg, STATE.word)
     plan = _CASTS.get(key)
     if plan is not None and type(x) in plain_classes:
-        return plan(x)  # type: ignore[no-any-return]
+        return plan(x)
     if type(x) not in plain_classes or STATE.word & FUNCTION_MODE:
-        return call("to_dtype", x, dtype)  # type: ignore[no-any-return]
+        return call("to_dtype", x, dtype)
     plan, inputs = caller("to_dtype").prepare((x, dtype), {})
     if len(inputs) == 1:
         _CASTS[key] = plan
-    return plan(*inputs)  # type: ignore[no-any-return]
+    return plan(*inputs)
 
 
 _INPLACE: dict[str, InplaceCaller] = {}
@@ -127,12 +127,12 @@ def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy with memory of its own; the gradient flows through."""
     word = format_name(memory_format)
     if word == "preserve_format":
-        return call("clone_core", x)  # type: ignore[no-any-return]
+        return call("clone_core", x)
     if word == "contiguous_format":
-        return call("clone_contiguous", x)  # type: ignore[no-any-return]
+        return call("clone_contiguous", x)
     if x._spec.ndim != (4 if word == "channels_last" else 5):
         raise RuntimeError(f"required rank {4 if word == 'channels_last' else 5} tensor to use {word} format")
-    return call("clone_channels_last", x)  # type: ignore[no-any-return]
+    return call("clone_channels_last", x)
 
 
 def is_in_format(spec: Spec, word: str) -> bool:
@@ -161,9 +161,9 @@ def contiguous(x: Tensor, memory_format: Any = FORMATS["contiguous_format"]) -> 
 def detach(x: Tensor) -> Tensor:
     """The same memory outside of the graph."""
     if isinstance(x, Kind):
-        return type(x).answer(detach, (x,), {})  # type: ignore[no-any-return]
+        return type(x).answer(detach, (x,), {})
     out = _detached(x)
-    return ran(_DETACHING[0], (x,), out) if _DETACHING else out  # type: ignore[no-any-return]
+    return ran(_DETACHING[0], (x,), out) if _DETACHING else out
 
 
 _DETACHING: list[Any] = []  # the native plan, once it was asked for
@@ -201,7 +201,7 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
             check_writable(x, False)
             return x
         if source._spec.dtype.is_complex and not x._spec.dtype.is_complex:
-            source = source.real  # type: ignore[attr-defined]
+            source = source.real
         if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex) and source._rg:
             source = detach(source)
     return _copy(x, source)
@@ -209,7 +209,7 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
 
 def _copy(x: Tensor, source: Any) -> Tensor:
     found = call_inplace("copy", x, source, False)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
@@ -245,7 +245,7 @@ def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return x if exact is None or exact(x._spec.shape) == x._spec.strides else clone(x, memory_format=memory_format)
     if not copy:
         return x
-    return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)  # type: ignore[no-any-return]
+    return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bool, bool, Any]:

@@ -38,7 +38,7 @@ def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:
         if isinstance(first, (tuple, list)):
             size = first
         elif isinstance(first, Tensor) and first._spec.ndim:
-            size = first.tolist()  # type: ignore[attr-defined]
+            size = first.tolist()
     shape: list[int] = []
     for item in size:
         if type(item) is not int:
@@ -191,7 +191,7 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         if made is not None:
             return finish(made, requires_grad)
     if isinstance(data, Tensor):
-        made = data.detach().clone()  # type: ignore[attr-defined]
+        made = data.detach().clone()
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
         return finish(alias(made), requires_grad)
     values: Any = data
@@ -210,7 +210,7 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         return finish(make(None, spec, 0), requires_grad)
     if values is not None:
         made = finish(_from_numbers(values, spec), requires_grad)
-        return made if RUNS.now is None else ran(lambda: _from_numbers(values, spec), (), made)  # type: ignore[no-any-return]
+        return made if RUNS.now is None else ran(lambda: _from_numbers(values, spec), (), made)
     array = _numpy_array(data, found)
     return finish(_over(array, spec, array.nbytes), requires_grad)
 
@@ -235,7 +235,7 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
         spec = Spec.of(found, as_device(device), tuple(shape))
         fits = found in _FILLED_BY[kind] and spec.device is CPU
         told = _MEASURED[key] = (spec, spec.nbytes, spec.numel, kind, NUMBER_CODES[found.name]) if fits else None
-    return None if told is None else runtime.of_numbers(data, *told)  # type: ignore[no-any-return]
+    return None if told is None else runtime.of_numbers(data, *told)
 
 
 _COPIED = new_plan_table()  # (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
@@ -292,7 +292,7 @@ def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
                 pass  # the careful way knows what becomes of it
     if spec.numel:
         packed = memoryview(pack_numbers(values, spec.dtype)).cast("B")
-        memoryview(made._storage)[: len(packed)] = packed  # type: ignore[arg-type]
+        memoryview(made._storage)[: len(packed)] = packed
     return made
 
 
@@ -397,7 +397,7 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         if item.requires_grad and STATE.word & GRAD:
             warn_once(TO_A_NUMBER)
         kinds[item.dtype] = item.dtype
-        values.append(item.item())  # type: ignore[attr-defined]
+        values.append(item.item())
     elif isinstance(item, array_types()):
         if tuple(item.shape) != inner:
             raise ValueError(f"expected all arrays to be of shape {inner} (got {tuple(item.shape)})")
@@ -430,11 +430,11 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     if isinstance(data, Tensor):
         if dtype is None and device is None:
             return data
-        return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)  # type: ignore[attr-defined]
+        return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)
     if is_array(data):
         shares = data.flags.writeable and ((data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0)
         made = _shared(data) if shares else tensor(data)
-        return made if dtype is None else made.to(dtype=dtype)  # type: ignore[attr-defined]
+        return made if dtype is None else made.to(dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 
@@ -468,7 +468,7 @@ _OVER: list[Any] = []  # the native function that knows where an array's element
 def _over(array: Any, spec: Spec, nbytes: int) -> Tensor:
     """A tensor over the memory of an array, which it keeps alive."""
     if _OVER:
-        return _OVER[0](array, spec, nbytes)  # type: ignore[no-any-return]
+        return _OVER[0](array, spec, nbytes)
     address = array.__array_interface__["data"][0]
     made, over = from_address(address, spec, nbytes, array), ready().over_array
     if over(array, spec, nbytes)._ptr == address:

@@ -66,7 +66,7 @@ def _filler(dtype: DType) -> Any:
 def fill(tensor: Tensor) -> Tensor:
     """Fill a fresh tensor, where determinism is asked for."""
     if MODE.on and MODE.fills and tensor._storage is not None and tensor._spec.numel:
-        tensor.fill_(_filler(tensor._spec.dtype))  # type: ignore[attr-defined]
+        tensor.fill_(_filler(tensor._spec.dtype))
     return tensor
 
 
@@ -82,4 +82,4 @@ def grown(tensor: Tensor, before: int) -> None:
     if not (MODE.on and MODE.fills) or storage is None or storage.nbytes // size <= before // size:
         return
     start, end = before // size, storage.nbytes // size
-    fill(tensor.as_strided((end - start,), (1,), start))  # type: ignore[attr-defined]
+    fill(tensor.as_strided((end - start,), (1,), start))

@@ -73,7 +73,7 @@ class _Capsule:
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor over the memory of anything that speaks DLPack, or of a capsule."""
     if isinstance(ext_tensor, Tensor):
-        return ext_tensor.detach()  # type: ignore[attr-defined, no-any-return]
+        return ext_tensor.detach()
     source = ext_tensor if hasattr(ext_tensor, "__dlpack__") else _Capsule(ext_tensor)
     device = source.__dlpack_device__()
     if int(device[0]) != CPU_DEVICE[0]:

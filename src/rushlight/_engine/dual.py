@@ -89,7 +89,7 @@ def dual(primal: Tensor, tangent: Tensor, level: int) -> Any:
             first, second = parts(primal, top.level), parts(tangent, top.level)
             first, second = first or (primal, _zeros(primal)), second or (tangent, _zeros(tangent))
             return dual(dual(first[0], second[0], level), dual(first[1], second[1], level), top.level)
-        size = top.value.shape[0]  # type: ignore[attr-defined]
+        size = top.value.shape[0]
         return batched(dual(in_front(primal, top.level, size), in_front(tangent, top.level, size), level), top.level)
     made = make_kind(DualTensor, primal._spec)
     made.primal, made.tangent, made.level = primal, tangent, level
@@ -116,14 +116,14 @@ def parts(x: Any, level: int) -> tuple[Any, Any] | None:
 
 
 def _zeros(x: Tensor) -> Tensor:
-    return x.new_zeros(tuple(x.shape))  # type: ignore[attr-defined, no-any-return]
+    return x.new_zeros(tuple(x.shape))
 
 
 def _still(x: Tensor, shape: tuple[int, ...], like: Tensor) -> Any:
     """A tangent of zeros for `x`, with an item for each item of the batches that the tangent `like` belongs to."""
     if isinstance(like, BatchedTensor):
         return batched(_still(x, (like.value.shape[0], *shape), like.value), like.level)
-    return x.new_zeros(shape)  # type: ignore[attr-defined]
+    return x.new_zeros(shape)
 
 
 def _settled(value: Any, given: Sequence[Tensor]) -> Any:
@@ -132,7 +132,7 @@ def _settled(value: Any, given: Sequence[Tensor]) -> Any:
     So whoever writes to it, or to a tensor without a batch with it, may.
     """
     while isinstance(value, BatchedTensor) and value.value.shape[0] and all(peeled(t, value.level) is None for t in given):
-        value = value.value[0]  # type: ignore[index]
+        value = value.value[0]
     return value
 
 
@@ -220,7 +220,7 @@ def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], mask
     if found is None:
         row, moved = tangent_operator(op, template, [Spec.of(s.dtype, s.device, s.shape) for s in specs], floats)
         found = table[1][key] = make_function(Caller(row)), moved, Caller(op).result
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 # ***** what is not an operator of the table *****

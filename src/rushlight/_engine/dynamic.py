@@ -45,7 +45,7 @@ def _as_mask(x: Tensor) -> Tensor:
     try:
         mask = x if x._spec.dtype is BOOL else convert.call("ne", x, 0)
         if isinstance(mask, Kind):
-            return type(mask).answer(nonzero, (mask,), {})  # type: ignore[no-any-return]
+            return type(mask).answer(nonzero, (mask,), {})
         return convert.contiguous(mask)
     finally:
         STATE.word = before
@@ -67,7 +67,7 @@ _SMALL = 1 << 13  # elements up to which one call counts, allocates and writes
 
 def _coordinates(mask: Tensor, sizes: Any) -> tuple[int, Any]:
     """(count, storage of int64) of what is set in a small dense mask: all first coordinates, all second ones, ... by these sizes."""
-    return ready().coordinates(mask._ptr, tuple(sizes))  # type: ignore[no-any-return]
+    return ready().coordinates(mask._ptr, tuple(sizes))
 
 
 @lru_cache(maxsize=512)
@@ -117,7 +117,7 @@ def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
         count, storage = _coordinates(_as_mask(x), x._spec.shape)
         spec, start = _places_spec(count), storage.ptr
         return tuple([make(storage, spec, start + 8 * count * d) for d in range(x._spec.ndim)])
-    return tuple(nonzero(x).unbind(1))  # type: ignore[attr-defined]
+    return tuple(nonzero(x).unbind(1))
 
 
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
@@ -126,13 +126,13 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = broadcast_shapes(x._spec.shape, mask._spec.shape)
     if tuple(x._spec.shape) != shape:
-        x = x.expand(shape)  # type: ignore[attr-defined]
+        x = x.expand(shape)
     if tuple(mask._spec.shape) != shape:
-        mask = mask.expand(shape)  # type: ignore[attr-defined]
+        mask = mask.expand(shape)
     size = x._spec.dtype.itemsize
     if (STATE.word & GRAD and x._rg) or size > 8 or isinstance(x, Kind):
         flat = convert.call("clone_contiguous", x) if not x._spec.contiguous else x
-        return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))  # type: ignore[attr-defined, no-any-return]
+        return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))
     dense, source = _as_mask(mask), convert.contiguous(convert.resolved(x))
     n = dense._spec.numel
     count, where, _before = _count(dense)

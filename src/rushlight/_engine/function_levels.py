@@ -61,7 +61,7 @@ def _batch(cls: type[Function], args: Sequence[Any], level: int) -> Any:
     values = [a if v is None else v for a, v in zip(leaves, inside, strict=True)]
     dims = tree_unflatten([None if v is None else 0 for v in inside], structure)
     state = LEVELS.stack[level - 1]
-    made = cls.vmap(VmapInfo(state.size, state.randomness), dims, *tree_unflatten(values, structure))  # type: ignore[attr-defined]
+    made = cls.vmap(VmapInfo(state.size, state.randomness), dims, *tree_unflatten(values, structure))
     if not isinstance(made, tuple) or len(made) != 2:
         raise RuntimeError(
             "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible with the output. Got a "
@@ -223,7 +223,7 @@ class _Forward:
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_forward` (else `save_for_backward`) was given."""
         node = self.__dict__["node"]
-        return getattr(node, "saved_for_forward", None) or node._to_save  # type: ignore[no-any-return]
+        return getattr(node, "saved_for_forward", None) or node._to_save
 
 
 def _apply_and_keep(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -43,7 +43,7 @@ class FunctionalTensor(Transformed):
 
     @property
     def inside(self) -> Tensor:
-        return value_of(self)  # type: ignore[no-any-return]
+        return value_of(self)
 
     def write(self, value: Any) -> None:
         """Let this tensor, and with it all that it shares memory with, hold another value."""
@@ -220,7 +220,7 @@ def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = F
     made = value_of(source)
     if not isinstance(made, Tensor):
         made = value_of(x).new_full((), made)
-    x.write(table_function("clone_core")(made.to(x.dtype).expand(x.shape)))  # type: ignore[attr-defined]
+    x.write(table_function("clone_core")(made.to(x.dtype).expand(x.shape)))
     return x
 
 

@@ -75,7 +75,7 @@ def hosted(
 ) -> list[Tensor]:
     """The results of `function` on the inputs as NumPy arrays; `gradient` None means that there is none."""
     if asking_classes and any(isinstance(x, Kind) for x in inputs):
-        return TRANSFORMS["hosted"](name, function, inputs, gradient)  # type: ignore[no-any-return]
+        return TRANSFORMS["hosted"](name, function, inputs, gradient)
     for x in inputs:
         if x._storage is None:
             raise NotImplementedError(f"{name.removesuffix('Backward0')} on tensors without memory (device meta)")

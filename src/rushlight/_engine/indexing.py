@@ -121,7 +121,7 @@ def _tensor_item(
         n = item._spec.ndim
         if n == 0:
             basic.append(("n",))
-            tensors.append((place, NONZERO[0](item.unsqueeze(0))[0]))  # type: ignore[attr-defined]
+            tensors.append((place, NONZERO[0](item.unsqueeze(0))[0]))
             return dim, place + 1
         for k in range(n):
             if item._spec.shape[k] != x._spec.shape[dim + k]:
@@ -183,7 +183,7 @@ def _view_caller() -> Any:
 def basic_view(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """The view that the basic part of an index takes."""
     plan, inputs = _view_caller().prepare((x, items), {})
-    return plan(*inputs)  # type: ignore[no-any-return]
+    return plan(*inputs)
 
 
 _FAST = new_plan_table()
@@ -247,23 +247,23 @@ def get_item(x: Tensor, index: Any) -> Tensor:
                 )
             plan, _ = _view_caller().prepare((x, split_index(x, index)[0]), {})
             _FAST[signature] = plan
-        return ran(plan, (x,), plan(x))  # type: ignore[no-any-return]
+        return ran(plan, (x,), plan(x))
     if RUNS.now is not None and _reads_numbers(index):
-        return unlearnt(lambda: get_item(x, index))  # type: ignore[no-any-return]
+        return unlearnt(lambda: get_item(x, index))
     spec = x._spec
     numbers = _read(x, index)
     if numbers is not index:
-        return x[numbers] if RUNS.now is None else get_item(x, numbers)  # type: ignore[no-any-return]
+        return x[numbers] if RUNS.now is None else get_item(x, numbers)
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
-        return MASKED[0](x, index)  # type: ignore[no-any-return]
+        return MASKED[0](x, index)
     if is_array(index) and index.ndim:
-        return x[make_tensor(index)]  # type: ignore[no-any-return]  # by a plan that is kept
+        return x[make_tensor(index)]  # by a plan that is kept
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)
     if any(i != _ALL for i in items):
         return _indexed_part(x, items, tensors)
-    return convert.call("index", x, *_indices(x, tensors))  # type: ignore[no-any-return]
+    return convert.call("index", x, *_indices(x, tensors))
 
 
 def _indexed_part(x: Tensor, items: tuple[Any, ...], tensors: Sequence[tuple[int, Any]]) -> Tensor:
@@ -300,7 +300,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         return
     numbers = _read(x, index)
     if numbers is not index:
-        x[numbers] = value  # type: ignore[index]
+        x[numbers] = value
         return
     items, tensors = split_index(x, index)
     if isinstance(value, np.generic):
@@ -388,7 +388,7 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
     """
     if RUNS.now is not None and _reads_numbers(indices):
-        return unlearnt(lambda: index_put_(x, indices, values, accumulate))  # type: ignore[no-any-return]
+        return unlearnt(lambda: index_put_(x, indices, values, accumulate))
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
@@ -417,7 +417,7 @@ def _fit(value: Tensor, target: Tensor) -> Tensor:
     """Drop leading dims of size 1 that the target lacks, as PyTorch does."""
     extra = value._spec.ndim - target._spec.ndim
     if extra > 0 and all(s == 1 for s in value._spec.shape[:extra]):
-        return value.reshape(value._spec.shape[extra:])  # type: ignore[attr-defined]
+        return value.reshape(value._spec.shape[extra:])
     return value
 
 

@@ -159,7 +159,7 @@ class CopySlices(Node):
 
         if not self.conj:
             return part
-        return OPS["conj" if part._spec.dtype.is_complex else "neg_view"](part)  # type: ignore[no-any-return]
+        return OPS["conj" if part._spec.dtype.is_complex else "neg_view"](part)
 
     def _release(self) -> None:
         self.function._release()

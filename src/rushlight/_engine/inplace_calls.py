@@ -244,7 +244,7 @@ def inplace_plan(
         elif wants or x._autograd_meta is not None or x._rg:
             check_writable(x, wants)
         if n > 1:
-            args = separate(args)  # type: ignore[assignment]
+            args = separate(args)
         if recipe is not None:
             return _recorded(run, recipe, wrt, args)
         run(*args)
@@ -329,4 +329,4 @@ def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
     method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
     method.__module__ = __name__
     method.operator = caller.op
-    return method  # type: ignore[no-any-return]
+    return method

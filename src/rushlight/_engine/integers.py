@@ -25,7 +25,7 @@ def integer(value: Any, item: bool = False) -> int:
     if isinstance(value, Tensor):
         if not value._spec.dtype.is_integer or value._spec.numel != 1 or (value._spec.ndim and not item):
             raise TypeError
-        return int(value.item())  # type: ignore[attr-defined]
+        return int(value.item())
     if hasattr(value, "__setitem__") and not item:  # an array without dims has an index too: it may stand in a list
         raise TypeError
     found = operator.index(value)

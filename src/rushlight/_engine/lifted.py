@@ -125,7 +125,7 @@ def run_node(node: Any, grads: list[Any]) -> Sequence[Any]:
     level = top.level
     if isinstance(node, OpNode) and node._extra is None and node.saved is not None and not any(g is not None for g in grads[node.info.n_results :]):
         return _run_graph(node, grads, level)
-    size = top.value.shape[0]  # type: ignore[attr-defined]
+    size = top.value.shape[0]
     rows = [run_node(node, [None if g is None else in_front(g, level, size)[k] for g in grads]) for k in range(size)]
     stack = table_function("stack")
     return [None if any(g is None for g in column) else batched(stack(list(column)), level) for column in zip(*rows, strict=True)]
@@ -259,7 +259,7 @@ def cut(x: Any, own: Sequence[Any]) -> Any:
         return dual(cut(x.primal, own), cut(x.tangent, own), x.level)
     if not isinstance(x, Tensor) or isinstance(x, Transformed) or not x._rg:
         return x
-    return x if STATE.word & 1 and depends_on_others([x], own) else x.detach()  # type: ignore[attr-defined]
+    return x if STATE.word & 1 and depends_on_others([x], own) else x.detach()
 
 
 def grad_of_transformed(

@@ -70,7 +70,7 @@ def _native_reader(dtype: DType) -> Any:
     returns = "f64" if dtype.is_floating_point else "i64"
 
     @native(f"{returns}(ptr)", name=f"read_{dtype.name}")
-    def read(p):  # type: ignore[no-untyped-def]
+    def read(p):
         return wide(load(element, p, 0))
 
     return require("rushlight._backends.cpu.stubs").bind(read)

@@ -187,18 +187,18 @@ def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: An
     found = runtime.learn(dispatcher, values, tuple(names) if names else None, plan, places, wrap, tuple(keep))
     if found:
         count_plan()
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def known(dispatcher: Any) -> int:
     """How many signatures a dispatcher has learnt."""
-    return ready().known(dispatcher)  # type: ignore[no-any-return]
+    return ready().known(dispatcher)
 
 
 def readable(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether a call is of those whose plans can be learnt: no subclass with a say, no number beyond 60 bits, ..."""
     names = tuple(kwargs) or None
-    return _READY[0].learn(dispatcher, (*args, *kwargs.values()), names, None, (), None, ())  # type: ignore[no-any-return]
+    return _READY[0].learn(dispatcher, (*args, *kwargs.values()), names, None, (), None, ())
 
 
 def _place(pick: Any, n: int, names: Sequence[str]) -> int:

@@ -56,10 +56,10 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
             copyreg.pickle(type(storage), _reduce_storage)
             _known.add(type(storage))
         if "multiprocessing.reduction" in sys.modules and handing.joins(type(storage), sys._getframe(1)):
-            return handing.reduce_tensor(_written(self) if spec.conj else self)  # type: ignore[no-any-return]
+            return handing.reduce_tensor(_written(self) if spec.conj else self)
         place = self._ptr - storage.ptr
     if (made := form_there(self)) is not None:
-        return made  # type: ignore[no-any-return]
+        return made
     args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg, *((True,) if spec.conj else ()))
     return rebuild_tensor, args, dict(self.__dict__) or None
 

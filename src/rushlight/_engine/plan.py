@@ -198,7 +198,7 @@ class Recipe:
                 plan = self._fast[key] = self.plans.prepare(*saved, grad)
             self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
             made = plan(*saved, grad)
-            return made if self._in_order else [None if o is None else made[o] for o in self.outputs]  # type: ignore[return-value]
+            return made if self._in_order else [None if o is None else made[o] for o in self.outputs]
         results = grads[: self.n_results]
         found: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
@@ -270,7 +270,7 @@ class Pieces:
         mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in specs[: self.n_results]]
         edges = () if recipe is None else recipe.wrt
         several = self.several or self.n_results > 1
-        return native_plan(exe, closure, in_specs, specs, self.n_results, recipe, edges, mask, several, self.bounds)  # type: ignore[no-any-return]
+        return native_plan(exe, closure, in_specs, specs, self.n_results, recipe, edges, mask, several, self.bounds)
 
     def closure(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], recipe: Recipe | None) -> Callable[..., Any]:
         """The same in Python, for tensors and places that native plans leave to it."""
@@ -326,7 +326,7 @@ class PlanMould:
         constants = self._program.constants(values, self._first) if self._again else None
         if constants is not None:
             late = Late(lambda: self.pieces.closure(self.executable(values), in_specs, specs, recipe))
-            return self._again.plan(late, constants, specs, recipe)  # type: ignore[no-any-return]
+            return self._again.plan(late, constants, specs, recipe)
         exe = self.executable(values)
         plan = self.pieces.around(exe, in_specs, specs, recipe)
         if self._again is None:
@@ -562,7 +562,7 @@ def _showing(layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], s
     def run(*inputs: Any) -> tuple[Tensor, ...]:
         return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
 
-    return show_plan(run, parts)  # type: ignore[no-any-return]
+    return show_plan(run, parts)
 
 
 class ShowMould:

@@ -156,7 +156,7 @@ class Generator:
         if spec.dtype is not UINT8 or spec.device is not CPU:
             raise TypeError("RNG state must be a torch.ByteTensor")
         if not spec.contiguous:
-            new_state = new_state.contiguous()  # type: ignore[attr-defined]
+            new_state = new_state.contiguous()
         self._restore(new_state._ptr, spec.numel)
         return self
 
@@ -169,7 +169,7 @@ class Generator:
 
     def state_bytes(self) -> bytes:
         """The state as `get_state` gives it, the bytes that PyTorch would give."""
-        return bytes(memoryview(self.get_state()._storage))  # type: ignore[arg-type]
+        return bytes(memoryview(self.get_state()._storage))
 
     def set_state_bytes(self, data: bytes) -> None:
         """Continue from a state that `state_bytes` (or PyTorch) gave.  RuntimeError when it is none."""

@@ -44,7 +44,7 @@ def _copier() -> Any:
 
 
 @native("void(ptr, ptr, i64, i64)")
-def copy_rows(out, places, count, nbytes):  # type: ignore[no-untyped-def]
+def copy_rows(out, places, count, nbytes):
     """Copy from `count` places, `nbytes` each, to one place, one behind the other."""
     for k in range(count):
         memcpy(out + k * nbytes, places.ptr[k], nbytes)

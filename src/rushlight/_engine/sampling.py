@@ -150,7 +150,7 @@ def _writing(name: str, fill: Fill, spec: Spec, kernel: tuple[Any, ...] | None) 
         word, generator, *parameters = kernel
         draw, more = streams.drawing(_by_size(word, count), dtype, count, *parameters), (generator,)
     else:
-        draw, more = fill, (count, dtype, True)  # type: ignore[assignment]
+        draw, more = fill, (count, dtype, True)
 
     def write(x: Tensor) -> Tensor:
         storage = x._storage
@@ -227,7 +227,7 @@ def as_float(name: str, argument: str, value: Any) -> float:
     if type(value) is float or type(value) is int:
         return float(value)
     if isinstance(value, Tensor) and not value._spec.ndim and not value._rg and not value._spec.dtype.is_complex:
-        value = value.item()  # type: ignore[attr-defined]
+        value = value.item()
     if isinstance(value, (str, complex, Tensor)) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}(): argument '{argument}' must be float, not {type(value).__name__}")
     return float(value)
@@ -438,7 +438,7 @@ def _in_fill_order(p: Tensor, target: Spec, dtype: DType) -> Tensor:
     before = STATE.word
     STATE.word = before & ~GRAD
     try:
-        values: Any = p.expand(target.shape)  # type: ignore[attr-defined]
+        values: Any = p.expand(target.shape)
         if not target.contiguous:
             values = values.permute(fill_order(target.shape, target.strides))
         found: Tensor = values.to(dtype).contiguous()
@@ -470,7 +470,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
         fit(out, input._spec.shape)
         return METHODS["bernoulli_"](out, input, generator=generator)
     made = fresh(input._spec.dtype, input._spec.device, input._spec.shape)
-    with_p = p if p is not None else input.detach() if input._rg else input  # type: ignore[attr-defined]
+    with_p = p if p is not None else input.detach() if input._rg else input
     METHODS["bernoulli_"](made, with_p, generator=generator)
     return recorded(made, name, input)
 
@@ -478,7 +478,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
 def fit(out: Tensor, shape: Sequence[int]) -> None:
     """Resize `out` to `shape` where it differs."""
     if tuple(out._spec.shape) != tuple(shape):
-        out.resize_(tuple(shape))  # type: ignore[attr-defined]
+        out.resize_(tuple(shape))
 
 
 # ***** integers *****
@@ -660,7 +660,7 @@ def dropout_with(name: str, input: Any, p: Any, train: bool, channels: int, alph
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {number(p)}")
     if p == 0 or not train or input._spec.numel == 0:
         return input
-    multiply = input.mul_ if inplace else input.mul  # type: ignore[attr-defined]
+    multiply = input.mul_ if inplace else input.mul
     dtype = input._spec.dtype
     if p == 1:
         return multiply(zeros_spec(Spec.of(dtype, input._spec.device, ())))

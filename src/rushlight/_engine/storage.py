@@ -414,7 +414,7 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
 
     def tolist(self) -> list[Any]:
         """The elements."""
-        return self._tensor().tolist()  # type: ignore[no-any-return]
+        return self._tensor().tolist()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())

@@ -190,7 +190,7 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def data(self) -> Tensor:
-        return data_of[0](self)  # type: ignore[no-any-return]
+        return data_of[0](self)
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -204,7 +204,7 @@ class Tensor(metaclass=TensorMeta):
     def _version(self) -> int:
         if self._autograd_meta is not None and self._autograd_meta.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self._storage.version if self._storage is not None else 0  # type: ignore[no-any-return]
+        return self._storage.version if self._storage is not None else 0
 
     @property
     def _base(self) -> Tensor | None:

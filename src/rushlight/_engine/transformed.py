@@ -86,7 +86,7 @@ def root(x: Any) -> Tensor:
     """The tensor with memory at the bottom of a transformed one."""
     while isinstance(x, Transformed):
         x = x.below
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 class _Levels(threading.local):
@@ -206,7 +206,7 @@ class Transformed(Kind):
         return self.inside
 
     @property  # type: ignore[misc]
-    def requires_grad(self) -> bool:  # type: ignore[override]
+    def requires_grad(self) -> bool:
         return self.inside.requires_grad
 
     @property
@@ -238,7 +238,7 @@ def _checked(index: Any) -> Any:
             raise RuntimeError(
                 "vmap: We do not support batching operators that can support dynamic shape. Attempting to batch over indexing with a boolean mask."
             )
-        return index if index.dtype is INT64 else index.long()  # type: ignore[attr-defined]
+        return index if index.dtype is INT64 else index.long()
     return index
 
 
@@ -252,7 +252,7 @@ def _setitem(level: int, function: Any, x: Any, index: Any, value: Any) -> None:
         put(target, tuple(d for d, _ in tensors), [t for _, t in tensors], value.to(x.dtype), False)
         return
     while isinstance(value, Tensor) and value.ndim > target.ndim and value.shape[0] == 1:
-        value = value.squeeze(0)  # type: ignore[attr-defined]
+        value = value.squeeze(0)
     target.copy_(value)
 
 

@@ -121,7 +121,7 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
         creation = "multi"
     if mould is not None and mould.again:
         late = Late(lambda: _closure(parts, several, creation, recipe, recipes, False))
-        return mould.again.views(late, parts, recipe)  # type: ignore[no-any-return]
+        return mould.again.views(late, parts, recipe)
     run = _closure(parts, several, creation, recipe, recipes, bool(word & INFERENCE))
     native = not (word & INFERENCE or recipes or spec.device is META)
     plan = native_view(run, parts, creation, several, recipe) if native else run
@@ -262,7 +262,7 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with any shape, strides and offset (in elements, from the start of the storage)."""
     if isinstance(input, Kind):
-        return type(input).answer(as_strided, (input, size, stride, storage_offset), {})  # type: ignore[no-any-return]
+        return type(input).answer(as_strided, (input, size, stride, storage_offset), {})
     if not isinstance(input, Tensor):
         raise TypeError(f"as_strided(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     x, shape, strides = input, as_ints("as_strided", "size", size), as_ints("as_strided", "stride", stride)

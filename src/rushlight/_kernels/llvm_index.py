@@ -72,7 +72,7 @@ class Indices(Page):
             index, bad = self.write(depth, emit)
             self.check(depth, bad, width, atom.code, value, atom.dim, size)
             found = memo[atom] = (index, width)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def varies(self, vars: frozenset[Any]) -> bool:
         """Whether a thing that depends on `vars` differs from lane to lane."""
@@ -103,7 +103,7 @@ class Indices(Page):
                 factor = self.slot(c)
                 total = self.write(depth, lambda: total + (steps if c == 1 else steps * em.splat(factor, "i64")))  # noqa: B023
             found = memo["v", ix] = total
-        return found  # type: ignore[no-any-return]
+        return found
 
     def vector_atom(self, atom: Any) -> Val:
         depth = self.depth(atom.vars)
@@ -114,7 +114,7 @@ class Indices(Page):
         by = self.slot(atom.by)
         name = "sdiv" if type(atom) is Div else "srem"
         divisor = self.write(depth, lambda: em.splat(by, "i64"))
-        return self.write(depth, lambda: em.emit(f"{name} {inner.vt} {inner}, {divisor}", "i64"))  # type: ignore[no-any-return]
+        return self.write(depth, lambda: em.emit(f"{name} {inner.vt} {inner}, {divisor}", "i64"))
 
     def pointer(self, buffer: Buffer, ix: Ix) -> str:
         """The address of an element (that of the first lane), built from the outermost loop inward."""
@@ -157,4 +157,4 @@ class Indices(Page):
     def spread_ix(self, ix: Ix, width: int) -> Val:
         """An index that all lanes share, in a vector."""
         place, em = self.ix(ix), self.emitter(width)
-        return self.write(self.depth(ix.vars), lambda: em.splat(place, "i64"))  # type: ignore[no-any-return]
+        return self.write(self.depth(ix.vars), lambda: em.splat(place, "i64"))

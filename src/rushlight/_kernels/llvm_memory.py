@@ -130,7 +130,7 @@ class Loads(Indices):
         """Lanes picked from two vectors, the second one's counted on."""
         mask = f"<{len(order)} x i32> <" + ", ".join(f"i32 {k}" for k in order) + ">"
         em = a.em
-        return self.write(depth, lambda: em.emit(f"shufflevector {a.vt} {a}, {b.vt} {b}, {mask}", a.type))  # type: ignore[no-any-return]
+        return self.write(depth, lambda: em.emit(f"shufflevector {a.vt} {a}, {b.vt} {b}, {mask}", a.type))
 
     def load_each(self, pointers: Sequence[str], dtype: DType, depth: int) -> Value:
         """One element per lane, from an address each."""

@@ -250,7 +250,7 @@ class Reductions(Values):
             name = em.fresh()
             self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {align_of(buffer.dtype)}")
             rows.append(em.val(name, t))
-        return self.write(here, lambda: transpose(em, rows))  # type: ignore[no-any-return]
+        return self.write(here, lambda: transpose(em, rows))
 
     def s_Tile(self, s: Tile) -> None:
         assert self.section is not None
@@ -346,14 +346,14 @@ class Accumulator:
             return parts
         start = self.wrap(self.start())
         pairs = list(zip(parts, start, strict=True))
-        return p.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))  # type: ignore[no-any-return]
+        return p.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))
 
     def position(self) -> Val:
         """The position of this step's value, in each lane."""
         p, at = self.printer, self.item.position
         assert at is not None
         if self.place == "i64":
-            return p.wide(at, self.width)  # type: ignore[no-any-return]
+            return p.wide(at, self.width)
         em = p.emitter(self.width)
         step = dict(at.value.terms).get(p.lanes.var, 0) if p.lanes is not None and p.lanes.width == self.width else 0
         start = p.scalar(f"trunc i64 {p.ix(at.value)} to i32", "i32", p.depth(at.vars))
@@ -366,7 +366,7 @@ class Accumulator:
             lanes = em.lane_index("i32")
             return here + (lanes * em.splat(by, "i32") if by else lanes)
 
-        return p.write(p.depth(at.vars), emit)  # type: ignore[no-any-return]
+        return p.write(p.depth(at.vars), emit)
 
     def join(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The same as `merge` for a value that comes after all that were joined before."""
@@ -382,7 +382,7 @@ class Accumulator:
                 take = y.gt(x, signed) if op == "argmax" else y.lt(x, signed)
             return em.select(take, y, x), em.select(take, q, p)
 
-        return self.printer.write(depth, emit)  # type: ignore[no-any-return]
+        return self.printer.write(depth, emit)
 
     def merge(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The two combined; `b` came later."""
@@ -392,8 +392,8 @@ class Accumulator:
                 out = em.op(op, [self.unpack(a), self.unpack(b)], [self.dtype, self.dtype], self.dtype)
                 return tuple(out) if isinstance(out, tuple) else (out,)
 
-            return self.printer.write(depth, emit)  # type: ignore[no-any-return]
-        return self.printer.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))  # type: ignore[no-any-return]
+            return self.printer.write(depth, emit)
+        return self.printer.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))
 
     def narrow(self, depth: int, value: Sequence[Val], width: int) -> tuple[Val, ...]:
         """Combine lanes by halves until `width` are left."""

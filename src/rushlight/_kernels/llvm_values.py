@@ -42,7 +42,7 @@ class Values(Loads):
         found = memo.get(e)
         if found is None:
             found = memo[e] = getattr(self, "x_" + e.kind)(e, depth)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def constant(self, e: X, width: int) -> Value:
         key = number_slot(e.value, e.dtype)
@@ -120,7 +120,7 @@ class Values(Loads):
         dtypes = [a.dtype for a in e.args]
         given = dict(params)
         if prim == "convert" and e.dtype is BFLOAT16 and is_bfloat16(e.args[0]):
-            return self.write(depth, lambda: bfloat16_part(values[0])), width  # type: ignore[arg-type]
+            return self.write(depth, lambda: bfloat16_part(values[0])), width
         if prim in ("convert", "bitcast"):
             given["dtype"] = e.dtype
         return self.write(depth, lambda: em.op(prim, values, dtypes, e.dtype, given)), width
@@ -169,7 +169,7 @@ class Values(Loads):
             lane = em.lane_index("i32")
             return lane.ge(bound(low)) & lane.lt(bound(high))
 
-        return self.write(depth, emit)  # type: ignore[no-any-return]
+        return self.write(depth, emit)
 
     def x_load(self, e: X, depth: int) -> tuple[Value, int]:
         buffer, ix = e.value

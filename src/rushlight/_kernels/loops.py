@@ -265,7 +265,7 @@ def _word(key: Any) -> int:
         return key
     kind, value = key
     if kind == "chunk":
-        return value  # type: ignore[no-any-return]
+        return value
     return ("bits", value) if is_symbolic(value) else double_bits(value)  # type: ignore[return-value]
 
 

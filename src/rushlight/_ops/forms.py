@@ -34,4 +34,4 @@ def forms(*signatures: str) -> Callable[[_F], _F]:
 
 def forms_of(function: object) -> tuple[str, ...]:
     """The forms that were given to a function, or ()."""
-    return getattr(function, "__dict__", {}).get("__forms__", ())  # type: ignore[no-any-return]
+    return getattr(function, "__dict__", {}).get("__forms__", ())

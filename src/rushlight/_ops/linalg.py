@@ -236,7 +236,7 @@ def _lu(name: str, a: Any, pivot: bool) -> tuple[Any, Any, Any]:
     floats_only(name, a, "lu_cpu", integers=False)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    return prim.lu(a)  # type: ignore[no-any-return]
+    return prim.lu(a)
 
 
 @operator(

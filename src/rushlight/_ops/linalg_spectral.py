@@ -28,7 +28,7 @@ def _qr(a: Any, mode: str) -> tuple[Any, Any]:
     if mode == "r":
         packed, _ = prim.qr(a, form="packed")
         return build.full((0,), 0, a.dtype), triu(rows(packed, 0, min(a.shape[-2:])))
-    return prim.qr(a, form="full" if mode == "complete" else "reduced")  # type: ignore[no-any-return]
+    return prim.qr(a, form="full" if mode == "complete" else "reduced")
 
 
 @operator(

@@ -80,7 +80,7 @@ def _kth(x: Any, k: int, dim: int, keepdim: bool) -> tuple[Any, Any]:
     dims = dims_of(x, dim)
     shape = lines.shape if x.shape else ()
     found = [build.squeeze(take_slice(v, place, k, k + 1), (place,)) for v in (values, indices)]
-    return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims, keepdim) for v in found)  # type: ignore[return-value]
+    return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims, keepdim) for v in found)
 
 
 @operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart",))

@@ -276,7 +276,7 @@ def _plain(words: _Kinds, value: Any) -> Any:
     if "int" in words:
         return integer(value)
     if words & {"float", "Scalar", "Number"} and (isinstance(value, Tensor) or is_numpy_scalar(value)):
-        return value.item()  # type: ignore[union-attr]
+        return value.item()
     return value
 
 

@@ -106,7 +106,7 @@ class _Renamer(ast.NodeTransformer):
         return ast.Name(self.names.resolve(node.id, self.context, self.words_first))
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return self.visit(ast.parse(node.value, mode="eval").body) if isinstance(node.value, str) else node  # type: ignore[no-any-return]
+        return self.visit(ast.parse(node.value, mode="eval").body) if isinstance(node.value, str) else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         literal = isinstance(node.value, ast.Name) and node.value.id == "Literal"

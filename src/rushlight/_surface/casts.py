@@ -119,7 +119,7 @@ def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor
     shape = tuple(other.shape)
     if memory_format is not None and str(memory_format) == "torch.preserve_format":
         return convert.resize_(self, shape, creation.like_strides(other, memory_format))
-    return self.resize_(shape, memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
+    return self.resize_(shape, memory_format=memory_format)
 
 
 @method
@@ -128,7 +128,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
     return convert.set_(self, source, storage_offset, None if size is None else tuple(size), None if stride is None else tuple(stride))
 
 
-@method  # type: ignore[no-redef]
+@method
 def as_subclass(self: Tensor, cls: Any) -> Tensor:
     """The same tensor as an object of a subclass."""
     from rushlight._engine import override
@@ -147,7 +147,7 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
         made = Tensor.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
-        return made  # type: ignore[no-any-return]
+        return made
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:
         made.requires_grad = True
@@ -173,10 +173,10 @@ def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
         dtype = creation.python_dtype(dtype)
     if type(dtype) is not DType:
         if RUNS.now is not None:
-            return convert.call("view", self, *size, **kwargs)  # type: ignore[no-any-return]
-        return function_of("view")(self, *size, **kwargs)  # type: ignore[no-any-return]
+            return convert.call("view", self, *size, **kwargs)
+        return function_of("view")(self, *size, **kwargs)
     handled, made = handle(Tensor.view, (self, dtype), {})  # type: ignore[attr-defined]
-    return made if handled else view_dtype(self, dtype)  # type: ignore[no-any-return]
+    return made if handled else view_dtype(self, dtype)
 
 
 # ***** views taken in place *****

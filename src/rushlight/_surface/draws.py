@@ -101,8 +101,8 @@ def _normal_of(mean: Any, std: Any, generator: Generator | None, out: Tensor | N
     try:
         numbers: Any = _normal_(made, 0.0, 1.0 if isinstance(std, Tensor) else std, generator=generator)
         if isinstance(std, Tensor):
-            numbers.mul_(std.detach())  # type: ignore[attr-defined]
-        numbers.add_(mean.detach() if isinstance(mean, Tensor) else mean)  # type: ignore[attr-defined]
+            numbers.mul_(std.detach())
+        numbers.add_(mean.detach() if isinstance(mean, Tensor) else mean)
     finally:
         STATE.word = before
     return made if out is not None else recorded(made, node, mean, std)
@@ -126,7 +126,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         raise not_implemented("poisson_cpu", spec.dtype)
     made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
-        rates = input.detach().to(FLOAT64).contiguous()  # type: ignore[attr-defined]
+        rates = input.detach().to(FLOAT64).contiguous()
         if not streams.fill_poisson(generator, made._ptr, spec.numel, spec.dtype, rates._ptr):
             raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     return recorded(made, "PoissonBackward0", input)
@@ -150,8 +150,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         raise not_implemented("binomial_cpu", spec.dtype)
     made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
-        counts: Any = count.detach().contiguous()  # type: ignore[attr-defined]
-        chances: Any = prob.detach().expand(spec.shape).contiguous()  # type: ignore[attr-defined]
+        counts: Any = count.detach().contiguous()
+        chances: Any = prob.detach().expand(spec.shape).contiguous()
         streams.fill_binomial(generator, made._ptr, spec.numel, spec.dtype, counts._ptr, chances._ptr)
     return recorded(made, "BinomialBackward0", count, prob)
 
@@ -184,7 +184,7 @@ def multinomial(
     if out is None:
         return made
     fit(out, shape)
-    out.copy_(made)  # type: ignore[attr-defined]
+    out.copy_(made)
     return out
 
 
@@ -235,4 +235,4 @@ def _draw_categories(input: Any, samples: int, replacement: bool, generator: Gen
     METHODS["exponential_"](times, 1.0, generator=generator)
     keys = input.detach() / times
     found = keys.argmax(-1, keepdim=True) if samples == 1 else keys.topk(samples)[1]
-    made.copy_(found)  # type: ignore[attr-defined]
+    made.copy_(found)

@@ -29,11 +29,11 @@ def _dropout(name: str, channels: int, alpha: bool, what: str) -> None:
 
     @overridable
     def function(input: Tensor, p: float, train: bool) -> Tensor:
-        return sampling.dropout_with(name, input, p, train, channels, alpha, False)  # type: ignore[no-any-return]
+        return sampling.dropout_with(name, input, p, train, channels, alpha, False)
 
     @overridable
     def in_place(input: Tensor, p: float, train: bool) -> Tensor:
-        return sampling.dropout_with(name + "_", input, p, train, channels, alpha, True)  # type: ignore[no-any-return]
+        return sampling.dropout_with(name + "_", input, p, train, channels, alpha, True)
 
     function.__doc__ = f"{what} with probability `p` if `train`; see `torch.nn.functional.{name}`."
     in_place.__doc__ = f"In-place form of `{name}`."
@@ -64,14 +64,14 @@ def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inp
     ):
         plan = sampling.NOISES.get((input._spec, p))
         if plan is not None:
-            return input * plan()  # type: ignore[operator, no-any-return]
-    return _functional_dropout(input, p, training, inplace)  # type: ignore[no-any-return]
+            return input * plan()
+    return _functional_dropout(input, p, training, inplace)
 
 
 @overridable
 def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     check_p(p)
-    return sampling.dropout_with("dropout", input, p, training, 0, False, inplace)  # type: ignore[no-any-return]
+    return sampling.dropout_with("dropout", input, p, training, 0, False, inplace)
 
 
 @composite("alpha_dropout", spaces=("nn.functional",), overridable=False)
@@ -79,7 +79,7 @@ def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) 
 def functional_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout for self-normalising networks: dropped elements get SELU's negative limit; mean and variance are kept."""
     check_p(p)
-    return sampling.dropout_with("alpha_dropout", input, p, training, 0, True, inplace)  # type: ignore[no-any-return]
+    return sampling.dropout_with("alpha_dropout", input, p, training, 0, True, inplace)
 
 
 @composite("feature_alpha_dropout", spaces=("nn.functional",), overridable=False)
@@ -89,7 +89,7 @@ def functional_feature_alpha_dropout(
 ) -> Tensor:
     """`alpha_dropout` of whole channels (dim 1)."""
     check_p(p)
-    return sampling.dropout_with("feature_alpha_dropout", input, p, training, 2, True, inplace)  # type: ignore[no-any-return]
+    return sampling.dropout_with("feature_alpha_dropout", input, p, training, 2, True, inplace)
 
 
 def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> None:
@@ -105,7 +105,7 @@ def _channels(name: str, batched: tuple[int, ...], single: int, warns: str) -> N
             _warn_channels_first()
         # without a batch dim there is one dim less before the channels' own; three spatial dims are a batch only where there are five dims
         channels = 1 if name != "dropout2d" and ndim not in batched else 2
-        return sampling.dropout_with("feature_dropout", input, p, training, channels, False, inplace)  # type: ignore[no-any-return]
+        return sampling.dropout_with("feature_dropout", input, p, training, channels, False, inplace)
 
     function.__doc__ = (
         f"Set whole channels of a batch ({warns}) to 0 with probability `p`, and scale the others by 1 / (1 - p)."
@@ -182,10 +182,10 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
     noise: Any = METHODS["exponential_"](empty_spec(Spec.of(logits.dtype, logits.device, logits.shape)))
     soft = ((logits - noise.log()) / tau).softmax(dim)
     if not hard:
-        return soft  # type: ignore[no-any-return]
+        return soft
     index = soft.max(dim, keepdim=True)[1]
-    one_hot = zeros_spec(soft._spec).scatter_(dim, index, 1.0)  # type: ignore[attr-defined]
-    return one_hot - soft.detach() + soft  # type: ignore[no-any-return]
+    one_hot = zeros_spec(soft._spec).scatter_(dim, index, 1.0)
+    return one_hot - soft.detach() + soft
 
 
 def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Generator | None) -> Any:
@@ -211,9 +211,9 @@ def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Ge
 
 def _apply_slopes(input: Any, slopes: Any, inplace: bool) -> Tensor:
     if isinstance(slopes, Tensor):
-        return input.mul_(slopes) if inplace else input * slopes  # type: ignore[no-any-return]
+        return input.mul_(slopes) if inplace else input * slopes
     leaky = SPACES["nn.functional"]["leaky_relu"](input, slopes)
-    return input.copy_(leaky) if inplace else leaky  # type: ignore[no-any-return]
+    return input.copy_(leaky) if inplace else leaky
 
 
 @composite("rrelu", spaces=("nn.functional",), overridable=False)

@@ -22,7 +22,7 @@ def clone_like(x: Tensor, spec: Spec) -> Tensor:
     if x._spec.strides == spec.strides or not is_dense(spec.shape, spec.strides) or x._spec.shape != spec.shape:
         return convert.clone(x)
     if spec.contiguous:
-        return convert.call("clone_contiguous", x)  # type: ignore[no-any-return]
+        return convert.call("clone_contiguous", x)
     made = creation.empty(tuple(spec.shape), dtype=x.dtype, device=x.device, strides=tuple(spec.strides))
     return convert.copy_(made, x)
 
@@ -31,12 +31,12 @@ def as_strided_index(shape: tuple[int, ...], strides: tuple[int, ...], offset: i
     """For each place of a strided view, its place in the flat memory."""
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
     places = SPACES["torch"]["arange"](offset, offset + span)
-    return as_strided(places, shape, strides).reshape(-1)  # type: ignore[attr-defined, no-any-return]
+    return as_strided(places, shape, strides).reshape(-1)
 
 
 def index_put(memory: Tensor, indices: tuple[Tensor, ...], values: Tensor, accumulate: bool) -> Tensor:
     """`memory` with values added at flat places."""
-    return convert.call("index_put_core", memory, (0,), indices, values, accumulate)  # type: ignore[no-any-return]
+    return convert.call("index_put_core", memory, (0,), indices, values, accumulate)
 
 
 _ONES: dict[Spec, Spec] = {}

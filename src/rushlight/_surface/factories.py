@@ -67,8 +67,8 @@ def _into(out: Tensor | None, made: Tensor) -> Tensor:
     if out is None:
         return made
     if out.shape != made.shape:
-        out.resize_(made.shape)  # type: ignore[attr-defined]
-    out.copy_(made)  # type: ignore[attr-defined]
+        out.resize_(made.shape)
+    out.copy_(made)
     return out
 
 
@@ -103,9 +103,9 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
         if STATE.word & FUNCTION_MODE:
             handled, made = OVERRIDE[0](shown[0], size, kwargs)
             if handled:
-                return made  # type: ignore[no-any-return]
+                return made
         if _sparse(kwargs.get("layout")):
-            return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)  # type: ignore[no-any-return]
+            return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)
         dtype, device, requires_grad, out = _options(kwargs, name)
         memory_format = kwargs.pop("memory_format", None)
         shape = _size(size, kwargs, name)
@@ -195,7 +195,7 @@ def _filling(name: str, value: Any, dtype: DType) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return value.item()  # type: ignore[attr-defined]
+        return value.item()
     return value if type(value) in (bool, int, float, complex) else value.item() if hasattr(value, "item") else value
 
 
@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     """A tensor of this size, filled with one number, whose type gives the dtype."""
     if _sparse(kwargs.get("layout")):
-        return SPARSE_FACTORIES["full"](size, **kwargs)  # type: ignore[no-any-return]
+        return SPARSE_FACTORIES["full"](size, **kwargs)
     dtype, device, requires_grad, out = _options(kwargs, "full")
     _reject(kwargs, "full")
     value = scalar(fill_value, "full", "fill_value", 2)
@@ -224,7 +224,7 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
         _reject(kwargs, name)
         if _sparse(layout):
             factory = SPARSE_FACTORIES[name.removeprefix("new_")]
-            return factory(shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)  # type: ignore[no-any-return]
+            return factory(shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)
         spec = spec_for(shape, dtype or self.dtype, device or self.device)
         return finish(_noted(make(spec), spec, make), requires_grad)
 
@@ -421,7 +421,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
         start, end = 0, start
     kwargs.setdefault("dtype", default_dtype())
     count = math.floor((end - start) / step) + 1
-    return arange(start, start + count * step, step, **kwargs)[:count]  # type: ignore[no-any-return, index]
+    return arange(start, start + count * step, step, **kwargs)[:count]
 
 
 @composite("eye", learns=("n", "m", *_OPTIONS), tensors=0)
@@ -481,7 +481,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     if STATE.word & FUNCTION_MODE:
         handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
         if handled:
-            return seen  # type: ignore[no-any-return]
+            return seen
     if isinstance(data, Tensor):
         warn_user(COPIES.format("torch.tensor"))
     return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -493,7 +493,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if STATE.word & FUNCTION_MODE:
         handled, seen = OVERRIDE[0](as_tensor, (data,), _given(dtype=dtype, device=device))
         if handled:
-            return seen  # type: ignore[no-any-return]
+            return seen
     return creation.as_tensor(data, dtype=dtype, device=device)
 
 
@@ -503,7 +503,7 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
     if STATE.word & FUNCTION_MODE:
         handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
         if handled:
-            return seen  # type: ignore[no-any-return]
+            return seen
     made = creation.tensor(obj, dtype=dtype, device=device) if copy else creation.as_tensor(obj, dtype=dtype, device=device)
     return finish(made, True) if requires_grad else made
 
@@ -514,5 +514,5 @@ def from_numpy(ndarray: Any) -> Tensor:
     if STATE.word & FUNCTION_MODE:
         handled, seen = OVERRIDE[0](from_numpy, (ndarray,), {})
         if handled:
-            return seen  # type: ignore[no-any-return]
+            return seen
     return creation.from_numpy(ndarray)

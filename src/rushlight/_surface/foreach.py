@@ -57,7 +57,7 @@ def _one(name: str) -> Callable[..., Any]:
     if plain in ("maximum", "minimum", "clamp_max", "clamp_min"):
         bound = "max" if plain in ("minimum", "clamp_max") else "min"
         return lambda x, y: (x.clamp_ if in_place else x.clamp)(**{bound: y})
-    return getattr(Tensor, name)  # type: ignore[no-any-return]
+    return getattr(Tensor, name)
 
 
 def _three(one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -95,7 +95,7 @@ def function(full: str) -> Callable[..., Any]:
     call.__module__ = "rushlight"
     call.__doc__ = f"`{plain}` of each tensor of a list{', in place' if name.endswith('_') else ''}."
     learner = make_learner(call, _ARGUMENTS if plain != "norm" else ("self*", "ord", "dtype"), 0)
-    return learner  # type: ignore[no-any-return]
+    return learner
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ class StandardGammaBackward0(Node):
                 "one of the variables needed for gradient computation has been modified by an inplace operation: the shapes or the result of "
                 "_standard_gamma"
             )
-        return [grads[0] * standard_gamma_grad(*self.saved)]  # type: ignore[operator]
+        return [grads[0] * standard_gamma_grad(*self.saved)]
 
     def _release(self) -> None:
         self.saved = None
@@ -79,13 +79,13 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     dtype = input._spec.dtype
     if dtype not in TINY:
         raise not_implemented("gamma_cpu", dtype)
-    shapes: Any = input.detach().contiguous()  # type: ignore[attr-defined]
+    shapes: Any = input.detach().contiguous()
     made: Tensor = _gammas(shapes, generator, TINY[dtype])
     if STATE.word & GRAD and input._rg:
         node = StandardGammaBackward0()
         node._start([edge_of(input)])
         # without the history of the result, which would hold itself
-        node.saved = [input, made.detach()]  # type: ignore[attr-defined]
+        node.saved = [input, made.detach()]
         node.versions = [x._storage.version for x in node.saved]
         made._node, made._rg = node, True
     return made
@@ -112,12 +112,12 @@ def sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tenso
     dtype = input._spec.dtype
     if dtype not in TINY:
         raise not_implemented("dirichlet", dtype)
-    shapes: Any = input.detach().to(FLOAT64).contiguous()  # type: ignore[attr-defined]
+    shapes: Any = input.detach().to(FLOAT64).contiguous()
     parts = _gammas(shapes, generator, 0.0)
     found: Tensor = (parts / parts.sum(-1, True)).to(dtype).clamp(TINY[dtype], BELOW_ONE[dtype])
     if STATE.word & GRAD and input._rg:
         found._node, found._rg = SampleDirichletBackward0(), True
-        found._node._start([edge_of(input)])  # type: ignore[union-attr]
+        found._node._start([edge_of(input)])
     return found
 
 

@@ -372,8 +372,8 @@ def _warn_reduced(self: Tensor) -> Tensor:
             "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
         )
     if RUNS.now is not None and self._spec.ndim == 2:
-        return convert.call("permute", self, (1, 0))  # type: ignore[no-any-return]
-    return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))  # type: ignore[attr-defined, no-any-return]
+        return convert.call("permute", self, (1, 0))
+    return self.permute(tuple(range(self._spec.ndim - 1, -1, -1)))
 
 
 def _learning(name: str, get: Any) -> None:
@@ -397,8 +397,8 @@ def _swap_last(self: Tensor) -> Tensor:
     if self._spec.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor.")
     if RUNS.now is not None:
-        return convert.call("transpose", self, -2, -1)  # type: ignore[no-any-return]
-    return self.transpose(-2, -1)  # type: ignore[attr-defined, no-any-return]
+        return convert.call("transpose", self, -2, -1)
+    return self.transpose(-2, -1)
 
 
 def _part(name: str) -> property:
@@ -407,7 +407,7 @@ def _part(name: str) -> property:
     def get(self: Tensor) -> Tensor:
         if whole and type(self) is Tensor and not self._spec.dtype.is_complex:
             return self
-        return SPACES["torch"][name](self)  # type: ignore[no-any-return]
+        return SPACES["torch"][name](self)
 
     def put(self: Tensor, value: Any) -> None:
         convert.copy_(get(self), value)
@@ -420,7 +420,7 @@ _learning("mT", _swap_last)
 
 
 def _adjoint(self: Tensor) -> Tensor:
-    return _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self)  # type: ignore[attr-defined, no-any-return]
+    return _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self)
 
 
 Tensor.H, Tensor.mH = property(_adjoint), property(_adjoint)  # type: ignore[attr-defined]

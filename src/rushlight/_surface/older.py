@@ -80,7 +80,7 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A tensor of the same dtype from sizes, numbers, a tensor or a storage, as `torch.Tensor(...)` makes it."""
     if len(args) == 1 and isinstance(args[0], float):
         raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
-    return legacy_constructor[0](Tensor, args, kwargs, self._spec.dtype)  # type: ignore[no-any-return]
+    return legacy_constructor[0](Tensor, args, kwargs, self._spec.dtype)
 
 
 @method
@@ -110,7 +110,7 @@ def __setstate__(self: Tensor, state: Any) -> None:
 
 @method
 def __reversed__(self: Tensor) -> Tensor:
-    return function_of("flip")(self, (0,)) if self._spec.ndim else self  # type: ignore[no-any-return]
+    return function_of("flip")(self, (0,)) if self._spec.ndim else self
 
 
 @method
@@ -125,12 +125,12 @@ def __nonzero__(self: Tensor) -> bool:
 
 @method
 def __div__(self: Tensor, other: Any) -> Tensor:
-    return self / other  # type: ignore[no-any-return]
+    return self / other
 
 
 @method
 def __idiv__(self: Tensor, other: Any) -> Tensor:
-    return self.div_(other)  # type: ignore[no-any-return]
+    return self.div_(other)
 
 
 def _no_cuda_array(self: Tensor) -> NoReturn:
@@ -148,7 +148,7 @@ Tensor.__cuda_array_interface__ = property(_no_cuda_array)  # type: ignore[attr-
 @method
 def const_data_ptr(self: Tensor) -> int:
     """Address of the first element, for reading."""
-    return self.data_ptr()  # type: ignore[no-any-return]
+    return self.data_ptr()
 
 
 @method
@@ -239,7 +239,7 @@ def _resized(x: Tensor, shape: tuple[int, ...]) -> Tensor:
             f"{'x'.join(map(str, x._spec.shape))} ({x._spec.numel} elements). autograd's resize can only change the shape of a given tensor, while "
             "preserving the number of elements. "
         )
-    return x.contiguous().view(shape)  # type: ignore[no-any-return]
+    return x.contiguous().view(shape)
 
 
 @method
@@ -264,7 +264,7 @@ def slice_inverse(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
 
 def detach_copy(input: Tensor) -> Tensor:
     """`detach` with memory of its own."""
-    return convert.detach(input).clone()  # type: ignore[no-any-return]
+    return convert.detach(input).clone()
 
 
 SPACES["torch"]["detach_copy"] = detach_copy
@@ -279,7 +279,7 @@ def _grad_dtype(self: Tensor) -> DType | None:
     if self._node is not None:
         raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
     meta = self._autograd_meta
-    return self._spec.dtype if meta is None or meta.grad_dtype is ... else meta.grad_dtype  # type: ignore[return-value]
+    return self._spec.dtype if meta is None or meta.grad_dtype is ... else meta.grad_dtype
 
 
 def _set_grad_dtype(self: Tensor, value: DType | None) -> None:

@@ -34,9 +34,9 @@ def install_python_operators() -> None:
     for table, make in ((BINARY, binary_of), (REVERSED, _reversed), (INPLACE, inplace_of), (UNARY, method_of)):
         for special, name in table.items():
             setattr(Tensor, special, LazyMethod(special, make, name))
-    Tensor.__invert__ = _invert  # type: ignore[attr-defined, operator]
-    Tensor.__pos__ = _same  # type: ignore[attr-defined, operator]
-    Tensor.__hash__ = _identity  # type: ignore[method-assign, assignment]
+    Tensor.__invert__ = _invert
+    Tensor.__pos__ = _same
+    Tensor.__hash__ = _identity  # type: ignore[method-assign]
     Tensor.__rtruediv__ = Tensor.__rdiv__ = _divide_number  # type: ignore[attr-defined]
 
 
@@ -53,14 +53,14 @@ def _identity(self: Tensor) -> int:
 @forms("(self: Tensor, other: Scalar) -> Tensor")
 def _divide_number(self: Tensor, other: Any) -> Tensor:
     """`2 / x`: PyTorch multiplies by the reciprocal."""
-    return binary_of("mul")(self.reciprocal(), other)  # type: ignore[attr-defined, no-any-return]
+    return binary_of("mul")(self.reciprocal(), other)
 
 
 def _invert(self: Tensor) -> Tensor:
     """`~x`."""
     if self._spec.dtype.kind in "fc":
         raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
-    return method_of("bitwise_not")(self)  # type: ignore[no-any-return]
+    return method_of("bitwise_not")(self)
 
 
 def _reversed(name: str) -> Any:

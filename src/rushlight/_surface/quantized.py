@@ -61,7 +61,7 @@ def _integers(x: Tensor, quantizer: Quantizer, dtype: DType) -> Tensor:
     scale, zero_point = _parameters(quantizer, x.dim())
     steps = (x.detach() * (1.0 / scale) + zero_point).round().double()
     # NaN goes to the top
-    return T["where"](steps <= high, steps.clamp(min=low), float(high)).to(holder).contiguous()  # type: ignore[no-any-return]
+    return T["where"](steps <= high, steps.clamp(min=low), float(high)).to(holder).contiguous()
 
 
 def _number_of(value: Any) -> Any:
@@ -179,7 +179,7 @@ def choose_qparams_optimized(input: Tensor, numel: int, n_bins: int, ratio: floa
     def loss(low: float, high: float) -> float:
         scale = (high - low) / (2**bit_width - 1) or 1.0
         near = ((x - low) * (1.0 / scale)).round().clamp(0, 2**bit_width - 1) * scale + low
-        return (x - near).square().sum().item()  # type: ignore[no-any-return]
+        return (x - near).square().sum().item()
 
     low, high, found = lowest, highest, loss(lowest, highest)
     best, held = found, found
@@ -213,8 +213,8 @@ def fused_moving_avg_obs_fake_quant(
     if not fake_quant_on.item():
         return input
     if per_row_fake_quant:
-        return T["fake_quantize_per_channel_affine"](input, scale, zero_point, ch_axis, quant_min, quant_max)  # type: ignore[no-any-return]
-    return T["fake_quantize_per_tensor_affine"](input, scale, zero_point, quant_min, quant_max)  # type: ignore[no-any-return]
+        return T["fake_quantize_per_channel_affine"](input, scale, zero_point, ch_axis, quant_min, quant_max)
+    return T["fake_quantize_per_tensor_affine"](input, scale, zero_point, quant_min, quant_max)
 
 
 def _observe(x: Tensor, low: Tensor, high: Tensor, rate: float, axis: int | None) -> None:
@@ -245,7 +245,7 @@ def _packed(x: Any, bits: int) -> Tensor:
     count = 8 // bits
     flat = x._ints.reshape(-1)
     flat = T["cat"]([flat, flat.new_zeros(-flat.numel() % count)]).reshape(-1, count).to(INT32)
-    return sum((flat[:, k] << bits * k for k in range(count)), flat.new_zeros(flat.shape[0])).to(UINT8)  # type: ignore[no-any-return]
+    return sum((flat[:, k] << bits * k for k in range(count)), flat.new_zeros(flat.shape[0])).to(UINT8)
 
 
 def int_repr(input: Any) -> Any:
@@ -453,7 +453,7 @@ def _(function: Any, self: Any, other: Any) -> bool:
     if mine.scheme is not theirs.scheme or mine.axis != theirs.axis:
         return False
     if mine.axis is None:
-        return mine == theirs and function(self._ints, other._ints)  # type: ignore[no-any-return]
+        return mine == theirs and function(self._ints, other._ints)
     return bool(mine.scale.equal(theirs.scale) and mine.zero_point.equal(theirs.zero_point) and function(self._ints, other._ints))
 
 

@@ -98,7 +98,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
         if not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs, True):
-            return _slowly(factory, full, size, kwargs)  # type: ignore[no-any-return]
+            return _slowly(factory, full, size, kwargs)
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
             if type(n) is not int:  # 2.0 equals 2 as a key, but is no size
@@ -108,10 +108,10 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
         plan = plans.get(key)
         if plan is not None:
             if not kwargs:
-                return plan()  # type: ignore[no-any-return]
+                return plan()
             made = plan(kwargs.get("generator"))
             made._rg = kwargs.get("requires_grad", False)
-            return made  # type: ignore[no-any-return]
+            return made
         made = full(*size, **kwargs)
         spec = made._spec
         if spec.numel and spec.dtype.is_floating_point and made._storage is not None:
@@ -257,14 +257,14 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         torch.int64
     """
     if not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
-        return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)  # type: ignore[no-any-return]
+        return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)
     for n in (*args[:-1], *args[-1]):
         if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
             return _randint(args, **kwargs)
     key = (args, options(kwargs)) if kwargs else args
     plan = _RANDINTS.get(key)
     if plan is not None:
-        return plan(kwargs.get("generator"))  # type: ignore[no-any-return]
+        return plan(kwargs.get("generator"))
     made = _randint(args, **kwargs)
     if made._spec.numel and made._storage is not None and made._spec.dtype.is_integer:
         _RANDINTS[key] = quick(
@@ -333,11 +333,11 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     [0, 1, 2, 3]
     """
     if type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
-        return _slowly(randperm, _randperm, (n,), kwargs)  # type: ignore[no-any-return]
+        return _slowly(randperm, _randperm, (n,), kwargs)
     key = (n, options(kwargs)) if kwargs else n
     plan = _RANDPERMS.get(key)
     if plan is not None:
-        return plan(kwargs.get("generator"))  # type: ignore[no-any-return]
+        return plan(kwargs.get("generator"))
     made = _randperm(n, **kwargs)
     if made._spec.numel and made._storage is not None:
         _RANDPERMS[key] = quick("permutation", made._spec)

@@ -209,7 +209,7 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
         if kwargs:
             kwargs = declared.named(kwargs)
         if checked:
-            args, kwargs = declared.check(args, kwargs)  # type: ignore[assignment]
+            args, kwargs = declared.check(args, kwargs)
         if kwargs.get("out") is not None:
             declared.check_out(args, kwargs, apart)
         return function(*args, **kwargs)
@@ -288,7 +288,7 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
     def function(*args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         if len(args) > count:
-            *args, inplace = args  # type: ignore[assignment]
+            *args, inplace = args
         return inplace_of(name)(*args, **kwargs) if inplace else plain(*args, **kwargs)
 
     function.__name__ = function.__qualname__ = name

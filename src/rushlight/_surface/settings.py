@@ -46,7 +46,7 @@ def set_num_threads(num: int) -> None:
 @public
 def get_num_threads() -> int:
     """How many threads kernels use."""
-    return _threads.get_num_threads()  # type: ignore[no-any-return]
+    return _threads.get_num_threads()
 
 
 _INTEROP = [1]
@@ -278,7 +278,7 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
     if not args:
         made = _TORCH["empty"](0, dtype=kind, device=device)
     elif len(args) == 1 and isinstance(args[0], Tensor):
-        made = args[0].detach()  # type: ignore[attr-defined]
+        made = args[0].detach()
     elif len(args) == 1 and isinstance(args[0], (storage.TypedStorage, storage.UntypedStorage)):
         made = storage.storage_tensor(args[0].untyped(), kind)
     elif all(isinstance(a, int) for a in args):

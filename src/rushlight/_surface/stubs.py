@@ -251,7 +251,7 @@ class _Bare(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation, node.value = self._type(node.annotation), None  # type: ignore[assignment]
+        node.annotation, node.value = self._type(node.annotation), None
         return node
 
     def _type(self, node: ast.AST) -> Any:

@@ -103,7 +103,7 @@ def autocast_decrement_nesting() -> int:
 
 def _older_autocast(name: str, place: str) -> None:
     def getter() -> DType:
-        return get_autocast_dtype(place)  # type: ignore[no-any-return]
+        return get_autocast_dtype(place)
 
     def setter(dtype: DType) -> None:
         set_autocast_dtype(place, dtype)
@@ -121,7 +121,7 @@ _older_autocast("gpu", "cuda")
 @public
 def is_autocast_cpu_enabled() -> bool:
     """The same as `is_autocast_enabled('cpu')`."""
-    return is_autocast_enabled("cpu")  # type: ignore[no-any-return]
+    return is_autocast_enabled("cpu")
 
 
 @public

@@ -110,20 +110,20 @@ def __index__(self: Tensor) -> int:
 def __len__(self: Tensor) -> int:
     if not self._spec.ndim:
         raise TypeError("len() of a 0-d tensor")
-    return self._spec.shape[0]  # type: ignore[no-any-return]
+    return self._spec.shape[0]
 
 
 @method
 def __iter__(self: Tensor) -> Iterator[Tensor]:
     if not self._spec.ndim:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(self.unbind(0))  # type: ignore[attr-defined]
+    return iter(self.unbind(0))
 
 
 @method
 def __contains__(self: Tensor, item: Any) -> bool:
     if isinstance(item, (Tensor, bool, int, float, complex)):
-        return bool((self == item).any())  # type: ignore[attr-defined, union-attr]
+        return bool((self == item).any())  # type: ignore[attr-defined]
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(item)}.")
 
 
@@ -131,9 +131,9 @@ def __contains__(self: Tensor, item: Any) -> bool:
 @forms("(self: Tensor, index: Index) -> Tensor")
 def __getitem__(self: Tensor, index: Any) -> Tensor:
     if type(self) not in plain_classes or STATE.word & FUNCTION_MODE:
-        handled, made = handle(Tensor.__getitem__, (self, index), {})  # type: ignore[attr-defined, misc]
+        handled, made = handle(Tensor.__getitem__, (self, index), {})
         if handled:
-            return made  # type: ignore[no-any-return]
+            return made
     return indexing.get_item(self, index)
 
 
@@ -141,7 +141,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 @forms("(self: Tensor, index: Index, value: Tensor | Scalar | Sequence[Any]) -> None")
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
     if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
-        handled, _ = handle(Tensor.__setitem__, (self, index, value), {})  # type: ignore[attr-defined, index]
+        handled, _ = handle(Tensor.__setitem__, (self, index, value), {})
         if handled:
             return
     indexing.set_item(self, index, value)
@@ -194,9 +194,9 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     found = memo.get(id(self))
     if found is not None:
-        return found  # type: ignore[no-any-return]
+        return found
     storage = self._storage
-    made = alias(convert.clone(self.detach()) if self._spec.conj else self)  # type: ignore[attr-defined]
+    made = alias(convert.clone(self.detach()) if self._spec.conj else self)
     if self._spec.conj:
         storage = None  # the copy has memory of its own
     if storage is not None:

@@ -156,7 +156,7 @@ class GradScaler:
         return found
 
     def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Any]:
-        return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]  # type: ignore[no-any-return]
+        return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
 
     # ***** the step *****
 

@@ -32,7 +32,7 @@ KINDS = {
 
 def default_integer() -> dtype:
     """The dtype of integers that nothing else decides."""
-    return rushlight.int64  # type: ignore[attr-defined, no-any-return]
+    return rushlight.int64
 
 
 def default_complex() -> dtype:
@@ -42,14 +42,14 @@ def default_complex() -> dtype:
 
 def complex_of(real: dtype) -> dtype:
     """The complex dtype with the precision of a real one."""
-    return rushlight.complex128 if real is rushlight.float64 else rushlight.complex64  # type: ignore[attr-defined, no-any-return]
+    return rushlight.complex128 if real is rushlight.float64 else rushlight.complex64
 
 
 def real_of(any_floating: dtype) -> dtype:
     """The real dtype with the precision of a complex one; a real one is itself."""
-    if any_floating is rushlight.complex128:  # type: ignore[attr-defined]
-        return rushlight.float64  # type: ignore[attr-defined, no-any-return]
-    return rushlight.float32 if any_floating is rushlight.complex64 else any_floating  # type: ignore[attr-defined, no-any-return]
+    if any_floating is rushlight.complex128:
+        return rushlight.float64
+    return rushlight.float32 if any_floating is rushlight.complex64 else any_floating
 
 
 def _join_two(a: dtype, b: dtype) -> dtype:

@@ -86,7 +86,7 @@ def _unary(name: str, text: str) -> Callable[[Tensor], Tensor]:
     function = getattr(rushlight, _PYTORCH_NAMES.get(name, name))
 
     def of(x: Tensor, /) -> Tensor:
-        return function(x)  # type: ignore[no-any-return]
+        return function(x)
 
     of.__name__ = of.__qualname__ = name
     of.__doc__ = text
@@ -97,7 +97,7 @@ def _binary(name: str, text: str) -> Callable[[Any, Any], Tensor]:
     function = getattr(rushlight, _PYTORCH_NAMES.get(name, name))
 
     def of(x1: Any, x2: Any, /) -> Tensor:
-        return function(*operands(name, x1, x2))  # type: ignore[no-any-return]
+        return function(*operands(name, x1, x2))
 
     of.__name__ = of.__qualname__ = name
     of.__doc__ = text + " One operand may be a Python number."

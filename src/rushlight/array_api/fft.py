@@ -30,7 +30,7 @@ def _along_one(name: str, text: str) -> Callable[..., Tensor]:
     function = getattr(rushlight.fft, name)
 
     def transform(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-        return function(x, n, axis, norm).resolve_conj()  # type: ignore[no-any-return]
+        return function(x, n, axis, norm).resolve_conj()
 
     transform.__name__ = transform.__qualname__ = name
     transform.__doc__ = text + ' `n`: cut or filled up to this length before; `norm`: "backward", "ortho" or "forward".'
@@ -41,7 +41,7 @@ def _along_many(name: str, text: str) -> Callable[..., Tensor]:
     function = getattr(rushlight.fft, name)
 
     def transform(x: Tensor, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Tensor:
-        return function(x, s, axes, norm)  # type: ignore[no-any-return]
+        return function(x, s, axes, norm)
 
     transform.__name__ = transform.__qualname__ = name
     transform.__doc__ = text + ' `s`: cut or filled up to these lengths before; `norm`: "backward", "ortho" or "forward".'

@@ -39,7 +39,7 @@ class Info:
             "real floating": rushlight.get_default_dtype(),
             "complex floating": default_complex(),
             "integral": default_integer(),
-            "indexing": rushlight.int64,  # type: ignore[attr-defined]
+            "indexing": rushlight.int64,
         }
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:

@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-_WITHOUT_PRODUCT = (rushlight.uint16, rushlight.uint32, rushlight.uint64)  # type: ignore[attr-defined]
+_WITHOUT_PRODUCT = (rushlight.uint16, rushlight.uint32, rushlight.uint64)
 
 
 class EighResult(NamedTuple):
@@ -54,7 +54,7 @@ def _exactly(product: Callable[[Tensor, Tensor], Tensor], x1: Tensor, x2: Tensor
     kind = x1.dtype
     if kind not in _WITHOUT_PRODUCT:
         return product(x1, x2)
-    whole = rushlight.int64  # type: ignore[attr-defined]
+    whole = rushlight.int64
     return product(x1.to(whole), x2.to(whole)).to(kind)
 
 
@@ -190,7 +190,7 @@ def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
         raise ValueError(f"matrix_rank: expected an array of at least two dims, found {x.ndim}")
     singular, share = rushlight.linalg.svdvals(x), _tolerance(x, rtol)
     if not singular.shape[-1]:
-        return rushlight.zeros(singular.shape[:-1], dtype=rushlight.int64, device=x.device)  # type: ignore[attr-defined]
+        return rushlight.zeros(singular.shape[:-1], dtype=rushlight.int64, device=x.device)
     share = share.unsqueeze(-1) if isinstance(share, Tensor) else share
     return rushlight.sum(singular > rushlight.amax(singular, -1, True) * share, -1)
 

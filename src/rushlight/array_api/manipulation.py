@@ -124,7 +124,7 @@ def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None) -> Tensor:
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Every element `repeats` times (a number, or an array with one for each place) along a dim, flattened by default."""
     if isinstance(repeats, Tensor):
-        repeats = repeats.to(rushlight.int64)  # type: ignore[attr-defined]
+        repeats = repeats.to(rushlight.int64)
     return rushlight.repeat_interleave(x.reshape(-1) if axis is None else x, repeats, 0 if axis is None else axis)
 
 
@@ -135,7 +135,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 def _positions(indices: Tensor, size: int) -> Tensor:
     """Indices as PyTorch takes them: int64, counted from the front."""
-    wide = indices.to(rushlight.int64)  # type: ignore[attr-defined]
+    wide = indices.to(rushlight.int64)
     return rushlight.where(wide < 0, wide + size, wide)
 
 

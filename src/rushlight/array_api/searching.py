@@ -49,9 +49,9 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 def _extreme(function: Any, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     if axis is not None:
-        return function(x, axes_of(x, axis)[0], keepdims)  # type: ignore[no-any-return]
+        return function(x, axes_of(x, axis)[0], keepdims)
     place = function(x.reshape(-1), 0)
-    return place.reshape([1] * x.ndim) if keepdims else place  # type: ignore[no-any-return]
+    return place.reshape([1] * x.ndim) if keepdims else place
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
@@ -92,7 +92,7 @@ def searchsorted(
         raise ValueError(f"searchsorted: expected side 'left' or 'right', found {side!r}")
     x1, x2 = (x.byte() if x.dtype is rushlight.bool else x for x in operands("searchsorted", x1, x2))  # PyTorch's has none for bool
     if sorter is not None:
-        x1 = rushlight.index_select(x1, 0, sorter.to(rushlight.int64))  # type: ignore[attr-defined]
+        x1 = rushlight.index_select(x1, 0, sorter.to(rushlight.int64))
     return rushlight.searchsorted(x1, x2.contiguous(), side=side)
 
 

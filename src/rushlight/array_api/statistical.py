@@ -25,7 +25,7 @@ def _wide(found: dtype, asked: dtype | None) -> dtype:
     if found.is_floating_point or found.is_complex:
         return found
     signed = found.is_signed or found is rushlight.bool
-    return rushlight.int64 if signed else rushlight.uint64  # type: ignore[attr-defined, no-any-return]
+    return rushlight.int64 if signed else rushlight.uint64
 
 
 def _floating(x: Tensor) -> Any:

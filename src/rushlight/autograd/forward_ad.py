@@ -80,7 +80,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
         )
     shown = tensor
     if type(tensor) is Tensor:
-        shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor)  # type: ignore[attr-defined]
+        shown = tensor.view_as(tensor) if tensor.requires_grad else as_alias_view(tensor)
     made = dual(shown, tangent, number)
     return made
 

@@ -34,8 +34,8 @@ def _as_tuple(value: Any, what: str, where: str) -> tuple[bool, tuple[Tensor, ..
 
 def _prepare(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
     if create_graph:
-        return tuple(x.view_as(x) if x.requires_grad else x.clone().requires_grad_() for x in inputs)  # type: ignore[attr-defined]
-    return tuple(x.detach().requires_grad_() for x in inputs)  # type: ignore[attr-defined]
+        return tuple(x.view_as(x) if x.requires_grad else x.clone().requires_grad_() for x in inputs)
+    return tuple(x.detach().requires_grad_() for x in inputs)
 
 
 def _filled(
@@ -92,7 +92,7 @@ def vjp(
         given = _prepare(given, create_graph)
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "vjp")
         if v is None:
-            if len(outputs) != 1 or outputs[0].numel() != 1:  # type: ignore[attr-defined]
+            if len(outputs) != 1 or outputs[0].numel() != 1:
                 raise RuntimeError(
                     "The vector v can only be None if the user-provided function returns a single Tensor with a single element."
                 )
@@ -121,7 +121,7 @@ def jvp(
         given = _prepare(given, create_graph)
         tangents = tuple(rushlight.ones_like(x) for x in given) if v is None else _directions(v, given, "jvp")
         out_single, outputs = _as_tuple(func(*given), "outputs of the user-provided function", "jvp")
-        if v is None and (len(given) != 1 or given[0].numel() != 1):  # type: ignore[attr-defined]
+        if v is None and (len(given) != 1 or given[0].numel() != 1):
             raise RuntimeError(
                 "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
             )
@@ -217,7 +217,7 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
             rows = _rows_at_once(outputs, given, create_graph)
         for out in () if vectorize else outputs:
             found: list[list[Tensor]] = [[] for _ in given]
-            for element in out.reshape(-1).unbind(0) if out.numel() else ():  # type: ignore[attr-defined]
+            for element in out.reshape(-1).unbind(0) if out.numel() else ():
                 grads: Any = (None,) * len(given)
                 if element.requires_grad:
                     grads = grad(element, given, retain_graph=True, create_graph=create_graph, allow_unused=True)
@@ -244,12 +244,12 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
 
     def gradient(*args: Tensor) -> Any:
         out = func(*args)
-        if not isinstance(out, Tensor) or out.numel() != 1:  # type: ignore[attr-defined]
+        if not isinstance(out, Tensor) or out.numel() != 1:
             raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
         _differentiable([out], strict)
         grads: Any = (None,) * len(args)
         if out.requires_grad:
-            grads = grad(out.reshape(()), args, create_graph=True, allow_unused=True)  # type: ignore[attr-defined]
+            grads = grad(out.reshape(()), args, create_graph=True, allow_unused=True)
         found = _filled(grads, args, strict)
         for i, f in enumerate(found):
             if strict and not f.requires_grad:
@@ -272,7 +272,7 @@ def vhp(
         single, given = _as_tuple(inputs, "inputs", "vhp")
         given = _prepare(given, create_graph)
         out = func(*given)
-        if v is None and (len(given) != 1 or given[0].numel() != 1):  # type: ignore[attr-defined]
+        if v is None and (len(given) != 1 or given[0].numel() != 1):
             raise RuntimeError(
                 "The vector v can only be None if the input to the user-provided function is a single Tensor with a single element."
             )

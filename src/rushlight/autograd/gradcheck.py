@@ -53,7 +53,7 @@ def _differentiable(values: Sequence[Any]) -> list[Tensor]:
 def _array(x: Tensor) -> Any:
     if isinstance(x, SparseKind):  # the gradient of a strided tensor may be sparse
         x = x.to_dense()
-    return x.detach().to(x.dtype).numpy().reshape(-1).copy()  # type: ignore[attr-defined]
+    return x.detach().to(x.dtype).numpy().reshape(-1).copy()
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
@@ -74,7 +74,7 @@ def _numerical(function: Callable[..., Any], inputs: Sequence[Any], x: Tensor, e
     """For each output the matrix d out / d x (numel(x), numel(out)): with respect to the real, then the imaginary part."""
     jacobians: list[Any] = []
     directions = (eps, eps * 1j) if x.dtype.is_complex else (eps,)
-    flat = x.data.view(-1) if x.is_contiguous() else None  # type: ignore[attr-defined]
+    flat = x.data.view(-1) if x.is_contiguous() else None
     with no_grad():
         places = list(itertools.product(*[range(n) for n in x.shape]))
         for place in range(len(places)):
@@ -106,13 +106,13 @@ def _central(
 def _analytical(out: Tensor, wrt: Sequence[Tensor]) -> list[Any]:
     """For each input the matrix of backward's answers to unit gradients: (directions, numel(x), numel(out))."""
     units = (1.0, 1.0j) if out.dtype.is_complex else (1.0,)
-    dtypes = [_array(x[:0] if x.ndim else x).dtype for x in wrt]  # type: ignore[index]
-    found = [np.zeros((len(units), x.numel(), out.numel()), dtype) for x, dtype in zip(wrt, dtypes, strict=True)]  # type: ignore[attr-defined]
+    dtypes = [_array(x[:0] if x.ndim else x).dtype for x in wrt]
+    found = [np.zeros((len(units), x.numel(), out.numel()), dtype) for x, dtype in zip(wrt, dtypes, strict=True)]
     if not out.requires_grad:
         return found
-    for place in range(out.numel()):  # type: ignore[attr-defined]
+    for place in range(out.numel()):
         for kind, unit in enumerate(units):
-            seed = out.detach().clone().zero_().contiguous()  # type: ignore[attr-defined]
+            seed = out.detach().clone().zero_().contiguous()
             seed.view(-1)[place] = unit
             rows = grad(out, wrt, seed.view(out.shape), retain_graph=True, allow_unused=True)
             for number, row in enumerate(rows):
@@ -278,11 +278,11 @@ class _Check:
         x = self.wrt[i]
         moved = []
         with no_grad():
-            before = x.detach().clone()  # type: ignore[attr-defined]
+            before = x.detach().clone()
             for sign in (1, -1):
-                x.data.copy_(before + direction * (sign * self.eps))  # type: ignore[attr-defined, operator]
+                x.data.copy_(before + direction * (sign * self.eps))
                 moved.append([_array(o) for o in _outputs(self.func, self.inputs)])
-            x.data.copy_(before)  # type: ignore[attr-defined]
+            x.data.copy_(before)
         return [(p - m) / (2 * self.eps) for p, m in zip(*moved, strict=True)]
 
     def _fast_backward(self, j: int, out: Tensor) -> None:
@@ -290,7 +290,7 @@ class _Check:
         rows = [grad(out, self.wrt, seed, retain_graph=True, allow_unused=True) for _ in range(2)]
         for i, (row, again) in enumerate(zip(*rows, strict=True)):
             direction = _random(self.wrt[i], self.rng)
-            numerical = np.vdot(_array(seed), self._along(i, direction)[j]).real if self.wrt[i].numel() else 0.0  # type: ignore[attr-defined]
+            numerical = np.vdot(_array(seed), self._along(i, direction)[j]).real if self.wrt[i].numel() else 0.0
             analytical = 0.0 if row is None else np.vdot(_array(row), _array(direction)).real
             if row is not None:
                 self._same_again(_array(row), _array(again))
@@ -314,7 +314,7 @@ class _Check:
                 for kind, place in itertools.product(range(wanted.shape[0]), range(wanted.shape[1])):
                     unit = np.zeros(wanted.shape[1], dtype="complex128" if x.dtype.is_complex else "float64")
                     unit[place] = (1.0, 1.0j)[kind]
-                    found[kind, place] = self._moved(i, tensor(unit, dtype=x.dtype).reshape(x.shape))[j]  # type: ignore[attr-defined]
+                    found[kind, place] = self._moved(i, tensor(unit, dtype=x.dtype).reshape(x.shape))[j]
                 if not self.close(found, wanted):
                     raise GradcheckError(self._forward_text(i, j, f"numerical:{_shown(wanted)}\nanalytical:{_shown(found)}\n"))
 
@@ -342,7 +342,7 @@ class _Check:
                 continue
             seeds = [_random(out, self.rng) for _ in range(2)]
             rows = [grad(out, self.wrt, s, retain_graph=True, allow_unused=True) for s in seeds]
-            stacked = tensor(np.stack([s.numpy() for s in seeds]), dtype=out.dtype)  # type: ignore[attr-defined]
+            stacked = tensor(np.stack([s.numpy() for s in seeds]), dtype=out.dtype)
             both = grad(out, self.wrt, stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
             for i, found in enumerate(both):
                 for k in range(2):
@@ -356,7 +356,7 @@ class _Check:
 
         for i, x in enumerate(self.wrt):
             directions = [_random(x, self.rng) for _ in range(2)]
-            stacked = tensor(np.stack([d.numpy() for d in directions]), dtype=x.dtype)  # type: ignore[attr-defined]
+            stacked = tensor(np.stack([d.numpy() for d in directions]), dtype=x.dtype)
             both = vmap(lambda t, i=i: jvp(self._moving(i), (self.wrt[i],), (t,))[1])(stacked)
             for k, direction in enumerate(directions):
                 for j, wanted in enumerate(self._moved(i, direction)):
@@ -369,7 +369,7 @@ class _Check:
         choices = [set(range(len(wanted)))] + ([{k} for k in range(len(wanted))] if len(wanted) > 1 else [])
         for gone in choices if wanted else []:
             roots = [_without_gradient(o) if k in gone else o for k, o in enumerate(wanted)]
-            zeros = [o.detach().clone().zero_() for o in wanted]  # type: ignore[attr-defined]
+            zeros = [o.detach().clone().zero_() for o in wanted]
             try:
                 found = grad(roots, self.wrt, zeros, retain_graph=True, allow_unused=True)
             except RuntimeError as error:
@@ -485,7 +485,7 @@ def get_analytical_jacobian(
     wrt = _differentiable(_tuple(inputs))
     first, second = _analytical(output, wrt), _analytical(output, wrt)
     same = all(np.allclose(a, b, rtol=0, atol=nondet_tol, equal_nan=True) for a, b in zip(first, second, strict=True))
-    grads = grad(output, wrt, output.detach().clone().zero_(), retain_graph=True, allow_unused=True)  # type: ignore[attr-defined]
+    grads = grad(output, wrt, output.detach().clone().zero_(), retain_graph=True, allow_unused=True)
     pairs = [(g, x) for g, x in zip(grads, wrt, strict=True) if g is not None]
     sizes, types = all(g.shape == x.shape for g, x in pairs), all(g.dtype is x.dtype for g, x in pairs)
     return tuple(tensor(j[0]) for j in first), same, sizes, types

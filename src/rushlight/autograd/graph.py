@@ -219,4 +219,4 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
 
         return hook
 
-    return _MultiHandle([t.register_hook(watch(i)) for i, t in enumerate(given)])  # type: ignore[attr-defined]
+    return _MultiHandle([t.register_hook(watch(i)) for i, t in enumerate(given)])

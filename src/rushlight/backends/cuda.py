@@ -214,17 +214,17 @@ def _prefer(kind: type, backend: Any) -> Any:
 
 def preferred_linalg_library(backend: Any = None) -> _LinalgBackend:
     """Which library factorises matrices on GPUs; RuntimeError for setting one, as none is here."""
-    return _prefer(_LinalgBackend, backend)  # type: ignore[no-any-return]
+    return _prefer(_LinalgBackend, backend)
 
 
 def preferred_blas_library(backend: Any = None) -> _BlasBackend:
     """Which library multiplies matrices on GPUs; RuntimeError for setting another, as none is here."""
-    return _prefer(_BlasBackend, backend)  # type: ignore[no-any-return]
+    return _prefer(_BlasBackend, backend)
 
 
 def preferred_rocm_fa_library(backend: Any = None) -> _ROCmFABackend:
     """Which library computes attention on AMD's GPUs."""
-    return _prefer(_ROCmFABackend, backend)  # type: ignore[no-any-return]
+    return _prefer(_ROCmFABackend, backend)
 
 
 # ***** attention *****

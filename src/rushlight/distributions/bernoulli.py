@@ -75,5 +75,5 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
     def _natural_params(self) -> tuple[Any, ...]:
         return (rushlight.logit(self.probs),)
 
-    def _log_normalizer(self, x: Any) -> Any:  # type: ignore[override]
+    def _log_normalizer(self, x: Any) -> Any:
         return x.exp().log1p()

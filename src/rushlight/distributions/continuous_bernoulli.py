@@ -116,7 +116,7 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
     def _natural_params(self) -> tuple[Any, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Any) -> Any:  # type: ignore[override]
+    def _log_normalizer(self, x: Any) -> Any:
         """log of the integral of e^(x t) over [0, 1]."""
         outside = (x <= self._lims[0] - 0.5) | (x > self._lims[1] - 0.5)
         cut = rushlight.where(outside, x, rushlight.full_like(x, self._lims[0] - 0.5))

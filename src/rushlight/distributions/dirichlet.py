@@ -17,14 +17,14 @@ class _Dirichlet(rushlight.autograd.Function):
     """Draws and their derivative by the concentrations."""
 
     @staticmethod
-    def forward(ctx: Any, concentration: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, concentration: Any) -> Any:
         x = rushlight._sample_dirichlet(concentration)
         ctx.save_for_backward(x, concentration)
         return x
 
     @staticmethod
     @rushlight.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         # More of concentration i moves x towards corner i: the direction is e_i - x, its length the derivative of the marginal.
         x, concentration = ctx.saved_tensors
         total = concentration.sum(-1, True).expand_as(concentration)
@@ -90,5 +90,5 @@ class Dirichlet(ExponentialFamily):
     def _natural_params(self) -> tuple[Any, ...]:
         return (self.concentration,)
 
-    def _log_normalizer(self, x: Any) -> Any:  # type: ignore[override]
+    def _log_normalizer(self, x: Any) -> Any:
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()

@@ -244,7 +244,7 @@ def parametric(cls: Class) -> Class:
     Parameters (the names in `arg_constraints` that the object holds) are expanded in front of their event dims, the distributions
     named in `_parts` by their own `expand`; what `_kept` names goes over as it is.  Then a base class that can expand does the rest.
     """
-    above = super(cls, cls).expand  # type: ignore[misc, arg-type]
+    above = super(cls, cls).expand  # type: ignore[arg-type]
 
     def expand(self: Any, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._get_checked_instance(cls, _instance)

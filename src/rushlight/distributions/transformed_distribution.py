@@ -82,7 +82,7 @@ class TransformedDistribution(Distribution):
         return constraints.independent(region, missing) if missing > 0 else region
 
     @property
-    def has_rsample(self) -> Any:  # type: ignore[override]
+    def has_rsample(self) -> Any:
         return self.base_dist.has_rsample
 
     def _transformed(self, x: Any) -> Any:

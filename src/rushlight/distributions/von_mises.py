@@ -58,7 +58,7 @@ class VonMises(Distribution):
         return self.loc
 
     @lazy_property
-    def variance(self) -> Any:  # type: ignore[override]
+    def variance(self) -> Any:
         """The circular variance, 1 - I1(concentration) / I0(concentration)."""
         k = self.concentration
         return 1 - rushlight.special.i1e(k) / rushlight.special.i0e(k)

@@ -47,7 +47,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
         for n in group:
             size *= sizes[n]
         shape.append(size)
-    return moved.reshape(shape)  # type: ignore[no-any-return]
+    return moved.reshape(shape)
 
 
 def _parse(text: str, pattern: str) -> list[list[str]]:

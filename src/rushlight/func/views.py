@@ -26,7 +26,7 @@ def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
         if isinstance(tensor, FunctionalTensor):
             tensor = value_of(tensor)
         else:
-            tensor = tensor.value if isinstance(tensor, BatchedTensor) else tensor.primal  # type: ignore[attr-defined]
+            tensor = tensor.value if isinstance(tensor, BatchedTensor) else tensor.primal
         if not recurse:
             break
     return tensor

@@ -119,7 +119,7 @@ def _made(op: Any) -> type:
     name = f"GeneratedBackwardFor_{op.namespace}_{op._opname}_{op._overloadname}"
     static = {key: staticmethod(value) if callable(value) and key not in ("op",) else value for key, value in body.items()}
     cls: Any = type(name, (_Applied,), static)
-    return cls  # type: ignore[no-any-return]
+    return cls
 
 
 def _batch(op: Any, info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, Any]:

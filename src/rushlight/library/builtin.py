@@ -119,13 +119,13 @@ def _function(name: str) -> Callable[..., Any] | None:
         return _OTHERWISE[name]
     for prefix, page in _PREFIXES.items():
         if name.startswith(prefix):
-            return SPACES[page].get(name.removeprefix(prefix))  # type: ignore[no-any-return]
+            return SPACES[page].get(name.removeprefix(prefix))
     for page in ("torch", "nn.functional"):
         if name in SPACES[page]:
-            return SPACES[page][name]  # type: ignore[no-any-return]
+            return SPACES[page][name]
     found = getattr(rushlight, name, None) if not name.startswith("__") else None
     if callable(found) and not isinstance(found, (type, ModuleType)):
-        return found  # type: ignore[no-any-return]
+        return found
     method = getattr(rushlight.Tensor, name, None)
     return method if callable(method) and not name.startswith("__") else None
 

@@ -204,7 +204,7 @@ def define(qualname: str, schema: Any = None, *, lib: Library | None = None, tag
         name = qualname.define(schema, tags=tags)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            qualname.impl(name, function)  # type: ignore[attr-defined]
+            qualname.impl(name, function)
             return function
 
         return decorate

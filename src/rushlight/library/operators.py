@@ -331,7 +331,7 @@ class OpOverloadPacket:
     def __getattr__(self, name: str) -> OpOverload:
         forms = self.__dict__.get("forms", {})
         if name in forms:
-            return forms[name]  # type: ignore[no-any-return]
+            return forms[name]
         if name.startswith("__"):
             raise AttributeError(f"'OpOverloadPacket' object has no attribute {name!r}")
         raise AttributeError(f"The underlying op of '{self._space}.{self.__name__}' has no overload name '{name}'")

@@ -88,10 +88,10 @@ class MaskedTensor(Kind):
 
     @property
     def layout(self) -> Layout:
-        return self._masked_data.layout  # type: ignore[no-any-return]
+        return self._masked_data.layout
 
     @property
-    def is_sparse(self) -> bool:  # type: ignore[override]
+    def is_sparse(self) -> bool:
         """Whether elements and mask are sparse, in coordinates or CSR."""
         return self.layout is not rushlight.strided
 
@@ -99,7 +99,7 @@ class MaskedTensor(Kind):
         """Whether elements and mask are in coordinates."""
         return self.layout is rushlight.sparse_coo
 
-    def is_sparse_csr(self) -> bool:  # type: ignore[override]
+    def is_sparse_csr(self) -> bool:
         """Whether elements and mask are CSR."""
         return self.layout is rushlight.sparse_csr
 
@@ -126,7 +126,7 @@ class MaskedTensor(Kind):
         """A plain tensor with `value` where elements do not count; of strided ones only."""
         if self.is_sparse:
             raise NotImplementedError(f"to_tensor(): MaskedTensor is {self.layout}; call to_dense() first")
-        return self.get_data().masked_fill(~self._masked_mask, value)  # type: ignore[no-any-return]
+        return self.get_data().masked_fill(~self._masked_mask, value)
 
     def __lt__(self, other: Any) -> Any:
         return with_payload(self, payload(self) < (payload(other) if is_masked_tensor(other) else other))
@@ -281,7 +281,7 @@ def hold(x: MaskedTensor, other: MaskedTensor) -> None:
 
 
 def _part(x: Any) -> Tensor:
-    return x if x.layout is rushlight.strided else x.values()  # type: ignore[no-any-return]
+    return x if x.layout is rushlight.strided else x.values()
 
 
 def payload(x: Any) -> Tensor:
@@ -331,12 +331,12 @@ def filled(x: Any) -> Tensor:
 
 def zeroed(values: Tensor, mask: Tensor) -> Tensor:
     """Zeros where the mask is False."""
-    return rushlight.where(mask, values, rushlight.zeros((), dtype=values.dtype))  # type: ignore[no-any-return]
+    return rushlight.where(mask, values, rushlight.zeros((), dtype=values.dtype))
 
 
 def payload_of(x: Any) -> Tensor:
     """The elements that are held, as part of the graph; their gradient is a masked tensor in the form of `x`."""
-    return record("GetDataBackward", [x], alias(payload(x)), lambda grad: (from_payload(x, grad, payload_mask(x)),))  # type: ignore[no-any-return]
+    return record("GetDataBackward", [x], alias(payload(x)), lambda grad: (from_payload(x, grad, payload_mask(x)),))
 
 
 def from_payload(like: Any, values: Tensor, mask: Tensor) -> Any:
@@ -354,7 +354,7 @@ def values_of(x: Any, name: str = "GetDataBackward") -> Tensor:
         made = make_masked(grad, mask)
         return (record("ConstructorBackward", [grad], made, lambda g: (values_of(g) if is_masked_tensor(g) else g,)),)
 
-    return record(name, [x], x._masked_data.detach(), rule)  # type: ignore[no-any-return]
+    return record(name, [x], x._masked_data.detach(), rule)
 
 
 # ***** printing *****

@@ -101,19 +101,19 @@ def _widened(x: Tensor, given: Sequence[Tensor], counts: Tensor) -> Tensor:
         kinds = [g for g in given if g.dim()]
         joined = rushlight.result_type(kinds[0], kinds[-1])
         x = x.to(joined) if joined.is_floating_point else x
-    return x.expand(counts.shape)  # type: ignore[no-any-return]
+    return x.expand(counts.shape)
 
 
 def _narrowed(grad: Tensor, x: Tensor, counts: Tensor) -> Tensor:
     if grad.shape == x.shape:
-        return grad.to(x.dtype)  # type: ignore[no-any-return]
-    return zeroed(grad, counts).sum_to_size(tuple(x.shape)).to(x.dtype)  # type: ignore[no-any-return]
+        return grad.to(x.dtype)
+    return zeroed(grad, counts).sum_to_size(tuple(x.shape)).to(x.dtype)
 
 
 def _narrowed_mask(mask: Tensor, x: Any) -> Tensor:
     """Whether anything counts of what an operand was broadcast to."""
     shape = (payload(x) if is_masked_tensor(x) else x).shape
-    return mask if mask.shape == shape else mask.to(rushlight.int64).sum_to_size(tuple(shape)) > 0  # type: ignore[no-any-return]
+    return mask if mask.shape == shape else mask.to(rushlight.int64).sum_to_size(tuple(shape)) > 0
 
 
 def pulled_through(f: Function, inputs: Sequence[Tensor]) -> Masks:
@@ -289,7 +289,7 @@ def _along(masked: Function, input: Any, dim: Any, keepdim: bool = False, dtype:
     options = {"keepdim": keepdim} if masked is reductions.all else {"keepdim": keepdim, "dtype": dtype}
 
     def total(v: Tensor) -> Tensor:
-        return v.sum(dims, keepdim)  # type: ignore[no-any-return]
+        return v.sum(dims, keepdim)
 
     counts = total(mask.to(rushlight.int64)) > 0
     return _reduced(lambda v: masked(v, dim=dims, mask=mask, **options), input, counts, total)

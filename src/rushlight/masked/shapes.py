@@ -191,7 +191,7 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
         raise TypeError("copy_(): only between strided MaskedTensors")
 
     def copied(v: Tensor) -> Tensor:
-        return v.expand(shape).to(dtype).clone()  # type: ignore[no-any-return]
+        return v.expand(shape).to(dtype).clone()
 
     return adopt("copy", self, apply("CopyBackwards", copied, inputs, self._masked_mask, pulled_through(copied, inputs), None))
 

@@ -51,7 +51,7 @@ class StorageWeakRef:
 def _reduce_parameter(parameter: Parameter) -> tuple[Any, ...]:
     # Its memory moves as a whole: what its own way of pickling hands over is another tensor over the same memory.
     share_tensor(parameter)
-    return parameter.__reduce_ex__(2)  # type: ignore[no-any-return]
+    return parameter.__reduce_ex__(2)
 
 
 def init_reductions() -> None:

@@ -110,7 +110,7 @@ class ProcessContext:
         ended = multiprocessing.connection.wait(self.sentinels.keys(), timeout=timeout)
         failed = None
         for sentinel in ended:
-            index = self.sentinels.pop(sentinel)  # type: ignore[call-overload]
+            index = self.sentinels.pop(sentinel)
             self.processes[index].join()
             if self.processes[index].exitcode and failed is None:
                 failed = index

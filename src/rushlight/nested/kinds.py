@@ -200,7 +200,7 @@ def adopt(x: Any, made: Any) -> Any:
 def values_of(x: Any, name: str = "ValuesBackward0") -> Tensor:
     """The packed elements as part of the graph."""
     pattern = like(x, x._held)
-    return record(name, [x], x._held.detach(), lambda grad: (with_values(pattern, grad),))  # type: ignore[no-any-return]
+    return record(name, [x], x._held.detach(), lambda grad: (with_values(pattern, grad),))
 
 
 def with_values(x: Any, values: Tensor, name: str = "NestedViewFromJaggedBackward0") -> Any:
@@ -220,7 +220,7 @@ def packed_as(grad: Any, pattern: Any) -> Tensor:
 def packed(given: Sequence[Tensor], pattern: Any) -> Tensor:
     """These items, packed as those of `pattern`; holes have zeros."""
     if type(pattern) is StridedNested:
-        return rushlight.cat([t.reshape(-1) for t in given])  # type: ignore[no-any-return]
+        return rushlight.cat([t.reshape(-1) for t in given])
     total = rushlight.zeros(tuple(pattern._held.shape), dtype=pattern.dtype)
     starts, extents = _extents(pattern)
     dim = pattern._ragged - 1

@@ -238,8 +238,8 @@ def _same_structure(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if type(a) is StridedNested:
-        return a._sizes == b._sizes  # type: ignore[no-any-return]
-    return a._size == b._size and a._ragged == b._ragged and a._spec.ndim == b._spec.ndim  # type: ignore[no-any-return]
+        return a._sizes == b._sizes
+    return a._size == b._size and a._ragged == b._ragged and a._spec.ndim == b._spec.ndim
 
 
 def _by_elements(name: str) -> None:
@@ -412,7 +412,7 @@ def padded(x: Any, padding: float, output_size: Any = None) -> Tensor:
         for size, wide in zip(reversed(item.shape), reversed(widest), strict=True):
             pads += [0, wide - size]
         rows.append(rushlight.nn.functional.pad(item, pads, value=padding))
-    return rushlight.stack(rows)  # type: ignore[no-any-return]
+    return rushlight.stack(rows)
 
 
 @composite("to_padded_tensor", spaces=(), method=True, overridable=False)

@@ -52,7 +52,7 @@ class _ParameterMeta(type(Tensor)):  # type: ignore[misc]
         return bool(super().__instancecheck__(instance))
 
 
-class Parameter(Tensor, metaclass=_ParameterMeta):  # type: ignore[misc]
+class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that becomes a parameter of the module it is assigned to.
 
     `data` is any tensor (default: an empty one), whose storage is shared; `requires_grad` is true by default, also
@@ -106,7 +106,7 @@ class _BufferMeta(type(Tensor)):  # type: ignore[misc]
         return bool(super().__instancecheck__(instance))
 
 
-class Buffer(Tensor, metaclass=_BufferMeta):  # type: ignore[misc]
+class Buffer(Tensor, metaclass=_BufferMeta):
     """A tensor that becomes a buffer (state without gradient) of the module it is assigned to.
 
     `persistent=False` keeps it out of the module's `state_dict`.

@@ -33,7 +33,7 @@ class UninitializedTensorMixin:
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a parameter (or buffer) of `shape`, not initialised; `device` and `dtype` are the present ones unless given."""
-        data: Any = self.data  # type: ignore[attr-defined]
+        data: Any = self.data
         made = rushlight.empty(shape, device=data.device if device is None else device, dtype=data.dtype if dtype is None else dtype)
         self.data: Any = made
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
@@ -98,7 +98,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
         return Tensor._make_subclass(cls, data, requires_grad)  # type: ignore[attr-defined]
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Tensor):  # type: ignore[misc]
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer without a shape, as lazy normalisations have before their first call; see `UninitializedParameter`."""
 
     __module__ = _PAGE

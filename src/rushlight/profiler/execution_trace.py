@@ -70,7 +70,7 @@ class _Calls(Observer):
             spec = value._spec
             storage = id(value._storage)
             numbers = [self.numbers.setdefault(key, self.number()) for key in (value._ptr, storage)]
-            at = value.storage_offset()  # type: ignore[attr-defined]
+            at = value.storage_offset()
             text = [*numbers, at, spec.numel, spec.dtype.itemsize, str(spec.device)]
             return text, list(spec.shape), f"Tensor({_DTYPES.get(spec.dtype.name, spec.dtype.name)})", list(spec.strides)
         if isinstance(value, (list, tuple)):

@@ -41,7 +41,7 @@ _CHUNK = 1 << 24
 def write(out: Any, obj: Any, pickler_class: Any, pickle_module: Any, protocol: int) -> None:
     """Write an object as a stream."""
 
-    class LegacyPickler(pickler_class):  # type: ignore[misc, valid-type]
+    class LegacyPickler(pickler_class):
         def __init__(self, file: Any) -> None:
             super().__init__(file, protocol)
             self.elements: dict[str, int] = {}

@@ -250,7 +250,7 @@ class _Storages:
         else:
             storage = memory.allocate(nbytes)
             self._archive.read_into(name, memory.bytes_of(storage))
-        return self._restore(memory.in_native_order(storage, self._order, dtype), location)  # type: ignore[no-any-return]
+        return self._restore(memory.in_native_order(storage, self._order, dtype), location)
 
 
 def _byte_order(archive: ArchiveReader) -> str:
@@ -274,7 +274,7 @@ def _trusting(pickle_module: Any) -> Any:
     if pickle_module in _CLASSES:
         return _CLASSES[pickle_module]
 
-    class Unpickler(pickle_module.Unpickler):  # type: ignore[misc]
+    class Unpickler(pickle_module.Unpickler):
         def __init__(self, file: Any, persistent_load: Any, options: dict[str, Any]) -> None:
             super().__init__(file, **options)
             self._storage = persistent_load

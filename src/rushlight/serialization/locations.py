@@ -37,12 +37,12 @@ def _validated(location: str, backend: str) -> Any:
 
 def validate_cuda_device(location: str) -> int | None:
     """The index of the CUDA device that a tag names; RuntimeError where there is none."""
-    return _validated(location, "cuda").index  # type: ignore[no-any-return]
+    return _validated(location, "cuda").index
 
 
 def validate_hpu_device(location: str) -> int | None:
     """The index of the HPU device that a tag names; RuntimeError where there is none."""
-    return _validated(location, "hpu").index  # type: ignore[no-any-return]
+    return _validated(location, "hpu").index
 
 
 def _names_device(location: str, backend: str) -> bool:

@@ -25,7 +25,7 @@ class LoadEndianness(Enum):
 
 def get_default_load_endianness() -> LoadEndianness | None:
     """The byte order that `load` supposes where a file states none; None stands for little."""
-    return config.load.endianness  # type: ignore[no-any-return]
+    return config.load.endianness
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:

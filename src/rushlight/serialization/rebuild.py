@@ -253,7 +253,7 @@ def _table(x: Any, dims: int) -> list[Any]:
     if not isinstance(x, rushlight.Tensor) or x.dtype is not rushlight.int64 or x.dim() != dims or x.layout is not rushlight.strided or x.is_meta:
         raise RuntimeError("corrupt file: the sizes, strides and offsets of a nested tensor must be tensors of int64")
     CHECKS.charge(x.numel() * 64)
-    return x.tolist()  # type: ignore[no-any-return]
+    return x.tolist()
 
 
 def rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, storage_offsets: Any) -> Any:

@@ -141,7 +141,7 @@ class safe_open:
 
     def metadata(self) -> dict[str, str] | None:
         """The texts beside the tensors; None where there are none."""
-        return self._file.metadata()  # type: ignore[no-any-return]
+        return self._file.metadata()
 
     def get_tensor(self, name: str) -> Any:
         """The tensor of this name."""

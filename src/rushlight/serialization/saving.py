@@ -161,10 +161,10 @@ class _OurObjects:
 
 
 # The Python pickler, because the one in C insists on importing every name that it writes.
-_PythonPickler: Any = pickle._Pickler  # type: ignore[attr-defined]
+_PythonPickler: Any = pickle._Pickler
 
 
-class _Pickler(_OurObjects, _PythonPickler):  # type: ignore[misc]
+class _Pickler(_OurObjects, _PythonPickler):
     """Writes our objects under the names that PyTorch has for them."""
 
     kinds = TYPED_STORAGES

@@ -62,7 +62,7 @@ def indices(self: Any) -> Tensor:
         _wants(self, "indices", "sparse coordinate tensor layout")
     if not self._sorted:
         raise RuntimeError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
-    return self._where.detach()  # type: ignore[no-any-return]
+    return self._where.detach()
 
 
 @_member
@@ -80,7 +80,7 @@ def _indices(self: Any) -> Tensor:
     """Coordinates as they are, coalesced or not."""
     if type(self) is not SparseTensor:
         raise _missing("_indices", self)
-    return self._where.detach()  # type: ignore[no-any-return]
+    return self._where.detach()
 
 
 @_member
@@ -88,14 +88,14 @@ def _values(self: Any) -> Tensor:
     """Values as they are, coalesced or not, outside of the graph."""
     if type(self) is not SparseTensor:
         raise _missing("_values", self)
-    return self._held.detach()  # type: ignore[no-any-return]
+    return self._held.detach()
 
 
 def _index_member(name: str, rows: bool, compressed: bool) -> None:
     def get(self: Any) -> Tensor:
         if type(self) is not CompressedTensor or by_rows(self) is not rows:
             _wants(self, name, f"sparse {'row' if rows else 'column'} compressed tensor layout")
-        return (self._pointers if compressed else self._others).detach()  # type: ignore[no-any-return]
+        return (self._pointers if compressed else self._others).detach()
 
     get.__name__ = name
     get.__doc__ = f"The {'compressed' if compressed else 'plain'} indices of a tensor whose {'rows' if rows else 'columns'} are compressed."

@@ -64,7 +64,7 @@ def split_places(places: Tensor, sizes: Sequence[int]) -> Tensor:
 def add_rows(places: Tensor, values: Tensor, count: int) -> Tensor:
     """(count, *rest): the rows of `values` added up at their places."""
     if values.dtype is rushlight.bool:
-        return add_rows(places, values.to(rushlight.int32), count).to(rushlight.bool)  # type: ignore[no-any-return]
+        return add_rows(places, values.to(rushlight.int32), count).to(rushlight.bool)
     return values.new_zeros((count, *values.shape[1:])).index_add(0, places, values)
 
 
@@ -185,7 +185,7 @@ def to_dense(x: Any, masked_grad: bool = True) -> Tensor:
     Its gradient keeps only the places of `x`; without `masked_grad` all of them.
     """
     if not is_sparse(x):
-        return x  # type: ignore[no-any-return]
+        return x
     pattern = bare(x)
 
     def rule(grad: Any) -> tuple[Any]:
@@ -193,7 +193,7 @@ def to_dense(x: Any, masked_grad: bool = True) -> Tensor:
             return (grad if is_sparse(grad) else in_layout_of(grad, pattern),)
         return (masked(grad, coalesce(pattern) if type(pattern) is SparseTensor else pattern),)
 
-    return record("ToDenseBackward0", [x], scatter(x._held, x), rule)  # type: ignore[no-any-return]
+    return record("ToDenseBackward0", [x], scatter(x._held, x), rule)
 
 
 def in_layout_of(dense: Tensor, x: Any) -> Any:
@@ -263,7 +263,7 @@ def with_values(pattern: Any, values: Tensor, name: str = "SparseConstructorBack
 def values_of(x: Any, name: str = "ValuesBackward0") -> Tensor:
     """The values as part of the graph: their gradient becomes that of `x`, at the same places."""
     pattern = bare(x)
-    return record(name, [x], pattern._held.detach(), lambda grad: (with_values(pattern, to_dense(grad)),))  # type: ignore[no-any-return]
+    return record(name, [x], pattern._held.detach(), lambda grad: (with_values(pattern, to_dense(grad)),))
 
 
 def like(x: Any, values: Tensor) -> Any:

@@ -234,10 +234,10 @@ def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tens
         raise RuntimeError(f"add: expected 'other' to be in layout SparseCsr or SparseCsc, got {WORDS[sparse.layout.name]}")
     if sparse._rg and STATE.word & GRAD:  # all elements of a sum have a gradient, those of a sparse term too
         addend: Any = record("ToDenseBackward0", [sparse], to_dense(bare(sparse)), lambda grad: (grad,))
-        return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)  # type: ignore[no-any-return]
+        return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)
     if type(sparse) is CompressedTensor or not sparse._where.size(0):
         addend = _scaled(to_dense(bare(sparse)), alpha)
-        return dense.add_(addend) if inplace else dense + addend  # type: ignore[no-any-return]
+        return dense.add_(addend) if inplace else dense + addend
     values = _scaled(sparse._held, alpha)
     dtype = dense.dtype if inplace else rushlight.result_type(dense, values)
     where = tuple(sparse._where)
@@ -323,8 +323,8 @@ def _apply(function: Any, x: Any, factor: Any) -> Tensor:
     """The function of the values, whose number of dims must not decide the dtype."""
     held = x._held
     if isinstance(factor, Tensor) and not held.dim():
-        return function(held.reshape(1), factor).reshape(())  # type: ignore[no-any-return]
-    return function(held, factor)  # type: ignore[no-any-return]
+        return function(held.reshape(1), factor).reshape(())
+    return function(held, factor)
 
 
 def _multiply(a: Any, b: Any) -> Any:

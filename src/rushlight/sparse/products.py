@@ -224,7 +224,7 @@ def _batched(x: Any, dense: Tensor) -> Tensor:
     def left(grad: Any) -> Any:
         return to_dense(grad) @ _adjoint(dense)
 
-    return record(  # type: ignore[no-any-return]
+    return record(
         "BmmBackward0", [x, dense], made, lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad)))
     )
 
@@ -311,9 +311,9 @@ def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
         total = add_rows(rows, messages, count)
         if reduce == "sum":
             return total
-        return total / (a._pointers[1:] - a._pointers[:-1]).clamp(min=1).to(total.dtype).unsqueeze(1)  # type: ignore[no-any-return]
+        return total / (a._pointers[1:] - a._pointers[:-1]).clamp(min=1).to(total.dtype).unsqueeze(1)
     if not messages.size(0):
-        return messages.sum() + messages.new_zeros((count, b.shape[1]))  # type: ignore[no-any-return]
+        return messages.sum() + messages.new_zeros((count, b.shape[1]))
     plain = messages.detach()
     best = plain.new_zeros((count, b.shape[1])).index_reduce(0, rows, plain, reduce, include_self=False)
     # The gradient goes to the first entry that reaches the extreme value.

@@ -35,7 +35,7 @@ def _boundary(*tensors: Any) -> tuple[Any, ...]:
     global _boundary_class
     if _boundary_class is None:
 
-        class BackwardHookFunction(rushlight.autograd.Function):  # type: ignore[misc, name-defined]
+        class BackwardHookFunction(rushlight.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *args: Any) -> tuple[Any, ...]:
                 ctx.mark_non_differentiable(*[arg for arg in args if not arg.requires_grad])

@@ -169,7 +169,7 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
         made.update(self)
         return made
 
-    def __ior__(self, other: Any) -> WeakIdKeyDictionary:  # type: ignore[misc]
+    def __ior__(self, other: Any) -> WeakIdKeyDictionary:
         self.update(other)
         return self
 

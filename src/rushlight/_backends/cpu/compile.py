@@ -244,7 +244,7 @@ class Mould:
                 steps.append(ReadyStep(call, ints, step.words, ints[3 : 3 + len(step.sizes)], step.text))
             else:
                 steps.append(_asked(step, frame, values))
-        return Executable(Program(None, steps, self._results, *self._counts, []))  # type: ignore[arg-type]
+        return Executable(Program(None, steps, self._results, *self._counts, []))
 
 
 def _asked(step: ExternStep, frame: Any, values: Sequence[Any]) -> ExternStep:

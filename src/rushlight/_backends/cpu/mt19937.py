@@ -274,7 +274,7 @@ def put_float(kind: str) -> NativeFunction:
     round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
 
     @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)  # type: ignore[no-redef]
-    def put(p, i, v):  # type: ignore[no-redef]
+    def put(p, i, v):
         p.u16[i] = round_bits(f32(v))
 
     return put
@@ -293,7 +293,7 @@ def put_int(kind: str) -> NativeFunction:
     round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
 
     @native("void(ptr, i64, i64)", name=f"put_int_{kind}", inline=True)  # type: ignore[no-redef]
-    def put(p, i, v):  # type: ignore[no-redef]
+    def put(p, i, v):
         p.u16[i] = round_bits(f32(v))
 
     return put

@@ -37,7 +37,7 @@ def make_uniform(kind: str) -> NativeFunction:
     if kind == "f32":
 
         @native("void(ptr, ptr, i64, f64, f64)", name="rl_uniform_f32")
-        def uniform(state, out, n, low, high):  # type: ignore[no-redef]
+        def uniform(state, out, n, low, high):
             words = state + SCRATCH_AT
             a = f32(low)
             b = f32(high)
@@ -56,7 +56,7 @@ def make_uniform(kind: str) -> NativeFunction:
     round_bits = {"f16": half_bits, "bf16": bfloat_bits}[kind]
 
     @native("void(ptr, ptr, i64, f64, f64)", name=f"rl_uniform_{kind}")  # type: ignore[no-redef]
-    def uniform(state, out, n, low, high):  # type: ignore[no-redef]
+    def uniform(state, out, n, low, high):
         words = state + SCRATCH_AT
         a = f32(low)
         span = f32(high) - a

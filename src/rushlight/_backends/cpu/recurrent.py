@@ -126,7 +126,7 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
         functions = [make(shape) for make in makers]
         loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], imports)
         _LOADED.setdefault(key, tuple(make_kernel_callable(loaded[f.symbol], f.symbol, loaded) for f in functions))
-    return _LOADED[key]  # type: ignore[no-any-return]
+    return _LOADED[key]
 
 
 def _loaded_text(text: str, names: Sequence[str]) -> Any:

@@ -35,7 +35,7 @@ rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
 
 @native("i32(ptr, ptr, i64)")
-def count_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
+def count_piece(bufs, ints, piece):
     mask = bufs.ptr[0]
     i = piece * PIECE
     stop = min(i + PIECE, ints.i64[0])
@@ -51,7 +51,7 @@ def count_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
 
 
 @native("i64(ptr, i64, ptr)")
-def count_true(mask, n, before):  # type: ignore[no-untyped-def]
+def count_true(mask, n, before):
     """How many of n bytes are not zero; before[k] becomes the number before piece k, the last one that of all."""
     bufs, ints = stack(16), stack(8)
     bufs.ptr[0] = mask
@@ -69,7 +69,7 @@ def count_true(mask, n, before):  # type: ignore[no-untyped-def]
 
 
 @native("i32(ptr, ptr, i64)")
-def list_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
+def list_piece(bufs, ints, piece):
     mask, out = bufs.ptr[0], bufs.ptr[2]
     i = piece * PIECE
     stop = min(i + PIECE, ints.i64[0])
@@ -96,7 +96,7 @@ def list_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
 
 
 @native("void(ptr, i64, ptr, ptr)")
-def list_true(mask, n, before, out):  # type: ignore[no-untyped-def]
+def list_true(mask, n, before, out):
     """Places of the bytes that are not zero; `before` as `count_true` left it."""
     bufs, ints = stack(24), stack(8)
     bufs.ptr[0] = mask
@@ -107,7 +107,7 @@ def list_true(mask, n, before, out):  # type: ignore[no-untyped-def]
 
 
 @native("i32(ptr, ptr, i64)")
-def unravel_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
+def unravel_piece(bufs, ints, piece):
     """Places rise, so most lie in the row of the one before: only others need divisions."""
     flat, sizes, out = bufs.ptr[0], bufs.ptr[1], bufs.ptr[2]
     n, ndim = ints.i64[0], ints.i64[1]
@@ -133,7 +133,7 @@ def unravel_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
 
 
 @native("void(ptr, i64, ptr, i64, ptr)")
-def unravel(flat, n, sizes, ndim, out):  # type: ignore[no-untyped-def]
+def unravel(flat, n, sizes, ndim, out):
     """Flat places, in rising order, as ndim coordinates each, dim after dim: all of dim 0 come first."""
     bufs, ints = stack(24), stack(16)
     bufs.ptr[0] = flat
@@ -148,7 +148,7 @@ def _compact(element: Any, name: str) -> Any:
     size, lanes = element.itemsize, 64 // element.itemsize
 
     @native("i32(ptr, ptr, i64)", name=f"compact_piece_{name}")
-    def compact_piece(bufs, ints, piece):  # type: ignore[no-untyped-def]
+    def compact_piece(bufs, ints, piece):
         mask, source, out = bufs.ptr[0], bufs.ptr[2], bufs.ptr[3]
         i = piece * PIECE
         stop = min(i + PIECE, ints.i64[0])
@@ -176,7 +176,7 @@ def _compact(element: Any, name: str) -> Any:
         return 0
 
     @native("void(ptr, ptr, i64, ptr, ptr)", name=f"compact_{name}")
-    def compact(source, mask, n, before, out):  # type: ignore[no-untyped-def]
+    def compact(source, mask, n, before, out):
         """The elements where the mask is set, one after another; `before` as `count_true` left it."""
         bufs, ints = stack(32), stack(8)
         bufs.ptr[0] = mask

@@ -121,7 +121,7 @@ def _make_parted(dtype: str) -> NativeFunction:
 
 
 @native("i64(i64)", inline=True)
-def depth_of(n):  # type: ignore[no-untyped-def]
+def depth_of(n):
     """How often n elements are parted before a heap takes over: parts that stay large would take too long."""
     depth = 0
     while n > 1:

@@ -65,7 +65,7 @@ def bind(function: NativeFunction, *, nogil: bool = False) -> Callable[..., Any]
     stub = f"{function.symbol}.stub"
     data = _runtime.compile_native([function], _stub_text(function, stub, nogil))
     loaded = jit.load(data, [stub], runtime.symbols)
-    return runtime.make_callable(loaded[stub], function.symbol.encode(), loaded, -1, 1)  # type: ignore[no-any-return]
+    return runtime.make_callable(loaded[stub], function.symbol.encode(), loaded, -1, 1)
 
 
 # ***** the wrapper of a bound function, as LLVM text *****

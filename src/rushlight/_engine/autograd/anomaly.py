@@ -89,7 +89,7 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
 def _has_nan(grad: Tensor) -> bool:
     if grad._storage is None or not (grad._spec.dtype.is_floating_point or grad._spec.dtype.is_complex):
         return False
-    return bool(grad.detach().isnan().any())  # type: ignore[attr-defined]
+    return bool(grad.detach().isnan().any())
 
 
 def is_anomaly_enabled() -> bool:

@@ -184,7 +184,7 @@ def grad(
     if "grad" in TRANSFORMS and any(type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))):
         found = TRANSFORMS["grad"](outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads)
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return found
     _check_roots(outs)
     for tensor in wanted:
         if isinstance(tensor, Tensor) and not tensor._rg:

@@ -73,7 +73,7 @@ ACCUMULATE.append(accumulate_into)
 
 def _joined(held: Tensor, grad: Tensor) -> Tensor:
     """The sum of two gradients; a kind comes second, since a sparse tensor cannot take a strided one in."""
-    return OPS["add"](grad, held) if isinstance(held, Kind) else OPS["add"](held, grad)  # type: ignore[no-any-return]
+    return OPS["add"](grad, held) if isinstance(held, Kind) else OPS["add"](held, grad)
 
 
 # References to a gradient that nobody else holds, and to its storage, as `_own` sees them: measured, since interpreters differ.
@@ -108,7 +108,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
     if grad._spec.shape != spec.shape:
         grad = OPS["expand"](grad, spec.shape)
     if not STATE.grads_like_leaves:
-        return OPS["clone"](grad)  # type: ignore[no-any-return]
+        return OPS["clone"](grad)
     return OPS["clone_like"](grad, spec) if spec.numel else OPS["clone_like"](alias(grad), spec)
 
 
@@ -139,7 +139,7 @@ class _Task:
         """How many edges lead to each node that the roots reach."""
         dependencies = self.dependencies
         stack = list(set(roots))
-        self.roots = roots = set(stack)  # type: ignore[assignment]
+        self.roots = roots = set(stack)
         while stack:
             for edge in stack.pop()._edges:
                 if edge is None:
@@ -328,7 +328,7 @@ def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         return ()
     extra = node._extra
     if extra is None and not STATE.word & ANOMALY:
-        return node.apply(grads)  # type: ignore[no-any-return]
+        return node.apply(grads)
     if extra is not None and extra.pre_hooks is not None:
         for hook in list(extra.pre_hooks.values()):
             replaced = hook(tuple(grads))

@@ -251,7 +251,7 @@ class FunctionNode(FunctionBase):
                     f"Function {self.name()} returned an invalid gradient at index {place} - got {list(grad.shape)} but expected shape compatible with "
                     f"{list(spec.shape)}"
                 )
-            grad = grad.sum_to_size(spec.shape)  # type: ignore[attr-defined]
+            grad = grad.sum_to_size(spec.shape)
         return grad if grad._spec.dtype is spec.dtype else OPS["to_dtype"](grad, spec.dtype)
 
     _input_specs: list[Spec]
@@ -265,7 +265,7 @@ def _reducible(shape: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def _zeros(spec: Spec) -> Tensor:
-    return OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=spec.device)  # type: ignore[no-any-return]
+    return OPS["zeros"](tuple(spec.shape), dtype=spec.dtype, device=spec.device)
 
 
 class FunctionMeta(type):

@@ -172,7 +172,7 @@ class OpNode(Node):
         return int(self.info.n_results)
 
     def _places(self) -> Sequence[int | None] | None:
-        return self.info.places()  # type: ignore[no-any-return]
+        return self.info.places()
 
     def __dir__(self) -> list[str]:
         names = [n for n in self.info.saved_names() if n is not None]
@@ -284,7 +284,7 @@ class Packed:
             )
         if found._spec.dtype is not self.spec.dtype:
             found = OPS["to_dtype"](found, self.spec.dtype)
-        return found if found._spec is self.spec else OPS["clone_like"](found, self.spec)  # type: ignore[no-any-return]
+        return found if found._spec is self.spec else OPS["clone_like"](found, self.spec)
 
 
 def packed(tensor: Tensor, pack: Any, unpack: Any) -> Packed:

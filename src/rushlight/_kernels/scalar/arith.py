@@ -49,7 +49,7 @@ def rsqrt(x: Val) -> Val:
     return 1.0 / sqrt(x)
 
 
-def _rounding(intrinsic: str):  # type: ignore[no-untyped-def]
+def _rounding(intrinsic: str):
     return lambda x: x.em.call(intrinsic, x)
 
 

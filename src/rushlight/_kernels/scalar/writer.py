@@ -205,7 +205,7 @@ def _cast_name(source: str, target: str, signed: bool) -> str:
     return "sext" if signed else "zext"
 
 
-class Pairs(tuple):  # type: ignore[type-arg]
+class Pairs(tuple):
     """The real and the imaginary parts of complex lanes, and `raw`, the vector in which they alternate as they do in memory.
 
     Parts that nobody uses cost nothing: instruction selection drops them.

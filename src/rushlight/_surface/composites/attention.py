@@ -37,7 +37,7 @@ def scaled_dot_product_attention(
         )
     if dropout_p > 0.0:
         return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)  # type: ignore[no-any-return]
+    return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
 def _with_dropout(query: Any, key: Any, value: Any, mask: Any, p: float, is_causal: bool, scale: float | None, enable_gqa: bool) -> Tensor:
@@ -51,4 +51,4 @@ def _with_dropout(query: Any, key: Any, value: Any, mask: Any, p: float, is_caus
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), float("-inf")) if mask.dtype.kind == "b" else scores + mask
     weights = SPACES["nn.functional"]["dropout"](scores.softmax(-1), p, True)
-    return weights @ value  # type: ignore[no-any-return]
+    return weights @ value

@@ -57,7 +57,7 @@ for _name in (
 def _reshaped(input: Tensor, *size: Any, dtype: Any = None) -> Any:
     """`view`, for a copy, which need not be a view of what it copies."""
     if dtype is not None or (size and isinstance(size[0], DType)):
-        return input.view(size[0] if dtype is None else dtype)  # type: ignore[attr-defined]
+        return input.view(size[0] if dtype is None else dtype)
     return SPACES["torch"]["reshape"](input, *size)
 
 
@@ -119,7 +119,7 @@ def tensor_split(
                 "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor of dtype long, but got a "
                 f"tensor with {where._spec.ndim} dims"
             )
-        where = where.tolist()  # type: ignore[attr-defined]
+        where = where.tolist()
     return function_of("tensor_split")(input, where, dim)
 
 
@@ -147,7 +147,7 @@ def conj(input: Tensor) -> Tensor:
     if not input._spec.dtype.is_complex:
         return input
     if isinstance(input, Kind):
-        return convert.call("conj_physical", input)  # type: ignore[no-any-return]
+        return convert.call("conj_physical", input)
     return _seen_as(input, input._spec.conjugated(), ConjBackward0)
 
 
@@ -155,8 +155,8 @@ def conj(input: Tensor) -> Tensor:
 def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     """The complex conjugate as new numbers; a real tensor itself."""
     if out is not None:
-        return function_of("conj_physical")(input, out=out)  # type: ignore[no-any-return]
-    return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
+        return function_of("conj_physical")(input, out=out)
+    return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input
 
 
 @composite("resolve_conj", method=True, learns=True)
@@ -179,7 +179,7 @@ def _neg_view(input: Tensor) -> Tensor:
     if kind.kind == "b" or kind.is_complex:
         raise RuntimeError(f"_neg_view() is made of real numbers, not of {kind}")
     if isinstance(input, Kind):
-        return convert.call("neg", input)  # type: ignore[no-any-return]
+        return convert.call("neg", input)
     return _seen_as(input, input._spec.conjugated(), NegViewBackward0)
 
 
@@ -191,12 +191,12 @@ def resolve_neg(input: Tensor) -> Tensor:
 
 def _polygamma(self: Tensor, n: int) -> Tensor:
     """The n-th derivative of digamma: as a method the order comes second."""
-    return function_of("polygamma")(n, self)  # type: ignore[no-any-return]
+    return function_of("polygamma")(n, self)
 
 
 def _polygamma_(self: Tensor, n: int) -> Tensor:
     """`polygamma` in place."""
-    return self.copy_(_polygamma(convert.clone(self), n))  # type: ignore[attr-defined, no-any-return]
+    return self.copy_(_polygamma(convert.clone(self), n))
 
 
 Tensor.polygamma, Tensor.polygamma_ = _polygamma, _polygamma_  # type: ignore[attr-defined]
@@ -266,7 +266,7 @@ def view_as_complex(input: Tensor) -> Tensor:
     if any(s % 2 for s in held.strides[:-1]):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
     if held.conj:
-        return convert.call("neg", view_as_complex(_neg_view(input)))  # type: ignore[no-any-return]
+        return convert.call("neg", view_as_complex(_neg_view(input)))
     strides = tuple(s // 2 for s in held.strides[:-1])
     return _seen_as(
         input, Spec.of(held.dtype.to_complex(), held.device, held.shape[:-1], strides), ViewAsComplexBackward0
@@ -277,7 +277,7 @@ def view_as_complex(input: Tensor) -> Tensor:
 def real(input: Tensor) -> Tensor:
     """The real parts, as a view; a real tensor itself."""
     plain = conj(input) if input._spec.conj else input
-    return function_of("select")(view_as_real(plain), -1, 0) if input._spec.dtype.is_complex else input  # type: ignore[no-any-return]
+    return function_of("select")(view_as_real(plain), -1, 0) if input._spec.dtype.is_complex else input
 
 
 @composite("imag", learns=True)
@@ -287,4 +287,4 @@ def imag(input: Tensor) -> Tensor:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
     if input._spec.conj:
         return _neg_view(function_of("select")(view_as_real(conj(input)), -1, 1))
-    return function_of("select")(view_as_real(input), -1, 1)  # type: ignore[no-any-return]
+    return function_of("select")(view_as_real(input), -1, 1)

@@ -80,7 +80,7 @@ def result(name: str, value: Tensor, out: Any, *inputs: Any, exact: bool = True)
         return value
     given(name, out, *inputs)
     write_out(name, out, value, exact)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def results(name: str, fields: tuple[str, ...], values: Sequence[Any], out: Any, *inputs: Any, exact: bool = True) -> Any:
@@ -117,7 +117,7 @@ def inv(A: Tensor, *, out: Any = None) -> Tensor:
 @composite("inverse", method=True)
 def inverse(input: Tensor, *, out: Any = None) -> Tensor:
     """`linalg.inv`."""
-    return inv(input, out=out)  # type: ignore[no-any-return]
+    return inv(input, out=out)
 
 
 @composite("inv_ex", spaces=LINALG)
@@ -163,7 +163,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
             f"{math.prod(tail)} != {math.prod(head)}"
         )
-    found, info = function_of("linalg_inv_ex")(A.reshape(math.prod(head), math.prod(tail)))  # type: ignore[attr-defined]
+    found, info = function_of("linalg_inv_ex")(A.reshape(math.prod(head), math.prod(tail)))
     require_success(info, "inv", "inverse")
     return result("linalg_tensorinv", found.reshape((*tail, *head)), out, A, exact=False)
 
@@ -171,14 +171,14 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
 @composite("tensorsolve", spaces=LINALG)
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None, *, out: Any = None) -> Tensor:
     """X with tensordot(A, X) = B."""
-    a = A if dims is None else A.movedim(tuple(dims), tuple(range(A._spec.ndim - len(dims), A._spec.ndim)))  # type: ignore[attr-defined]
+    a = A if dims is None else A.movedim(tuple(dims), tuple(range(A._spec.ndim - len(dims), A._spec.ndim)))
     shape = a._spec.shape[B._spec.ndim :]
     if math.prod(a._spec.shape[: B._spec.ndim]) != math.prod(shape):
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but got "
             f"{math.prod(shape)} != {math.prod(a._spec.shape[: B._spec.ndim])}"
         )
-    found = solve(a.reshape(-1, math.prod(shape)), B.reshape(-1))  # type: ignore[attr-defined]
+    found = solve(a.reshape(-1, math.prod(shape)), B.reshape(-1))
     return result("linalg_tensorsolve", found.reshape(shape), out, A, B, exact=False)
 
 
@@ -288,7 +288,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
 def _finite(name: str, A: Tensor) -> None:
     """LAPACK does not come back from some matrices that hold infinities."""
     inexact = A._spec.dtype.is_floating_point or A._spec.dtype.is_complex
-    if A._storage is not None and A._spec.numel and inexact and not bool(T["isfinite"](A.detach()).all()):  # type: ignore[attr-defined]
+    if A._storage is not None and A._spec.numel and inexact and not bool(T["isfinite"](A.detach()).all()):
         raise RuntimeError(f"torch.linalg.{name}: input tensor should not contain infs or NaNs.")
 
 
@@ -329,7 +329,7 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
 @composite("pinverse", method=True)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv`."""
-    return pinv(input, rcond=rcond)  # type: ignore[no-any-return]
+    return pinv(input, rcond=rcond)
 
 
 @composite("matrix_rank", spaces=LINALG, learns=True)
@@ -338,7 +338,7 @@ def matrix_rank(
 ) -> Tensor:
     """How many singular values are greater than max(atol, rtol * greatest)."""
     low, relative = (atol, rtol) if tol is None else (tol, 0.0)
-    found, info = function_of("linalg_matrix_rank_core")(A.detach(), atol=low, rtol=relative, hermitian=hermitian)  # type: ignore[attr-defined]
+    found, info = function_of("linalg_matrix_rank_core")(A.detach(), atol=low, rtol=relative, hermitian=hermitian)
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
     return result("linalg_matrix_rank", found, out, exact=False)
 
@@ -393,7 +393,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     method = "gelsy" if driver is None else driver
     vectors = B._spec.ndim == 1 or (A._spec.ndim - 1 == B._spec.ndim and B._spec.shape == A._spec.shape[:-1])
     _check_lstsq(A, B, method, vectors)
-    b = B.unsqueeze(-1) if vectors else B  # type: ignore[attr-defined]
+    b = B.unsqueeze(-1) if vectors else B
     (*_, rows, columns), dtype = A._spec.shape, A._spec.dtype
     small = 2.0**-52 if dtype.to_real().itemsize == 8 else 2.0**-23
     bound = 0.0 if method == "gels" else small * max(rows, columns) if rcond is None else float(rcond)
@@ -402,11 +402,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     residuals = found.reshape(-1)[:0]  # empty, and still part of the graph
     residuals = T["real"](residuals) if dtype.is_complex else residuals
     if method != "gelsy" and rows > columns and (method == "gels" or bool((rank == columns).all())):
-        apart = A @ found - b  # type: ignore[operator]
+        apart = A @ found - b
         residuals = (T["abs"](apart) ** 2).sum(-2)
     rank = T["empty"](0, dtype=INT64, device=A._spec.device) if method == "gels" else rank
     if method in ("gelsd", "gelss"):
-        values = svdvals(A.detach())  # type: ignore[attr-defined]
+        values = svdvals(A.detach())
     else:
         values = T["empty"](0, dtype=dtype.to_real(), device=A._spec.device)
     solution = found.squeeze(-1) if vectors else found
@@ -429,8 +429,8 @@ def matrix_exp(input: Tensor) -> Tensor:
     if spec.shape[-1] != spec.shape[-2]:
         raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices, but they are {spec.shape[-2]} by {spec.shape[-1]} matrices")
     if not spec.numel or input._storage is None:
-        return input.clone()  # type: ignore[attr-defined, no-any-return]
-    x = input.to(FLOAT32) if spec.dtype.is_floating_point and spec.dtype.itemsize < 4 else input  # type: ignore[attr-defined]
+        return input.clone()
+    x = input.to(FLOAT32) if spec.dtype.is_floating_point and spec.dtype.itemsize < 4 else input
     greatest = float(function_of("amax")(T["abs"](x.detach()).sum(-1)))
     halvings = max(0, math.ceil(math.log2(greatest / _HALVED))) if greatest > _HALVED and math.isfinite(greatest) else 0
     part = x * (0.5**halvings)
@@ -440,4 +440,4 @@ def matrix_exp(input: Tensor) -> Tensor:
         found = eye + (part @ found) / float(k)
     for _ in range(halvings):
         found = found @ found
-    return found.to(spec.dtype)  # type: ignore[no-any-return]
+    return found.to(spec.dtype)

@@ -54,10 +54,10 @@ def _padded(x: Any, dim: int, size: int) -> Any:
 
 def _as_float(x: Tensor, want_complex: bool) -> Any:
     if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
-        x = x.to(default_dtype())  # type: ignore[attr-defined]
+        x = x.to(default_dtype())
     if x._spec.dtype.itemsize < 4:
         raise RuntimeError(f"Unsupported dtype {x._spec.dtype.name}")
-    return x.to(x._spec.dtype.to_complex()) if want_complex and not x._spec.dtype.is_complex else x  # type: ignore[attr-defined]
+    return x.to(x._spec.dtype.to_complex()) if want_complex and not x._spec.dtype.is_complex else x
 
 
 def _scale(norm: str | None, count: int, forward: bool) -> float:
@@ -327,7 +327,7 @@ def _shift(name: str, back: bool) -> None:
         shifts = [(s + 1) // 2 if back else s // 2 for s in (input._spec.shape[d] for d in dims)]
         if not dims:
             raise RuntimeError(f"{name}(): there is no dim to shift along: `shifts` required")
-        return function_of("roll")(input, tuple(shifts), tuple(dims))  # type: ignore[no-any-return]
+        return function_of("roll")(input, tuple(shifts), tuple(dims))
 
     function.__doc__ = f"Frequency 0 moved {'back to the front' if back else 'to the middle'}."
     composite(name, spaces=FFT, learns=True)(function)

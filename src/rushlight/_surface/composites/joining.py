@@ -33,13 +33,13 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of the tensors in their common shape."""
     given = _tensors(tensors)
     shape = broadcast_shapes(*[t._spec.shape for t in given])
-    return tuple([t.expand(shape) for t in given])  # type: ignore[attr-defined]
+    return tuple([t.expand(shape) for t in given])
 
 
 @composite("broadcast_to", method=True, learns=True)
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under its NumPy name."""
-    return input.expand(as_shape((size,)))  # type: ignore[attr-defined, no-any-return]
+    return input.expand(as_shape((size,)))
 
 
 @composite("meshgrid", learns=True)
@@ -59,10 +59,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
     swap = indexing == "xy" and len(given) >= 2
     order = [given[1], given[0], *given[2:]] if swap else list(given)
-    shape = tuple(t.numel() for t in order)  # type: ignore[attr-defined]
+    shape = tuple(t.numel() for t in order)
     grids = []
     for place, t in enumerate(order):
-        view = t.view(tuple(-1 if d == place else 1 for d in range(len(shape))))  # type: ignore[attr-defined]
+        view = t.view(tuple(-1 if d == place else 1 for d in range(len(shape))))
         grids.append(view.expand(shape))
     if swap:
         grids[0], grids[1] = grids[1], grids[0]
@@ -78,7 +78,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if len(operands) > 2 and STATE.word & AUTOCAST:
         return _einsum_by_pairs(equation, list(operands))
-    return convert.call("einsum_core", equation, tuple(operands))  # type: ignore[no-any-return]
+    return convert.call("einsum_core", equation, tuple(operands))
 
 
 def _einsum_by_pairs(equation: str, operands: list[Any]) -> Tensor:
@@ -95,7 +95,7 @@ def _einsum_by_pairs(equation: str, operands: list[Any]) -> Tensor:
         target = end if i == len(operands) - 1 else "".join(n for n in both if n in later)
         found = convert.call("einsum_core", f"{word},{words[i]}->{target}", (found, operands[i]))
         word = target
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
@@ -118,16 +118,16 @@ def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, .
 def block_diag(*tensors: Any) -> Tensor:
     """The matrices along the diagonal of one large matrix."""
     if not tensors:
-        return SPACES["torch"]["empty"](1, 0)  # type: ignore[no-any-return]
+        return SPACES["torch"]["empty"](1, 0)
     given = _tensors(tensors)
-    return convert.call("block_diag_core", tuple(given))  # type: ignore[no-any-return]
+    return convert.call("block_diag_core", tuple(given))
 
 
 @composite("tensordot", learns=True)
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     """Products summed over `dims`: a number of last and first dims, or two lists of dims."""
     if isinstance(dims, Tensor):
-        dims = dims.tolist()  # type: ignore[attr-defined]
+        dims = dims.tolist()
     if isinstance(dims, int):
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
@@ -137,7 +137,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     else:
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
     found = convert.call("tensordot_core", a, b, tuple(left), tuple(right))
-    return into(out, found, "tensordot", exact=True)  # type: ignore[no-any-return]
+    return into(out, found, "tensordot", exact=True)
 
 
 @composite("repeat_interleave", method=True, learns=True)
@@ -152,10 +152,10 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
             "Dimension specified as 0 but tensor has no dimensions" if isinstance(repeats, Tensor)
             else "Dimension out of range (expected to be in range of [-1, 0], but got 1)"
         )  # fmt: skip
-    if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats._spec.ndim == 0:  # type: ignore[attr-defined]
-        repeats = int(repeats.item())  # type: ignore[attr-defined]
+    if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats._spec.ndim == 0:
+        repeats = int(repeats.item())
     if isinstance(repeats, int):
-        return convert.call("repeat_interleave_core", input, repeats, dim)  # type: ignore[no-any-return]
+        return convert.call("repeat_interleave_core", input, repeats, dim)
     counts = repeats.tolist() if isinstance(repeats, Tensor) else list(repeats)
     if any(c < 0 for c in counts):
         raise RuntimeError("repeats can not be negative")
@@ -169,7 +169,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     places = [i for i, c in enumerate(counts) for _ in range(c)]
     if output_size is not None and output_size != len(places):
         raise RuntimeError(f"repeat_interleave(): output_size is {output_size}, but the repeats add up to {len(places)}")
-    return input.index_select(dim, SPACES["torch"]["tensor"](places, dtype=INT64))  # type: ignore[no-any-return]
+    return input.index_select(dim, SPACES["torch"]["tensor"](places, dtype=INT64))
 
 
 
@@ -180,7 +180,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
     found = convert.call("bucketize_core", values, boundaries, right)
-    return into(out, found.int() if out_int32 else found, "bucketize", exact=True)  # type: ignore[no-any-return]
+    return into(out, found.int() if out_int32 else found, "bucketize", exact=True)
 
 
 _AT_LEAST = forms(
@@ -229,7 +229,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
             raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")
     if len(given) == 1:
         return given[0]
-    return SPACES["torch"]["stack"]([g.reshape(-1) for g in meshgrid(*given, indexing="ij")], 1)  # type: ignore[no-any-return]
+    return SPACES["torch"]["stack"]([g.reshape(-1) for g in meshgrid(*given, indexing="ij")], 1)
 
 
 @composite("chain_matmul", learns=True)
@@ -260,7 +260,7 @@ def _window(name: str, coefficients: Any) -> None:
             made = convert.call("bartlett_window_core", window_length, periodic, kind)
         else:
             made = convert.call("cosine_window_core", window_length, periodic, coefficients(*args, **kwargs), kind)
-        return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
+        return made.requires_grad_() if requires_grad else made
 
     extra = "alpha: float = 0.54, beta: float = 0.46, " if name == "hamming_window" else ""
     forms(f"(window_length: int, periodic: bool = True, {extra}*, **options: Like) -> Tensor")(function)

@@ -40,25 +40,25 @@ def matrix_norm(
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple of different dims. Got {list(dim)}")
     if dtype is not None:
         check_norm_dtype("linalg.matrix_norm", A._spec.dtype, dtype)
-    x = A if dtype is None else A.to(dtype)  # type: ignore[attr-defined]
+    x = A if dtype is None else A.to(dtype)
     if isinstance(ord, str):
         if ord == "fro":
-            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim), exact=True)  # type: ignore[no-any-return]
+            return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim), exact=True)
         if ord != "nuc":
             raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     elif abs(ord) not in (1, 2, float("inf")):
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
     if ord == "nuc" or abs(ord) == 2:
-        values = SPACES["linalg"]["svdvals"](x.movedim(dims, (-2, -1)))  # type: ignore[attr-defined]
+        values = SPACES["linalg"]["svdvals"](x.movedim(dims, (-2, -1)))
         found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
         if keepdim:
             for d in sorted(dims):
                 found = found.unsqueeze(d)
-        return into(out, found, exact=True)  # type: ignore[no-any-return]
+        return into(out, found, exact=True)
     inner, outer = (dims[0], dims[1]) if abs(ord) == 1 else (dims[1], dims[0])
     sums = function_of("linalg_vector_norm")(x, 1, (inner,), True)
     found = function_of("amax" if ord > 0 else "amin")(sums, (outer,), True)
-    return into(out, found if keepdim else found.squeeze(dims), exact=True)  # type: ignore[no-any-return]
+    return into(out, found if keepdim else found.squeeze(dims), exact=True)
 
 
 @composite("norm", spaces=LINALG, learns=True)
@@ -69,7 +69,7 @@ def norm(
     dims = _both(dim)
     if ord is None and (dims is None or len(dims) <= 2) and not isinstance(ord, str):
         found = function_of("linalg_vector_norm")(A, 2, dims, keepdim, dtype=dtype)
-        return into(out, found, exact=True)  # type: ignore[no-any-return]
+        return into(out, found, exact=True)
     if dims is not None and len(dims) not in (1, 2):
         raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
     if dims is None and A._spec.ndim not in (1, 2):
@@ -77,8 +77,8 @@ def norm(
             "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got " + f"{A._spec.ndim}D."
         )
     if isinstance(ord, str) or (len(dims) if dims is not None else A._spec.ndim) == 2:
-        return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)  # type: ignore[no-any-return]
-    return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
+        return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)
+    return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype), exact=True)
 
 
 @composite("vecdot", spaces=LINALG, learns=True)
@@ -93,7 +93,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     if x._spec.ndim == y._spec.ndim == 1 and x._spec.shape != y._spec.shape:
         raise RuntimeError(f"inconsistent tensor size, expected vectors of as many elements, but got {x._spec.numel} and {y._spec.numel} elements respectively")
     left = T["conj"](x) if x._spec.dtype.is_complex else x
-    return into(out, (left * y).sum(dim), exact=True)  # type: ignore[no-any-return, operator]
+    return into(out, (left * y).sum(dim), exact=True)
 
 
 @composite("cross", spaces=LINALG, refuses="b", learns=True)
@@ -101,13 +101,13 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Any = None) -> Te
     """The cross products of vectors of length 3 along dim."""
     if input._spec.ndim != other._spec.ndim:
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
-    return into(out, cross_product(input, other, dim), exact=True)  # type: ignore[no-any-return]
+    return into(out, cross_product(input, other, dim), exact=True)
 
 
 @composite("diagonal", spaces=LINALG, learns=True)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of the last two dims, as a view."""
-    return function_of("diagonal")(A, offset, dim1, dim2)  # type: ignore[no-any-return]
+    return function_of("diagonal")(A, offset, dim1, dim2)
 
 
 @composite("multi_dot", spaces=LINALG, learns=True)
@@ -137,7 +137,7 @@ def multi_dot(tensors: Any, *, out: Any = None) -> Tensor:
     sizes = [given[0]._spec.shape[0], *[t._spec.shape[1] for t in given]]
     found = _chain(given, _best_splits(sizes), 0, len(given) - 1)
     found = found.squeeze(0) if first == 1 else found
-    return into(out, found.squeeze(-1) if last == 1 else found, exact=True)  # type: ignore[no-any-return]
+    return into(out, found.squeeze(-1) if last == 1 else found, exact=True)
 
 
 def _best_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
@@ -170,16 +170,16 @@ def matrix_power(input: Tensor, n: int, *, out: Any = None) -> Tensor:
                            f"{input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")  # fmt: skip
     if n == 0:
         eye = T["eye"](input._spec.shape[-1], dtype=input.dtype)
-        like = input.clone(memory_format=FORMATS["contiguous_format"])  # type: ignore[attr-defined]
-        return into(out, like.copy_(eye.expand(input._spec.shape)), exact=True)  # type: ignore[no-any-return]
+        like = input.clone(memory_format=FORMATS["contiguous_format"])
+        return into(out, like.copy_(eye.expand(input._spec.shape)), exact=True)
     base, power = (input, n) if n > 0 else (SPACES["linalg"]["inv"](input), -n)
     found = None
     while power:
         if power & 1:
-            found = base if found is None else found @ base  # type: ignore[operator]
+            found = base if found is None else found @ base
         power >>= 1
-        base = base @ base if power else base  # type: ignore[operator]
-    return into(out, found if found is not input else input.clone(), exact=True)  # type: ignore[no-any-return, attr-defined]
+        base = base @ base if power else base
+    return into(out, found if found is not input else input.clone(), exact=True)
 
 
 @composite("vander", spaces=LINALG, learns=True)
@@ -191,15 +191,15 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     if N is None and not x._spec.ndim:
         raise RuntimeError("Expected dim of x to be at least 1, but got 0")
     if dtype.is_integer:
-        x = x.to(INT64)  # type: ignore[attr-defined]
+        x = x.to(INT64)
     count = x._spec.shape[-1] if N is None else N
     if count <= 1 and N is not None:
         raise RuntimeError(f"N must be greater than 1, but got {N}")
-    x = x if x._spec.ndim else x.reshape(1)  # type: ignore[attr-defined]
+    x = x if x._spec.ndim else x.reshape(1)
     powers = [T["ones_like"](x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)
-    return T["stack"](powers, -1)  # type: ignore[no-any-return]
+    return T["stack"](powers, -1)
 
 
 @composite("_addmm_activation", method=True, learns=True)
@@ -209,7 +209,7 @@ def _addmm_activation(
     """`addmm` and, of its result, `relu`, or `gelu` if `use_gelu`.  Unlike PyTorch's it has gradients."""
     found = T["addmm"](input, mat1, mat2, beta=beta, alpha=alpha)
     active = SPACES["nn.functional"]["gelu"](found) if use_gelu else found.relu()
-    return into(out, active, "_addmm_activation", exact=True)  # type: ignore[no-any-return]
+    return into(out, active, "_addmm_activation", exact=True)
 
 
 @composite("vander", learns=True)
@@ -218,5 +218,5 @@ def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> T
     if x._spec.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
     count = x._spec.shape[0] if N is None else N
-    found = T["stack"]([x**k for k in range(count)], -1) if count else T["empty"]((x._spec.shape[0], 0), dtype=x.dtype)  # type: ignore[operator]
-    return found if increasing else found.flip(-1)  # type: ignore[no-any-return]
+    found = T["stack"]([x**k for k in range(count)], -1) if count else T["empty"]((x._spec.shape[0], 0), dtype=x.dtype)
+    return found if increasing else found.flip(-1)

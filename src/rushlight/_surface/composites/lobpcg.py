@@ -145,4 +145,4 @@ def lobpcg(
     limit = _STEPS if niter is None or niter < 0 else niter
     bound = _TOLERANCES[A._spec.dtype.name] if tol is None else tol
     found = LOBPCGAutogradFunction.apply(A, min(k, n), B, start, iK, limit, bound, True if largest is None else largest)
-    return found  # type: ignore[no-any-return]
+    return found

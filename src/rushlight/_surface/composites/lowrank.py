@@ -72,5 +72,5 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     if niter < 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
     if center:
-        A = A - A.mean(-2, keepdim=True)  # type: ignore[attr-defined]
+        A = A - A.mean(-2, keepdim=True)
     return _low_rank(A, count, niter, None)

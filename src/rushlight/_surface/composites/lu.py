@@ -38,7 +38,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, o
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Any = None) -> Tensor:
     """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
     if left:
-        return function_of("linalg_lu_solve")(LU, pivots, B, adjoint=adjoint, out=out)  # type: ignore[no-any-return]
+        return function_of("linalg_lu_solve")(LU, pivots, B, adjoint=adjoint, out=out)
     found = function_of("lu_solve_right_core")(LU, pivots, B, adjoint=adjoint)
     return result("linalg_lu_solve", found, out, LU, B)
 

@@ -45,23 +45,23 @@ def norm(
 ) -> Tensor:
     """The p-norm of all elements or along dims; "fro" is the 2-norm, "nuc" the sum of singular values."""
     if isinstance(p, str) and p == "nuc":
-        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
+        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype), exact=True)
     if isinstance(p, str) and p != "fro":
         raise ValueError(f"unsupported norm type {p}")
     order = 2.0 if p is None or isinstance(p, str) else p
-    return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype), exact=True)  # type: ignore[no-any-return]
+    return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype), exact=True)
 
 
 @composite("norm", spaces=(), method=True, learns=True)
 def _norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """`torch.norm` of this tensor."""
-    return norm(self, p, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+    return norm(self, p, dim, keepdim, dtype=dtype)
 
 
 @composite("renorm", method=True, learns=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None) -> Tensor:
     """Each slice along dim scaled down to have a p-norm of at most maxnorm."""
-    if not input.is_floating_point() and not input.is_complex():  # type: ignore[attr-defined]
+    if not input.is_floating_point() and not input.is_complex():
         raise RuntimeError("renorm: expected a floating point or complex tensor")
     if not p > 0:
         raise RuntimeError("renorm: non-positive norm not supported")
@@ -73,12 +73,12 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None
     others = tuple(d for d in range(input._spec.ndim) if d != at)
     size = function_of("linalg_vector_norm")(input, p, others, True)
     factor = T["where"](size > maxnorm, maxnorm / (size + 1e-7), 1.0)
-    return into(out, (input * factor).to(input.dtype), "renorm", exact=True)  # type: ignore[no-any-return, operator]
+    return into(out, (input * factor).to(input.dtype), "renorm", exact=True)
 
 
 def _renorm_(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """`renorm` in place."""
-    return self.copy_(renorm(convert.clone(self), p, dim, maxnorm))  # type: ignore[attr-defined, no-any-return]
+    return self.copy_(renorm(convert.clone(self), p, dim, maxnorm))
 
 
 Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
@@ -114,15 +114,15 @@ def cdist(
         return _euclidean(x1, x2)
     batch = broadcast_shapes(x1._spec.shape[:-2], x2._spec.shape[:-2])
     if x1._spec.ndim + x2._spec.ndim > 4:
-        x1, x2 = (x.expand((*batch, *x._spec.shape[-2:])) for x in (x1, x2))  # type: ignore[attr-defined]
-    return function_of("cdist_core")(x1, x2, float(p) if x1._spec.shape[-1] else 2.0)  # type: ignore[no-any-return]
+        x1, x2 = (x.expand((*batch, *x._spec.shape[-2:])) for x in (x1, x2))
+    return function_of("cdist_core")(x1, x2, float(p) if x1._spec.shape[-1] else 2.0)
 
 
 def _euclidean(x1: Any, x2: Any) -> Tensor:
     """Distances through one matrix product: |a|^2 + |b|^2 - 2 ab; the gradient of a distance 0 is 0."""
     squares = (x1 * x1).sum(-1, keepdim=True) + (x2 * x2).sum(-1).unsqueeze(-2) - 2.0 * (x1 @ x2.mT)
     nothing = squares <= 0.0
-    return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())  # type: ignore[no-any-return]
+    return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())
 
 
 @composite("pdist", spaces=("torch", "nn.functional"), refuses="hc", learns=True)
@@ -135,7 +135,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     size = input._spec.shape[0]
     first, second = T["triu_indices"](size, size, 1).unbind(0)
     gap = function_of("index_select")(input, 0, first) - function_of("index_select")(input, 0, second)
-    return function_of("linalg_vector_norm")(gap, float(p), (-1,))  # type: ignore[no-any-return]
+    return function_of("linalg_vector_norm")(gap, float(p), (-1,))
 
 
 def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
@@ -148,9 +148,9 @@ def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
         raise RuntimeError(
             f"linalg.cross: inputs dimension {dim} must have length 3. Got {input._spec.shape[dim]} and {other._spec.shape[dim]}"
         )
-    a, b = (v.expand(shape) for v in (input, other))  # type: ignore[attr-defined]
+    a, b = (v.expand(shape) for v in (input, other))
     roll = function_of("roll")
-    return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)  # type: ignore[no-any-return]
+    return roll(a, -1, at) * roll(b, -2, at) - roll(a, -2, at) * roll(b, -1, at)
 
 
 @composite("cross", method=True, apart=True, refuses="b", learns=True)
@@ -166,7 +166,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Any = No
         dim = next((d for d, size in enumerate(input._spec.shape) if size == 3), None)
         if dim is None:
             raise RuntimeError("no dimension of size 3 in input")
-    return into(out, cross_product(input, other, dim), "cross", exact=True)  # type: ignore[no-any-return]
+    return into(out, cross_product(input, other, dim), "cross", exact=True)
 
 
 # ***** quantiles *****
@@ -189,19 +189,19 @@ def _quantile(
         raise RuntimeError(
             f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}"
         )
-    values = q.tolist() if q._spec.ndim else [q.item()]  # type: ignore[attr-defined]
+    values = q.tolist() if q._spec.ndim else [q.item()]
     if any(not 0 <= v <= 1 for v in values):
         raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     flat = dim is None
     at = 0 if flat else wrap_dim(dim, input._spec.ndim)
-    rows = input.reshape(-1) if flat else input.reshape(input._spec.shape or (1,)).movedim(at, -1)  # type: ignore[attr-defined]
+    rows = input.reshape(-1) if flat else input.reshape(input._spec.shape or (1,)).movedim(at, -1)
     ordered = function_of("sort")(rows, -1)[0]
     found = _ranked(ordered, q.reshape(-1), interpolation, ignore_nan)  # (*rows, Q)
     if keepdim:
-        found = found.reshape(*[1] * max(input._spec.ndim, 0), -1) if flat else found.unsqueeze(at)  # type: ignore[attr-defined]
-    found = found.movedim(-1, 0)  # type: ignore[attr-defined]
+        found = found.reshape(*[1] * max(input._spec.ndim, 0), -1) if flat else found.unsqueeze(at)
+    found = found.movedim(-1, 0)
     shape = found._spec.shape[1:] if not (not flat and not input._spec.ndim) else ()
-    return found.reshape((*(q._spec.shape), *shape))  # type: ignore[no-any-return]
+    return found.reshape((*(q._spec.shape), *shape))
 
 
 def _ranked(ordered: Tensor, q: Tensor, interpolation: str, ignore_nan: bool) -> Any:
@@ -219,12 +219,12 @@ def _ranked(ordered: Tensor, q: Tensor, interpolation: str, ignore_nan: bool) ->
         rank = {"lower": T["floor"], "higher": T["ceil"], "nearest": T["round"]}[interpolation](rank)
     below = T["floor"](rank)
     shape = (*ordered._spec.shape[:-1], rank._spec.shape[-1])
-    low = ordered.gather(-1, below.to(INT64).expand(shape))  # type: ignore[attr-defined]
+    low = ordered.gather(-1, below.to(INT64).expand(shape))
     if interpolation in ("lower", "higher", "nearest"):
         return low
     above = T["ceil"](rank).to(INT64).expand(shape)
     weight = T["full_like"](rank, 0.5) if interpolation == "midpoint" else rank - below
-    return function_of("lerp")(low, ordered.gather(-1, above), weight.expand(shape).to(low.dtype))  # type: ignore[attr-defined]
+    return function_of("lerp")(low, ordered.gather(-1, above), weight.expand(shape).to(low.dtype))
 
 
 @composite("quantile", method=True)
@@ -238,7 +238,7 @@ def quantile(
     out: Any = None,
 ) -> Tensor:
     """The q-th quantiles of all elements or along dim; q in [0, 1], a number or a vector (which gives a leading dim)."""
-    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation, False), "quantile", exact=True)  # type: ignore[no-any-return]
+    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation, False), "quantile", exact=True)
 
 
 @composite("nanquantile", method=True)
@@ -252,7 +252,7 @@ def nanquantile(
     out: Any = None,
 ) -> Tensor:
     """`quantile` of the elements that are not NaN."""
-    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation, True), "nanquantile", exact=True)  # type: ignore[no-any-return]
+    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation, True), "nanquantile", exact=True)
 
 
 # ***** statistics of several variables *****
@@ -267,7 +267,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
         )
     if input._spec.dtype is BOOL:
         raise RuntimeError("cov(): bool dtype is not supported for input")
-    x = input.reshape(1, -1) if input._spec.ndim < 2 else input  # type: ignore[attr-defined]
+    x = input.reshape(1, -1) if input._spec.ndim < 2 else input
     count = x._spec.shape[1]
     x = x if x.is_floating_point() or x.is_complex() else x.to(default_dtype())
     weights = _observation_weights(count, fweights, aweights)
@@ -291,7 +291,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     found = (apart @ right) / (
         less if isinstance(less, Tensor) else T["tensor"](float(less), dtype=apart.dtype.to_real())
     )
-    return found.squeeze()  # type: ignore[no-any-return]
+    return found.squeeze()
 
 
 def _observation_weights(count: int, fweights: Any, aweights: Any) -> Any:
@@ -321,10 +321,10 @@ def corrcoef(input: Tensor) -> Tensor:
         )
     c = cov(input)
     if not c._spec.ndim:
-        return c / c  # type: ignore[operator, no-any-return]
-    root = c.diagonal()  # type: ignore[attr-defined]
+        return c / c
+    root = c.diagonal()
     root = T["sqrt"](real_part(root))
-    found = c / root.unsqueeze(-1) / root.unsqueeze(-2)  # type: ignore[operator]
+    found = c / root.unsqueeze(-1) / root.unsqueeze(-2)
     return (
         T["complex"](real_part(found).clip(-1, 1), T["imag"](found).clip(-1, 1))
         if found.is_complex()
@@ -340,13 +340,13 @@ def real_part(x: Tensor) -> Any:
 @composite("trapezoid", aliases=("trapz",), refuses="b", learns=True)
 def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
-    return _areas(y, x, dx, dim).sum(dim)  # type: ignore[no-any-return]
+    return _areas(y, x, dx, dim).sum(dim)
 
 
 @composite("cumulative_trapezoid", refuses="b", learns=True)
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running integral of y along dim by trapezoids."""
-    return _areas(y, x, dx, dim).cumsum(dim)  # type: ignore[no-any-return]
+    return _areas(y, x, dx, dim).cumsum(dim)
 
 
 def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
@@ -356,7 +356,7 @@ def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
     size = y._spec.shape[at]
     if size == 0:
         return y
-    later, earlier = y.narrow(at, 1, size - 1), y.narrow(at, 0, size - 1)  # type: ignore[attr-defined]
+    later, earlier = y.narrow(at, 1, size - 1), y.narrow(at, 0, size - 1)
     if x is None:
         return (later + earlier) * (0.5 * (1.0 if dx is None else dx))
     if x._spec.ndim == 1:
@@ -384,17 +384,17 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     if weights is not None and weights._spec.shape != input._spec.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
     if not input._spec.numel:
-        return T["zeros"](minlength, dtype=INT64)  # type: ignore[no-any-return]
+        return T["zeros"](minlength, dtype=INT64)
     least, greatest = function_of("aminmax")(input)
     if convert.item(least) < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     size = max(int(convert.item(greatest)) + 1, minlength)
     if weights is None:
-        dtype, values = INT64, T["ones"]((1,), dtype=INT64).expand(input._spec.shape)  # type: ignore[attr-defined]
+        dtype, values = INT64, T["ones"]((1,), dtype=INT64).expand(input._spec.shape)
     else:
         values = weights if weights.dtype.name == "float32" else weights.to(FLOAT64)
         dtype = values.dtype
-    return T["zeros"](size, dtype=dtype).scatter_add(0, input.to(INT64), values)  # type: ignore[attr-defined, no-any-return]
+    return T["zeros"](size, dtype=dtype).scatter_add(0, input.to(INT64), values)
 
 
 @composite("histc", method=True, refuses="bui", once=True)
@@ -402,7 +402,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     """How many elements fall into each of `bins` equal ranges of [min, max] (of the elements' range if both are 0)."""
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
-    x = input.reshape(-1)  # type: ignore[attr-defined]
+    x = input.reshape(-1)
     low, high = float(min), float(max)
     if low == high and input._spec.numel:
         low, high = (float(convert.item(function_of(name)(x))) for name in ("min_all", "max_all"))
@@ -415,7 +415,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     inside = T["logical_and"](x >= low, x <= high)
     place = ((x - low) * (bins / (high - low))).to(INT64).clamp(0, bins - 1)
     found = T["zeros"](bins, dtype=input.dtype).scatter_add(0, place, inside.to(input.dtype))
-    return into(out, found, "histc", exact=True)  # type: ignore[no-any-return]
+    return into(out, found, "histc", exact=True)
 
 
 # ***** sets *****
@@ -433,16 +433,16 @@ def isin(
     y = test_elements if isinstance(test_elements, Tensor) else T["tensor"](test_elements)
     dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
     refuse_dtype("isin", "bc", y._spec.dtype, checked=True)
-    x, y = x.to(dtype), y.to(dtype).reshape(-1)  # type: ignore[attr-defined]
+    x, y = x.to(dtype), y.to(dtype).reshape(-1)
     found = (x.unsqueeze(-1) == y).any(-1)
-    return into(out, T["logical_not"](found) if invert else found, "isin", exact=True)  # type: ignore[no-any-return]
+    return into(out, T["logical_not"](found) if invert else found, "isin", exact=True)
 
 
 def _runs(ordered: Tensor) -> Any:
     """Where a new value begins in a vector."""
     size = ordered._spec.shape[0]
     first = T["ones"](min(size, 1), dtype=BOOL)
-    return T["cat"]([first, ordered.narrow(0, 1, size - 1) != ordered.narrow(0, 0, size - 1)]) if size > 1 else first  # type: ignore[attr-defined]
+    return T["cat"]([first, ordered.narrow(0, 1, size - 1) != ordered.narrow(0, 0, size - 1)]) if size > 1 else first
 
 
 def _unique_of_vector(x: Tensor, sort: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
@@ -470,13 +470,13 @@ def _unique_of_vector(x: Tensor, sort: bool, inverse: bool, counts: bool) -> tup
 def _as_rows(x: Tensor) -> Any:
     """A matrix with one row for each place of the first dim."""
     shape = x._spec.shape
-    return x.reshape(shape[0], numel(shape[1:]))  # type: ignore[attr-defined]
+    return x.reshape(shape[0], numel(shape[1:]))
 
 
 def _unique_rows(x: Tensor, dim: int, sort: bool) -> tuple[Any, Any, Any]:
     """The same along a dim: rows are compared as Python tuples."""
     at = wrap_dim(dim, x._spec.ndim)
-    rows = x.movedim(at, 0)  # type: ignore[attr-defined]
+    rows = x.movedim(at, 0)
     keys = [tuple(row) if isinstance(row, list) else (row,) for row in _as_rows(rows).tolist()]
     if sort:
         kept = sorted(set(keys))
@@ -520,7 +520,7 @@ def unique(
     """The different values in order; with their numbers for each element, and how often each occurs."""
     if dim is not None:
         return _given(*_unique_rows(input, dim, True), return_inverse, return_counts)
-    values, back, counts = _unique_of_vector(input.reshape(-1), True, return_inverse, return_counts)  # type: ignore[attr-defined]
+    values, back, counts = _unique_of_vector(input.reshape(-1), True, return_inverse, return_counts)
     return _given(
         values, None if back is None else back.reshape(input._spec.shape), counts, return_inverse, return_counts
     )
@@ -539,7 +539,7 @@ def unique_consecutive(
     """The values with repeated neighbours joined."""
     if dim is not None:
         return _given(*_unique_rows(input, dim, False), return_inverse, return_counts)
-    values, back, counts = _unique_of_vector(input.reshape(-1), False, return_inverse, return_counts)  # type: ignore[attr-defined]
+    values, back, counts = _unique_of_vector(input.reshape(-1), False, return_inverse, return_counts)
     return _given(
         values, None if back is None else back.reshape(input._spec.shape), counts, return_inverse, return_counts
     )
@@ -571,14 +571,14 @@ def searchsorted(
         right = side == "right"
     values = input if isinstance(input, Tensor) else T["tensor"](input)
     if sorter is not None:
-        sorted_sequence = sorted_sequence.gather(-1, sorter)  # type: ignore[attr-defined]
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
     if sorted_sequence._spec.ndim > 1 and sorted_sequence._spec.shape[:-1] != values._spec.shape[:-1]:
         raise RuntimeError(
             "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
             f"tensor must match, but we got boundaries tensor {list(sorted_sequence._spec.shape)} and input value tensor {list(values._spec.shape)}"
         )
     found = function_of("bucketize_core")(values, sorted_sequence, right)
-    return into(out, found.to(INT32) if out_int32 else found, "searchsorted", exact=True)  # type: ignore[no-any-return]
+    return into(out, found.to(INT32) if out_int32 else found, "searchsorted", exact=True)
 
 
 # ***** choices and coordinates *****
@@ -596,11 +596,11 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         (itertools.combinations_with_replacement if with_replacement else itertools.combinations)(range(size), r)
     )
     if r == 0:
-        return T["empty"]((0,), dtype=input.dtype)  # type: ignore[no-any-return]
+        return T["empty"]((0,), dtype=input.dtype)
     if not places:
-        return input.narrow(0, 0, 0).reshape(0, 1).expand(0, r).clone()  # type: ignore[attr-defined, no-any-return]
+        return input.narrow(0, 0, 0).reshape(0, 1).expand(0, r).clone()
     index = T["tensor"](places, dtype=INT64)
-    return function_of("index_select")(input, 0, index.reshape(-1)).reshape(len(places), r)  # type: ignore[no-any-return]
+    return function_of("index_select")(input, 0, index.reshape(-1)).reshape(len(places), r)
 
 
 @composite("unravel_index")
@@ -614,8 +614,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     if not sizes:
         return ()
     steps = T["tensor"](contiguous_strides(sizes), dtype=INT64)
-    places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % T["tensor"](sizes, dtype=INT64)  # type: ignore[attr-defined]
-    return places.unbind(-1)  # type: ignore[no-any-return]
+    places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % T["tensor"](sizes, dtype=INT64)
+    return places.unbind(-1)
 
 
 # sparse tensors are what it is for: their own treatment of functions is not asked

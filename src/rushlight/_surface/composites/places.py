@@ -35,22 +35,22 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         )
     shape = broadcast_shapes(input._spec.shape, mask._spec.shape)
     places, values = _chosen(mask, source, shape)
-    flat = convert.call("index_put_core", input.expand(shape).reshape(-1), (0,), [places], values, False)  # type: ignore[attr-defined]
-    return flat.reshape(shape)  # type: ignore[no-any-return]
+    flat = convert.call("index_put_core", input.expand(shape).reshape(-1), (0,), [places], values, False)
+    return flat.reshape(shape)
 
 
 def _chosen(mask: Tensor, source: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
     """(flat places in this shape where the mask holds, the first elements of source, one for each)."""
-    places = dynamic.nonzero_places(mask if mask._spec.shape == shape else mask.expand(shape))  # type: ignore[attr-defined]
+    places = dynamic.nonzero_places(mask if mask._spec.shape == shape else mask.expand(shape))
     count = places._spec.numel
     if count > source._spec.numel:
         raise RuntimeError("masked_scatter: expected source to have at least as many elements as the mask has ones")
-    return places, source.reshape(-1)[:count]  # type: ignore[attr-defined]
+    return places, source.reshape(-1)[:count]
 
 
 def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`masked_scatter` in place."""
-    return self.copy_(masked_scatter(convert.clone(self), mask, source))  # type: ignore[attr-defined, no-any-return]
+    return self.copy_(masked_scatter(convert.clone(self), mask, source))
 
 
 Tensor.masked_scatter_ = _masked_scatter_  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def _fill_diagonal_(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
         raise RuntimeError("all dimensions of input must be of equal length")
     starts = range(0, shape[0], shape[1] + 1) if wrap and len(shape) == 2 else (0,)
     for start in starts:
-        line: Any = self.narrow(0, start, shape[0] - start) if start else self  # type: ignore[attr-defined]
+        line: Any = self.narrow(0, start, shape[0] - start) if start else self
         while line.ndim > 1:
             line = line.diagonal(0, 0, -1)
         line.fill_(fill_value)
@@ -99,7 +99,7 @@ def index_reduce(
     at = wrap_dim(dim, input._spec.ndim)
     shape = [1] * max(source._spec.ndim, 1)
     shape[at] = index._spec.numel
-    places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))  # type: ignore[attr-defined]
+    places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))
     if not input._spec.ndim:
         found = function_of("scatter_reduce")(
             input.reshape(1),
@@ -107,11 +107,11 @@ def index_reduce(
             places.reshape(-1),
             source.reshape(-1),
             reduce,
-            include_self=include_self,  # type: ignore[attr-defined]
+            include_self=include_self,
         ).reshape(())
     else:
         found = function_of("scatter_reduce")(input, at, places, source, reduce, include_self=include_self)
-    return into(out, found, "index_reduce", exact=True)  # type: ignore[no-any-return]
+    return into(out, found, "index_reduce", exact=True)
 
 
 def _index_reduce_(
@@ -119,7 +119,7 @@ def _index_reduce_(
 ) -> Tensor:
     """`index_reduce` in place."""
     reduced = index_reduce(convert.clone(self), dim, index, source, reduce, include_self=include_self)
-    return self.copy_(reduced)  # type: ignore[attr-defined, no-any-return]
+    return self.copy_(reduced)
 
 
 Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
@@ -140,7 +140,7 @@ def as_strided_scatter(
             "expected src to have a size equal to the slice of self. "
             f"src size = {list(src._spec.shape)}, slice size = {list(places._spec.shape)}"
         )
-    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src.to(input.dtype))  # type: ignore[no-any-return]
+    return function_of("as_strided_scatter_core")(input, places.reshape(-1), src.to(input.dtype))
 
 
 # ***** order statistics *****
@@ -156,7 +156,7 @@ def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any
     if dim is None:
         if not input._spec.numel:
             return T["full"]((), float("nan"), dtype=input.dtype)
-        return into(out, _nanmedian_along(input.reshape(-1), 0, False)[0])  # type: ignore[attr-defined]
+        return into(out, _nanmedian_along(input.reshape(-1), 0, False)[0])
     values, indices = _nanmedian_along(input, dim, keepdim)
     return _named("nanmedian", (values, indices), out)
 
@@ -171,8 +171,8 @@ def _named(name: str, found: tuple[Any, Any], out: Any, fields: tuple[str, str] 
 
 def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
     if not x._spec.dtype.is_floating_point:
-        return function_of("median_dim")(x, dim, keepdim)  # type: ignore[no-any-return]
-    lines = x if x._spec.ndim else x.reshape(1)  # type: ignore[attr-defined]
+        return function_of("median_dim")(x, dim, keepdim)
+    lines = x if x._spec.ndim else x.reshape(1)
     at = wrap_dim(dim, lines._spec.ndim)
     if lines._spec.shape[at] == 0:
         raise IndexError(f"median(): Expected reduction dim {at} to have non-zero size.")
@@ -193,11 +193,11 @@ def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
 )
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """The most frequent value along dim (the least of several), and a place where it stands."""
-    lines = input if input._spec.ndim else input.reshape(1)  # type: ignore[attr-defined]
+    lines = input if input._spec.ndim else input.reshape(1)
     at = wrap_dim(dim, lines._spec.ndim)
     if lines._spec.shape[at] == 0:
         raise IndexError(f"mode(): Expected reduction dim {at} to have non-zero size.")
-    rows = lines.movedim(at, -1)  # type: ignore[attr-defined]
+    rows = lines.movedim(at, -1)
     ordered, order = function_of("sort")(rows, -1, False, True)
     size = ordered._spec.shape[-1]
     place = T["arange"](size).expand(ordered._spec.shape)
@@ -238,7 +238,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     for d in dims:
         if input._spec.shape[d] <= edge_order:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-    x = input if input.is_floating_point() or input.is_complex() else input.to(default_dtype())  # type: ignore[attr-defined]
+    x = input if input.is_floating_point() or input.is_complex() else input.to(default_dtype())
     return tuple(_slope_along(x, d, gap, edge_order) for d, gap in zip(dims, gaps, strict=True))
 
 
@@ -291,7 +291,7 @@ def histogram(
     out: Any = None,
 ) -> Any:
     """(counts, edges): how many elements, or how much weight, each range holds; `bins` is a number or the edges."""
-    x = input.reshape(-1)  # type: ignore[attr-defined]
+    x = input.reshape(-1)
     if isinstance(bins, Tensor):
         edges = bins
     else:
@@ -300,7 +300,7 @@ def histogram(
         low, high = _range_of(x, range)
         edges = T["linspace"](low, high, bins + 1, dtype=input.dtype)
     count = edges._spec.shape[0] - 1
-    inside = T["logical_and"](x >= edges[0], x <= edges[-1])  # type: ignore[index]
+    inside = T["logical_and"](x >= edges[0], x <= edges[-1])
     place = (function_of("bucketize_core")(x, edges, True) - 1).clamp(0, count - 1)
     share = inside.to(input.dtype)
     if weight is not None:
@@ -331,11 +331,11 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any =
     found = dynamic.nonzero(input)
     rows = found._spec.shape[0]
     if rows >= size:
-        found = found.narrow(0, 0, size)  # type: ignore[attr-defined]
+        found = found.narrow(0, 0, size)
     else:
         more = T["full"]((size - rows, found._spec.shape[1]), fill_value, dtype=INT64)
         found = T["cat"]([found, more], 0)
-    return into(out, convert.call("clone_contiguous", found))  # type: ignore[no-any-return]
+    return into(out, convert.call("clone_contiguous", found))
 
 
 @composite("empty_permuted")
@@ -352,7 +352,7 @@ def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     strides = [0] * len(size)
     for step, d in zip(steps, order, strict=True):
         strides[d] = step
-    return T["empty_strided"](size, strides, **options)  # type: ignore[no-any-return]
+    return T["empty_strided"](size, strides, **options)
 
 
 # ***** normalisation with its statistics *****
@@ -382,6 +382,6 @@ def native_group_norm(
 ) -> tuple[Any, Any, Any]:
     """(group norm, mean, 1 / deviation) of each group."""
     out = function_of("group_norm")(input, group, weight, bias, eps)
-    rows = input.reshape(N, group, numel((C // group, HxW)))  # type: ignore[attr-defined]
+    rows = input.reshape(N, group, numel((C // group, HxW)))
     variance, middle = function_of("var_mean")(rows, (2,), correction=0.0)
     return out, middle, T["rsqrt"](variance + eps)

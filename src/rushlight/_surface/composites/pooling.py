@@ -58,7 +58,7 @@ def _lp_pool(n: int) -> None:
     def function(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
         kernel = (kernel_size,) * n if isinstance(kernel_size, int) else tuple(kernel_size)
         step = kernel if stride is None else (stride,) * n if isinstance(stride, int) else tuple(stride)
-        return function_of("lp_pool_core")(input, float(norm_type), kernel, step, ceil_mode)  # type: ignore[no-any-return]
+        return function_of("lp_pool_core")(input, float(norm_type), kernel, step, ceil_mode)
 
     function.__doc__ = f"The p-norm of each {n}-dimensional window."
     composite(f"lp_pool{n}d", spaces=("nn.functional",), learns=True)(function)

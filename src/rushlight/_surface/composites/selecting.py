@@ -81,7 +81,7 @@ def argwhere(input: Tensor) -> Tensor:
 @composite("masked_select", method=True, apart=True, once=True)
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is set, as one dim."""
-    return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)  # type: ignore[no-any-return]
+    return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)
 
 
 @composite("where", method="_where_function", learns=("condition", "input*", "other*"))
@@ -98,7 +98,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
 
 def _method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """`torch.where(condition, self, other)`."""
-    return where(condition, self, other)  # type: ignore[no-any-return]
+    return where(condition, self, other)
 
 
 Tensor.where = _method  # type: ignore[attr-defined]
@@ -109,11 +109,11 @@ def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal."""
     if input._spec.shape != other._spec.shape:
         return False
-    return convert.answer(convert.call("all", convert.call("eq", input, other))) if input._spec.numel else True  # type: ignore[no-any-return]
+    return convert.answer(convert.call("all", convert.call("eq", input, other))) if input._spec.numel else True
 
 
 @composite("allclose", method=True, learns=True)
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close: |input - other| <= atol + rtol * |other|."""
     close = torch_call("isclose", input, other, rtol, atol, equal_nan)
-    return convert.answer(convert.call("all", close)) if close.numel() else True  # type: ignore[no-any-return]
+    return convert.answer(convert.call("all", close)) if close.numel() else True

@@ -24,7 +24,7 @@ def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     target = infer_size(target, spec.numel)
     if view_strides(spec.shape, spec.strides, target) is None:
         input = convert.call("clone_contiguous", input)
-    return convert.call("view", input, target)  # type: ignore[no-any-return]
+    return convert.call("view", input, target)
 
 
 def as_shape_with_hole(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def as_shape_with_hole(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 @composite("view_as", spaces=(), method=True, learns=True)
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """`view(other.shape)`."""
-    return self.view(other.shape)  # type: ignore[attr-defined, no-any-return]
+    return self.view(other.shape)
 
 
 @composite("reshape_as", spaces=(), method=True, learns=True)
@@ -66,13 +66,13 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 @composite("ravel", method=True, learns=True)
 def ravel(input: Tensor) -> Tensor:
     """One dim; a view of contiguous memory, else a copy."""
-    return reshape(input.contiguous(), -1)  # type: ignore[attr-defined]
+    return reshape(input.contiguous(), -1)
 
 
 @composite("expand_as", spaces=(), method=True, learns=True)
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """`expand(other.shape)`."""
-    return self.expand(other.shape)  # type: ignore[attr-defined, no-any-return]
+    return self.expand(other.shape)
 
 
 
@@ -80,4 +80,4 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 @composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """`input`, with the shape of another tensor; new elements are undefined."""
-    return input.resize_as_(the_template, memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
+    return input.resize_as_(the_template, memory_format=memory_format)

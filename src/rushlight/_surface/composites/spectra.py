@@ -63,7 +63,7 @@ def stft(
         raise RuntimeError(f"stft: expected hop_length > 0, but got hop_length={hop}")
     if not 0 < length <= n_fft:
         raise RuntimeError(f"stft: expected 0 < win_length <= n_fft, but got win_length={length}")
-    x = input if input._spec.ndim == 2 else input.unsqueeze(0)  # type: ignore[attr-defined]
+    x = input if input._spec.ndim == 2 else input.unsqueeze(0)
     if center:
         x = function_of("pad")(x.unsqueeze(1), (n_fft // 2, n_fft // 2), pad_mode).squeeze(1)
     if not 0 < n_fft <= x._spec.shape[-1]:
@@ -84,7 +84,7 @@ def stft(
     if onesided and frames.is_complex():
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     found = found if input._spec.ndim == 2 else found.squeeze(0)
-    return found if return_complex else T["view_as_real"](convert.contiguous(found))  # type: ignore[no-any-return]
+    return found if return_complex else T["view_as_real"](convert.contiguous(found))
 
 
 @composite("istft", method=True)
@@ -109,7 +109,7 @@ def istft(
         )
     if input._spec.ndim not in (2, 3) or not input._spec.numel:
         raise RuntimeError(f"istft: expected a non-empty tensor with 2 or 3 dimensions, but got {list(input.shape)}")
-    x = input if input._spec.ndim == 3 else input.unsqueeze(0)  # type: ignore[attr-defined]
+    x = input if input._spec.ndim == 3 else input.unsqueeze(0)
     rows, frames = x._spec.shape[1:]
     onesided = rows != n_fft if onesided is None else onesided
     if rows != (n_fft // 2 + 1 if onesided else n_fft):
@@ -141,7 +141,7 @@ def istft(
     found = found / envelope
     if end > total:
         found = function_of("pad")(found, (0, end - total))
-    return found if input._spec.ndim == 3 else found.squeeze(0)  # type: ignore[no-any-return]
+    return found if input._spec.ndim == 3 else found.squeeze(0)
 
 
 def _overlapped(pieces: Any, total: int, n_fft: int, hop: int) -> Any:
@@ -194,5 +194,5 @@ def native_batch_norm(
 @composite("adjoint", method=True, learns=True)
 def adjoint(input: Tensor) -> Tensor:
     """The conjugate transpose of the last two dims."""
-    turned = input.transpose(-2, -1)  # type: ignore[attr-defined]
-    return T["conj"](turned) if input._spec.dtype.is_complex else turned  # type: ignore[no-any-return]
+    turned = input.transpose(-2, -1)
+    return T["conj"](turned) if input._spec.dtype.is_complex else turned

@@ -78,10 +78,10 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
         raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(self._spec.shape)}}}.")
     dims = tuple(range(extra)) + tuple(extra + d for d, t in enumerate(target) if t == 1 and self._spec.shape[extra + d] != 1)
     if not target:
-        return convert.call("sum", self)  # type: ignore[no-any-return]
+        return convert.call("sum", self)
     if not dims:
         return self
-    return convert.call("sum", self, dims, True).reshape(target)  # type: ignore[no-any-return]
+    return convert.call("sum", self, dims, True).reshape(target)
 
 
 # ***** histograms of points *****
@@ -102,7 +102,7 @@ def histogramdd(input: Tensor, bins: Any, *, range: Any = None, weight: Any = No
     if input.dtype not in (FLOAT32, FLOAT64):
         raise NotImplementedError(f"\"histogramdd\" not implemented for '{CPP_NAME[input.dtype.name]}'")
     count = input.shape[-1]
-    points = input.reshape(-1, count)  # type: ignore[attr-defined]
+    points = input.reshape(-1, count)
     shares = _point_weights(input, weight)
     axes = [bins] * count if isinstance(bins, int) else list(bins)
     if len(axes) != count:
@@ -217,7 +217,7 @@ def segment_reduce(
         raise NotImplementedError(f"\"_segment_reduce_lengths_cpu_kernel1\" not implemented for '{CPP_NAME[given.dtype.name]}'")
     if offsets is None:
         offsets = _offsets_of(lengths, data.shape[axis], unsafe)
-    return function_of("segment_reduce_core")(data, offsets, kind, axis, initial)  # type: ignore[no-any-return]
+    return function_of("segment_reduce_core")(data, offsets, kind, axis, initial)
 
 
 def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:

@@ -57,7 +57,7 @@ class CausalBias(Tensor):
         """The mask written out: bool (seq_len_q, seq_len_kv)."""
         shift = self.seq_len_kv - self.seq_len_q if self.variant is CausalVariant.LOWER_RIGHT else 0
         ones = rushlight.ones(self.seq_len_q, self.seq_len_kv, device=device, dtype=rushlight.bool)
-        return ones.tril(shift)  # type: ignore[no-any-return]
+        return ones.tril(shift)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return repr(self._materialize())

@@ -27,7 +27,7 @@ SLICED = (
 
 def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
     """The mask that lets everything take part."""
-    return batch.new_ones(size=(), dtype=rushlight.bool)  # type: ignore[attr-defined, no-any-return]
+    return batch.new_ones(size=(), dtype=rushlight.bool)
 
 
 def _sliced_mask_mod_error(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
@@ -172,8 +172,8 @@ class BlockMask:
         """One (int32) for each block that takes part, shape (batches, heads, blocks of queries, blocks of keys)."""
         dense = dense_of(self.kv_num_blocks, self.kv_indices)
         if self.full_kv_num_blocks is None:
-            return dense  # type: ignore[no-any-return]
-        return dense | dense_of(self.full_kv_num_blocks, self.full_kv_indices)  # type: ignore[no-any-return]
+            return dense
+        return dense | dense_of(self.full_kv_num_blocks, self.full_kv_indices)
 
     def to(self, device: Any) -> BlockMask:
         """The same mask with its tensors on another device."""

@@ -130,8 +130,8 @@ def create_mask(
     indices = [rushlight.arange(n, device=device) for n in sizes]
     if _takes_score(mod_fn):
         scores = _for_all_pairs(mod_fn, True)(rushlight.zeros(sizes, device=device), *indices)
-        return scores.isneginf().logical_not()  # type: ignore[no-any-return]
-    return _for_all_pairs(mod_fn, False)(*indices)  # type: ignore[no-any-return]
+        return scores.isneginf().logical_not()
+    return _for_all_pairs(mod_fn, False)(*indices)
 
 
 def create_block_mask(

@@ -38,7 +38,7 @@ def gaussian_nll_loss(
         raise RuntimeError(f"gaussian_nll_loss(): eps cannot bound a variance of {var.dtype}; convert it first, for example with .float()")
     if any(v.dtype is rushlight.bool if isinstance(v, Tensor) else isinstance(v, bool) for v in (input, target)):
         raise RuntimeError("gaussian_nll_loss(): a difference of bools is not defined; convert them first, for example with .float()")
-    return _gaussian(input, target, var, bool(full), eps, reduction)  # type: ignore[no-any-return]
+    return _gaussian(input, target, var, bool(full), eps, reduction)
 
 
 def kl_div(
@@ -55,7 +55,7 @@ def kl_div(
             "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
             "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
         )
-    return _divergence(input, target, size_average, reduce, reduction, log_target)  # type: ignore[no-any-return]
+    return _divergence(input, target, size_average, reduce, reduction, log_target)
 
 
 def triplet_margin_with_distance_loss(

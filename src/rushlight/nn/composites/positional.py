@@ -38,47 +38,47 @@ def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
 ) -> Tensor:
     """See `nn.functional.binary_cross_entropy_with_logits`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)  # type: ignore[no-any-return]
+    return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)
 
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
     """See `nn.functional.cosine_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))  # type: ignore[no-any-return]
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))
 
 
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
 ) -> Tensor:
     """See `nn.functional.ctc_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _word(reduction), zero_infinity)  # type: ignore[no-any-return]
+    return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _word(reduction), zero_infinity)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
     """See `nn.functional.hinge_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))  # type: ignore[no-any-return]
+    return F.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
     """See `nn.functional.kl_div`; `reduction` is 0 (none), 1 (mean over all elements) or 2 (sum)."""
     losses = F.kl_div(input, target, reduction="none", log_target=log_target)
-    return losses if _word(reduction) == "none" else getattr(losses, _word(reduction))()  # type: ignore[no-any-return]
+    return losses if _word(reduction) == "none" else getattr(losses, _word(reduction))()
 
 
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
     """See `nn.functional.margin_ranking_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))  # type: ignore[no-any-return]
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))
 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """See `nn.functional.poisson_nll_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))  # type: ignore[no-any-return]
+    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))
 
 
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: int = 1
 ) -> Tensor:
     """See `nn.functional.triplet_margin_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
-    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))  # type: ignore[no-any-return]
+    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))
 
 
 # ***** normalisation *****
@@ -89,7 +89,7 @@ def batch_norm(
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
     """See `nn.functional.batch_norm`; there is no cuDNN to enable."""
-    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)  # type: ignore[no-any-return]
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def instance_norm(
@@ -97,7 +97,7 @@ def instance_norm(
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
     """See `nn.functional.instance_norm`; there is no cuDNN to enable."""
-    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)  # type: ignore[no-any-return]
+    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
 def batch_norm_update_stats(
@@ -147,7 +147,7 @@ def embedding(
 ) -> Tensor:
     """Rows of `weight`; `padding_idx` -1 is none.  See `nn.functional.embedding`."""
     row = None if padding_idx < 0 else padding_idx
-    return F.embedding(indices, weight, row, None, 2.0, scale_grad_by_freq, sparse)  # type: ignore[no-any-return]
+    return F.embedding(indices, weight, row, None, 2.0, scale_grad_by_freq, sparse)
 
 
 def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
@@ -185,7 +185,7 @@ def embedding_bag(
     if mode == 2:
         none = rushlight.zeros(weight.size(1), dtype=rushlight.int64)
         largest = rushlight.stack([rushlight.tensor(bag)[weight.detach()[bag].argmax(0)] if bag else none for bag in bags])
-    return out, rushlight.tensor(places, dtype=rushlight.int64), sizes, largest  # type: ignore[return-value]
+    return out, rushlight.tensor(places, dtype=rushlight.int64), sizes, largest
 
 
 # ***** convolution *****
@@ -200,7 +200,7 @@ def convolution(
     if transposed:
         made: Tensor = getattr(F, f"conv_transpose{dims}d")(input, weight, bias, stride, padding, output_padding, groups, dilation)
         return made
-    return getattr(F, f"conv{dims}d")(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
+    return getattr(F, f"conv{dims}d")(input, weight, bias, stride, padding, dilation, groups)
 
 
 # ***** recurrent layers *****
@@ -263,32 +263,32 @@ lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell = (_cell(mode) for mode in ("L
 
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The square root of the sum of squares over `dim`."""
-    return rushlight.linalg.vector_norm(input, 2, dim, keepdim, out=out)  # type: ignore[no-any-return]
+    return rushlight.linalg.vector_norm(input, 2, dim, keepdim, out=out)
 
 
 def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The sum of the singular values of the matrices in two dims (a matrix's own by default)."""
     if isinstance(dim, bool):
         dim, keepdim = None, dim
-    return rushlight.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim, out=out)  # type: ignore[no-any-return]
+    return rushlight.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim, out=out)
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm over all dims but one, which keeps its place among dims of size 1; over all for `dim` -1."""
     if dim == -1:
-        return v.norm(pow)  # type: ignore[no-any-return]
+        return v.norm(pow)
     others = [d for d in range(v.dim()) if d != dim % v.dim()]
-    return rushlight.linalg.vector_norm(v, pow, others, keepdim=True)  # type: ignore[no-any-return]
+    return rushlight.linalg.vector_norm(v, pow, others, keepdim=True)
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """`v` with the norms `g` in place of its own, for each index of `dim` (for all of it at once where that is -1)."""
-    return v * (g / norm_except_dim(v, 2, dim))  # type: ignore[no-any-return]
+    return v * (g / norm_except_dim(v, 2, dim))
 
 
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Tensor:
     """The Kaiser window (zeroth-order modified Bessel function); the first `window_length` points of one longer window if periodic."""
-    return rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, **options)  # type: ignore[no-any-return]
+    return rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, **options)
 
 
 # ***** control flow *****

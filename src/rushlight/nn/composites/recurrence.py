@@ -64,7 +64,7 @@ def run_cell(mode: str, input: Any, state: tuple[Any, ...], weights: list[Any]) 
         projected = rushlight.nn.functional.linear(input, weights[0], weights[2])
         return CELLS[mode](projected, state, weights[1], weights[3], None)
     if mode == "LSTM":
-        return function_of("lstm_step")(input, *state, *weights)  # type: ignore[no-any-return]
+        return function_of("lstm_step")(input, *state, *weights)
     return (function_of("rnn_step")(input, *state, *weights, mode=_MODES[mode]),)
 
 

@@ -51,7 +51,7 @@ def interpolate(
         taps = [_times(n, out, step) for n, out, step in zip(input.shape[2:], sizes, steps, strict=True)]
     steps += [1.0] * (3 - spatial)
     plain = "linear" if mode in ("bilinear", "trilinear") else mode
-    return _upsample(input, tuple(sizes), tuple(taps), *steps, plain, align, antialias)  # type: ignore[no-any-return]
+    return _upsample(input, tuple(sizes), tuple(taps), *steps, plain, align, antialias)
 
 
 _upsample = function_of("upsample")

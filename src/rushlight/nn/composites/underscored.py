@@ -97,7 +97,7 @@ def _segment_reduce(
     initial: Any = None,
 ) -> Tensor:  # fmt: skip
     """See `torch.segment_reduce`."""
-    return rushlight.segment_reduce(  # type: ignore[no-any-return]
+    return rushlight.segment_reduce(
         data, reduce, lengths=lengths, indices=indices, offsets=offsets, axis=axis, unsafe=unsafe, initial=initial
     )
 
@@ -107,7 +107,7 @@ def _segment_reduce(
 
 def _grouped_mm(input: Tensor, mat2: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
     """See `nn.functional.grouped_mm`."""
-    return F.grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)  # type: ignore[no-any-return]
+    return F.grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
 def _scaled_mm(
@@ -118,6 +118,6 @@ def _scaled_mm(
     if scale_result is not None:
         raise NotImplementedError("_scaled_mm: scale_result is of use for results of eight bits only, which CPUs do not have here")
     kinds = [F.ScalingType.TensorWise if scale.numel() == 1 else F.ScalingType.RowWise for scale in (scale_a, scale_b)]
-    return F.scaled_mm(  # type: ignore[no-any-return]
+    return F.scaled_mm(
         input, mat2, scale_a, kinds[0], scale_b, kinds[1], bias=bias, output_dtype=out_dtype, use_fast_accum=use_fast_accum
     )

@@ -243,7 +243,7 @@ class _LazyNormBase(LazyModuleMixin):
         self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
+class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):
     """A `BatchNorm1d` that takes `num_features` from its first input, and is a `BatchNorm1d` from then on.
 
     >>> import rushlight as torch
@@ -259,7 +259,7 @@ class LazyBatchNorm1d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
     _expected = BatchNorm1d._expected
 
 
-class LazyBatchNorm2d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
+class LazyBatchNorm2d(_LazyNormBase, _BatchNorm):
     """A `BatchNorm2d` that takes `num_features` from its first input, and is a `BatchNorm2d` from then on."""
 
     cls_to_become = BatchNorm2d
@@ -267,7 +267,7 @@ class LazyBatchNorm2d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
     _expected = BatchNorm2d._expected
 
 
-class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):  # type: ignore[misc]
+class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
     """A `BatchNorm3d` that takes `num_features` from its first input, and is a `BatchNorm3d` from then on."""
 
     cls_to_become = BatchNorm3d

@@ -420,13 +420,13 @@ class _LazyTransposedConvolution(_LazyConvXdMixin):
         self._forget_shapes(out_channels, bias, device, dtype)
 
 
-class LazyConv1d(_LazyConvolution, Conv1d):  # type: ignore[misc]
+class LazyConv1d(_LazyConvolution, Conv1d):
     """A `Conv1d` that takes `in_channels` from its first input, and is a `Conv1d` from then on."""
 
     cls_to_become = Conv1d
 
 
-class LazyConv2d(_LazyConvolution, Conv2d):  # type: ignore[misc]
+class LazyConv2d(_LazyConvolution, Conv2d):
     """A `Conv2d` that takes `in_channels` from its first input, and is a `Conv2d` from then on.
 
     >>> import rushlight as torch
@@ -440,25 +440,25 @@ class LazyConv2d(_LazyConvolution, Conv2d):  # type: ignore[misc]
     cls_to_become = Conv2d
 
 
-class LazyConv3d(_LazyConvolution, Conv3d):  # type: ignore[misc]
+class LazyConv3d(_LazyConvolution, Conv3d):
     """A `Conv3d` that takes `in_channels` from its first input, and is a `Conv3d` from then on."""
 
     cls_to_become = Conv3d
 
 
-class LazyConvTranspose1d(_LazyTransposedConvolution, ConvTranspose1d):  # type: ignore[misc]
+class LazyConvTranspose1d(_LazyTransposedConvolution, ConvTranspose1d):
     """A `ConvTranspose1d` that takes `in_channels` from its first input, and is a `ConvTranspose1d` from then on."""
 
     cls_to_become = ConvTranspose1d
 
 
-class LazyConvTranspose2d(_LazyTransposedConvolution, ConvTranspose2d):  # type: ignore[misc]
+class LazyConvTranspose2d(_LazyTransposedConvolution, ConvTranspose2d):
     """A `ConvTranspose2d` that takes `in_channels` from its first input, and is a `ConvTranspose2d` from then on."""
 
     cls_to_become = ConvTranspose2d
 
 
-class LazyConvTranspose3d(_LazyTransposedConvolution, ConvTranspose3d):  # type: ignore[misc]
+class LazyConvTranspose3d(_LazyTransposedConvolution, ConvTranspose3d):
     """A `ConvTranspose3d` that takes `in_channels` from its first input, and is a `ConvTranspose3d` from then on."""
 
     cls_to_become = ConvTranspose3d

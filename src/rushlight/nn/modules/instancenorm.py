@@ -114,7 +114,7 @@ class InstanceNorm3d(_InstanceNorm):
     _expected = "4D or 5D"
 
 
-class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
+class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):
     """An `InstanceNorm1d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm1d` from then on."""
 
     cls_to_become = InstanceNorm1d
@@ -122,7 +122,7 @@ class LazyInstanceNorm1d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
     _expected = InstanceNorm1d._expected
 
 
-class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
+class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):
     """An `InstanceNorm2d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm2d` from then on."""
 
     cls_to_become = InstanceNorm2d
@@ -130,7 +130,7 @@ class LazyInstanceNorm2d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
     _expected = InstanceNorm2d._expected
 
 
-class LazyInstanceNorm3d(_LazyNormBase, _InstanceNorm):  # type: ignore[misc]
+class LazyInstanceNorm3d(_LazyNormBase, _InstanceNorm):
     """An `InstanceNorm3d` that takes `num_features` from its first input (N, C, *), and is an `InstanceNorm3d` from then on."""
 
     cls_to_become = InstanceNorm3d

@@ -67,7 +67,7 @@ class LinearCrossEntropyOptions:
                 )
         policy = self.acc_policy if self.acc_policy != "auto" else "accurate" if half else "compact"
         widened = rushlight.float32 if half and self.acc_policy == "auto" else dtype
-        return LinearCrossEntropyOptions(self.allow_retain_graph, max(1, rows), method, policy, self.acc_dtype or widened)  # type: ignore[arg-type]
+        return LinearCrossEntropyOptions(self.allow_retain_graph, max(1, rows), method, policy, self.acc_dtype or widened)
 
 
 def _rows_of_method(method: str, num_batches: int, in_features: int, num_classes: int) -> int:

@@ -26,9 +26,9 @@ __all__ = [
 
 def _get_activation_fn(given: str) -> Callable[[Any], Any]:
     if given == "relu":
-        return F.relu  # type: ignore[no-any-return]
+        return F.relu
     if given == "gelu":
-        return F.gelu  # type: ignore[no-any-return]
+        return F.gelu
     raise RuntimeError(f"activation should be relu/gelu, not {given}")
 
 

@@ -247,7 +247,7 @@ class _SpectralNorm(Module):
     def forward(self, weight: Tensor) -> Tensor:
         """`weight` over its largest singular value; a vector over its length."""
         if weight.ndim == 1:
-            return F.normalize(weight, dim=0, eps=self.eps)  # type: ignore[no-any-return]
+            return F.normalize(weight, dim=0, eps=self.eps)
         matrix = self._reshape_weight_to_matrix(weight)
         if self.training:
             self._power_method(matrix, self.n_power_iterations)

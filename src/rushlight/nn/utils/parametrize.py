@@ -190,7 +190,7 @@ class ParametrizationList(ModuleList):
         made = first(*self._originals())
         for module in rest:
             made = module(made)
-        return made  # type: ignore[no-any-return]
+        return made
 
 
 def _facts(tensor: Any) -> tuple[Any, Any]:

@@ -100,8 +100,8 @@ class FuzzedTensor:
     def default_tensor_constructor(size: Any, dtype: Any, **kwargs: Any) -> Tensor:
         """Uniform numbers: in [0, 1) for floating ones, else from 1 to 126."""
         if dtype.is_floating_point or dtype.is_complex:
-            return rushlight.rand(size, dtype=dtype)  # type: ignore[no-any-return]
-        return rushlight.randint(1, 127, size, dtype=dtype)  # type: ignore[no-any-return]
+            return rushlight.rand(size, dtype=dtype)
+        return rushlight.randint(1, 127, size, dtype=dtype)
 
     def _sizes(self, params: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Sizes, steps, and the sizes of what must be allocated."""
@@ -161,7 +161,7 @@ class FuzzedSparseTensor(FuzzedTensor):
             values = rushlight.cat([values, rushlight.randn_like(values)], 0)
             places = rushlight.cat([places, places], 1)
         made = rushlight.sparse_coo_tensor(places, values, tuple(sizes))
-        return made.coalesce() if is_coalesced else made  # type: ignore[no-any-return]
+        return made.coalesce() if is_coalesced else made
 
     def _make_tensor(self, params: dict[str, Any], state: Any) -> tuple[Tensor, dict[str, Any]]:
         size, _, _ = self._sizes(params)

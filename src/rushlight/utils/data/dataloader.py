@@ -222,7 +222,7 @@ class DataLoader(Generic[T_co]):
             self._iterator = self._get_iterator()
         else:
             self._iterator._reset(self)
-        return self._iterator  # type: ignore[no-any-return]
+        return self._iterator
 
     def __len__(self) -> int:
         if self._dataset_kind == _DatasetKind.Map:

@@ -70,7 +70,7 @@ class StatefulDataLoader(DataLoader[Any]):
         if again is not None:
             for _ in range(again["again"]):
                 next(self._current)
-        return self._current  # type: ignore[no-any-return]
+        return self._current
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest pass stands: ints, tensors, and what datasets and samplers say of themselves."""
@@ -78,7 +78,7 @@ class StatefulDataLoader(DataLoader[Any]):
             return self._pending
         if self._current is None:
             return {"format": _FORMAT, "kind": self._dataset_kind, "workers": self.num_workers, "finished": True, "again": 0}
-        return self._current.state_dict()  # type: ignore[no-any-return]
+        return self._current.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next pass go on from a state."""
@@ -257,7 +257,7 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
         state = self._restored()
         if state is None or state["workers"] != self._num_workers:
             return None
-        return state["states"].get(worker)  # type: ignore[no-any-return]
+        return state["states"].get(worker)
 
     def _next_index(self) -> Any:
         index = super()._next_index()

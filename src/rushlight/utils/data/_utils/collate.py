@@ -56,7 +56,7 @@ def _like_mapping(example: Any, items: dict[Any, Any]) -> Any:
             made = copy.copy(example)
             made.update(items)
             return made
-        return type(example)(items)  # type: ignore[call-arg]
+        return type(example)(items)
     except TypeError:
         return items
 
@@ -68,7 +68,7 @@ def _like_sequence(example: Any, items: list[Any]) -> Any:
             for i, item in enumerate(items):
                 made[i] = item
             return made
-        return type(example)(items)  # type: ignore[call-arg]
+        return type(example)(items)
     except TypeError:
         return items
 

@@ -46,7 +46,7 @@ class Handle:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.number < 0:  # there is none
             return Handle, (self.number,)
-        return _handle, (multiprocessing.reduction.DupFd(self.number),)  # type: ignore[attr-defined]
+        return _handle, (multiprocessing.reduction.DupFd(self.number),)
 
 
 def _handle(sent: Any) -> Handle:

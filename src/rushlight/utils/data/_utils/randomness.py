@@ -18,7 +18,7 @@ def get_random() -> dict[str, Any]:
     return {
         "python": random.getstate(),
         "torch": rushlight.get_rng_state(),
-        "numpy": (kind, rushlight.tensor(words.astype("int64")), *rest),  # type: ignore[attr-defined, union-attr]
+        "numpy": (kind, rushlight.tensor(words.astype("int64")), *rest),  # type: ignore[attr-defined]
     }
 
 

@@ -151,14 +151,14 @@ class _Steps:
         """Let a function say what is pickled of a pipe; one at a time."""
         if cls.getstate_hook is not None and hook_fn is not None:
             raise RuntimeError("Attempt to override existing getstate_hook")
-        cls.getstate_hook = staticmethod(hook_fn) if hook_fn is not None else None  # type: ignore[assignment]
+        cls.getstate_hook = staticmethod(hook_fn) if hook_fn is not None else None
 
     @classmethod
     def set_reduce_ex_hook(cls, hook_fn: Callable[..., Any] | None) -> None:
         """Let a function say how a pipe is pickled; one at a time."""
         if cls.reduce_ex_hook is not None and hook_fn is not None:
             raise RuntimeError("Attempt to override existing reduce_ex_hook")
-        cls.reduce_ex_hook = staticmethod(hook_fn) if hook_fn is not None else None  # type: ignore[assignment]
+        cls.reduce_ex_hook = staticmethod(hook_fn) if hook_fn is not None else None
 
     def __repr__(self) -> str:
         hook = type(self).repr_hook
@@ -190,7 +190,7 @@ class IterDataPipe(_Steps, IterableDataset[T_co]):
             cls.__iter__ = _guarded(begin)  # type: ignore[method-assign]
 
     def __iter__(self) -> Iterator[T_co]:
-        return self  # type: ignore[return-value]
+        return self
 
     def reset(self) -> None:
         """Begin anew; called for every new iterator."""
