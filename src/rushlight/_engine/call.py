@@ -102,7 +102,7 @@ class Caller:
             plan = pieces.plan(device, (op, template, specs))
         assert pieces is not None
         if pieces.refused is not None:
-            return underivable(plan, op.name, pieces.refused, wrt)
+            return underivable(plan, op, pieces.refused, wrt)
         return unordered(op, template, plan)
 
     def casting(self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType) -> Callable[..., Any] | None:

@@ -112,7 +112,7 @@ class InplaceCaller:
         if recipe is not None:
             return self._recording(template, run, recipe, specs, bounds)
         assert refused is not None
-        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op.name, refused, wrt)
+        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
     def _recording(

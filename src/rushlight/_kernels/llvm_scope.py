@@ -17,7 +17,7 @@ from rushlight._types.dtype import DType
 __all__ = ["Lanes", "Page", "Scope", "align_of", "element_type", "vector_name"]
 
 FIRST_SLOT = 8
-CHECKS = {"zero_division": 3, "input_outside_unit": 5, "target_outside_unit": 6}  # the codes by which the runtime knows the errors
+CHECKS = {"zero_division": 3, "input_outside_unit": 5, "target_outside_unit": 7}  # the codes by which the runtime knows the errors
 
 Value = Any  # Val | tuple[Val, Val]
 

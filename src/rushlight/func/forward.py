@@ -71,7 +71,7 @@ def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool
                 raise ValueError(f"Expected {which} to be floating point or complex, but got: {x.dtype}")
         if tuple(value.shape) != tuple(move.shape):
             raise RuntimeError(OTHER_SIZE.format(list(value.shape), list(move.shape)))
-    with Level("jvp", given=list(tensors_in((changeable,)))) as level:
+    with Level("jvp", given=[*tensors_in((changeable,)), *moves]) as level:
         given = [dual(v, m if m.dtype is v.dtype else m.to(v.dtype), level.number) for v, m in zip(values, moves, strict=True)]
         output = func(*tree_unflatten(given, structure))
         aux = None

@@ -121,7 +121,7 @@ def rl_raise(bufs, status):
         return PyErr_NoMemory()
     if code == 5:
         return PyErr_Format(PyExc_RuntimeError.ptr[0], "all elements of input should be between 0 and 1")
-    if code == 6:
+    if code == 7:
         return PyErr_Format(PyExc_RuntimeError.ptr[0], "all elements of target should be between 0 and 1")
     return PyErr_Format(
         PyExc_RuntimeError.ptr[0], "a kernel failed with status %d, code %lld, value %lld", status, code, value

@@ -417,8 +417,11 @@ class _FractionalMaxPool(Module):
         return_indices: bool = False,
         _random_samples: Any = None,
     ) -> None:
-        super().__init__()
         name, n = type(self).__name__, self._ndim
+        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) if isinstance(kernel_size, int) else ()
+        if n == 3 and any(size <= 0 for size in sizes):
+            raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
+        super().__init__()
         self.kernel_size = spread(kernel_size, n)
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
@@ -461,9 +464,3 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     """
 
     _ndim = 3
-
-    def __init__(self, kernel_size: Any, *args: Any, **kwargs: Any) -> None:
-        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) if isinstance(kernel_size, int) else ()
-        if any(size <= 0 for size in sizes):
-            raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
-        super().__init__(kernel_size, *args, **kwargs)
