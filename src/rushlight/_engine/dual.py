@@ -46,6 +46,10 @@ class DualTensor(Transformed):
     def inside(self) -> Tensor:
         return self.primal
 
+    @property
+    def insides(self) -> tuple[Tensor, ...]:
+        return self.primal, self.tangent
+
     @classmethod
     def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if not any(parts(t, level) for t in tensors_in((args, kwargs))):

@@ -63,6 +63,11 @@ class Level:
         STATE.word = STATE.word & ~VMAP | self.before & VMAP
 
 
+def _memories(x: Any) -> list[Any]:
+    """The storages of all that a tensor is made of: of a dual one that of its tangent as well."""
+    return [held for part in x.insides for held in _memories(part)] if isinstance(x, Transformed) else [x._storage]
+
+
 def check_captured(x: Any, name: str = "") -> None:
     """RuntimeError where a function that is being differentiated would change a tensor that is neither made by it nor one of its arguments.
 
@@ -73,7 +78,7 @@ def check_captured(x: Any, name: str = "") -> None:
     if level is None or STATE.told_to_change:
         return
     storage = root(x)._storage
-    if storage is None or storage.born >= level.born or any(root(t)._storage is storage for t in level.given or ()):
+    if storage is None or storage.born >= level.born or any(storage is held for t in level.given or () for held in _memories(t)):
         return
     raise RuntimeError(
         f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation{f' (aten::{name})' if name else ''} "
@@ -204,6 +209,11 @@ class Transformed(Kind):
     def below(self) -> Tensor:
         """The tensor below whose memory this one shows."""
         return self.inside
+
+    @property
+    def insides(self) -> tuple[Tensor, ...]:
+        """All tensors below that this one is made of."""
+        return (self.below,)
 
     @property  # type: ignore[misc]
     def requires_grad(self) -> bool:
