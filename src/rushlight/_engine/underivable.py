@@ -16,7 +16,7 @@ __all__ = ["NotImplementedNode", "underivable", "underivable_inplace"]
 class NotImplementedNode(Node):
     """Stands for a derivative that does not exist; says so when backward arrives.
 
-    As in PyTorch the error is a RuntimeError for an operator that has none at all (its own gradient rule says so), and otherwise a NotImplementedError.
+    As in PyTorch the error is a RuntimeError for an operator that has none at all (its own gradient rule says so), else a NotImplementedError.
     """
 
     __slots__ = ("error",)
