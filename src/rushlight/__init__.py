@@ -63,11 +63,8 @@ _PAGES = frozenset((
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
-    **dict.fromkeys((
-        "_cast_Byte", "_cast_Char", "_cast_Double", "_cast_Float", "_cast_Half", "_cast_Int", "_cast_Long", "_cast_Short",
-        "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "_grouped_mm", "_log_softmax", "_log_softmax_backward_data", "_scaled_mm",
-        "_segment_reduce", "_softmax", "_softmax_backward_data",
-    ), "nn.composites.underscored"),
+    **dict.fromkeys(("_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
+    **dict.fromkeys(("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"), "nn.composites.softmax"),
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.older"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
     "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
@@ -97,7 +94,7 @@ _FROM_PAGES = {
         "quantize_per_tensor_dynamic",
     ), "_surface.quantized"),
     **dict.fromkeys(("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor",
-                     "sparse_compressed_tensor"), "sparse.construct"),
+                     "sparse_compressed_tensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo"), "sparse.construct"),
     **dict.fromkeys((
         "_assert", "_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_shape_as_tensor",

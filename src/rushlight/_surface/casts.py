@@ -48,6 +48,21 @@ for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "floa
     _cast(_name, BY_NAME[_word])
 
 
+def _cast_function(name: str, dtype: DType) -> None:
+    def cast(input: Tensor, non_blocking: bool = False) -> Tensor:
+        return convert.to(input, dtype)
+
+    cast.__name__ = name
+    cast.__doc__ = f"The tensor as torch.{dtype.name}; itself where it has that dtype."
+    composite(name)(cast)
+
+
+# functions of PyTorch's native library, which packages call
+for _name, _word in (("Byte", "uint8"), ("Char", "int8"), ("Double", "float64"), ("Float", "float32"), ("Half", "float16"), ("Int", "int32"),
+                     ("Long", "int64"), ("Short", "int16")):
+    _cast_function(f"_cast_{_name}", BY_NAME[_word])
+
+
 @method
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """On the CPU; itself when it is there."""

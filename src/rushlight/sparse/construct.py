@@ -15,7 +15,7 @@ from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight.sparse.parts import spots, with_values
 
 __all__ = [
-    "TypedSparseTensor", "check_sparse_tensor_invariants", "empty", "full", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
+    "TypedSparseTensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "check_sparse_tensor_invariants", "empty", "full", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
     "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "zeros",
 ]  # fmt: skip
 
@@ -346,3 +346,25 @@ class TypedSparseTensor(TypedTensor):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         sizes = all(isinstance(a, int) for a in args)
         return sparse_coo_tensor(*([args or (0,)] if sizes else args), dtype=cls.dtype, **kwargs)
+
+
+# ***** numbers of rows, compressed and back *****
+
+
+def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
+    """Where each of `size` rows begins, and the last ends, in the sorted row numbers `input`: `size` + 1 numbers.
+
+    >>> rushlight._convert_indices_from_coo_to_csr(rushlight.tensor([0, 0, 2]), 3)
+    tensor([0, 2, 2, 3])
+    """
+    if input.dim() > 1:
+        raise RuntimeError(f"Input is supposed to be a vector, but got {input.dim()} dimensional tensor.")
+    return rushlight.searchsorted(input, rushlight.arange(size + 1, dtype=input.dtype), out_int32=out_int32)
+
+
+def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False) -> Tensor:
+    """Rows and columns of the elements of a compressed matrix, (2, nnz); with `transpose` columns first."""
+    dtype = rushlight.int32 if out_int32 else rushlight.int64
+    rows = rushlight.repeat_interleave(rushlight.arange(crow_indices.numel() - 1), crow_indices.diff()).to(dtype)
+    pair = (col_indices.to(dtype), rows) if transpose else (rows, col_indices.to(dtype))
+    return rushlight.stack(pair)

@@ -220,6 +220,9 @@ def segment_reduce(
     return function_of("segment_reduce_core")(data, offsets, kind, axis, initial)
 
 
+composite("_segment_reduce")(segment_reduce)
+
+
 def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
     """Where pieces of these lengths begin and end."""
     if not unsafe:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight
+from rushlight import Tensor
 
-__all__ = ["ScalingType", "SwizzleType", "grouped_mm", "scaled_grouped_mm", "scaled_mm"]
+__all__ = ["ScalingType", "SwizzleType", "_grouped_mm", "_scaled_mm", "grouped_mm", "scaled_grouped_mm", "scaled_mm"]
 
 _ALIGNMENT = 16  # bytes: kernels for groups read and write rows at multiples of it
 
@@ -208,3 +209,24 @@ def scaled_grouped_mm(
 ) -> Any:
     """`grouped_mm` of scaled matrices, which exists on GPUs only, in PyTorch too: NotImplementedError."""
     raise NotImplementedError(f"Could not run 'scaled_grouped_mm' with arguments on device {mat_a.device}: there is no kernel for it")
+
+
+# ***** the native forms, which packages call *****
+
+
+def _grouped_mm(input: Tensor, mat2: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
+    """See `nn.functional.grouped_mm`."""
+    return grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
+
+
+def _scaled_mm(
+    input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Any = None, scale_result: Any = None, out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """See `nn.functional.scaled_mm`: the scales are one number each, or one for each row of `input` and column of `mat2`."""
+    if scale_result is not None:
+        raise NotImplementedError("_scaled_mm: scale_result is of use for results of eight bits only, which CPUs do not have here")
+    kinds = [ScalingType.TensorWise if scale.numel() == 1 else ScalingType.RowWise for scale in (scale_a, scale_b)]
+    return scaled_mm(
+        input, mat2, scale_a, kinds[0], scale_b, kinds[1], bias=bias, output_dtype=out_dtype, use_fast_accum=use_fast_accum
+    )

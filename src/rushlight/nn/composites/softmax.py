@@ -1,4 +1,4 @@
-"""The softmax family with PyTorch's Python signature, where the dimension may be left out."""
+"""The softmax family with PyTorch's Python signature, where the dimension may be left out, and as its native library has it, where it may not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 
-__all__ = ["log_softmax", "softmax", "softmin"]
+__all__ = ["_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "log_softmax", "softmax", "softmin"]
 
 
 def _dim(name: str, input: Any, dim: int | None, stacklevel: int) -> int:
@@ -37,3 +37,39 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """softmax(-x) along `dim`."""
     return rushlight.softmax(-input, _dim("softmin", input, dim, _stacklevel), dtype=dtype)
+
+
+# ***** the native forms, which packages call *****
+
+
+def _refuse_half_to_float(name: str, half_to_float: bool) -> None:
+    if half_to_float:
+        raise RuntimeError(f"{name} with half to float conversion is not supported on CPU")
+
+
+def _softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """`torch.softmax(input, dim)`; RuntimeError for `half_to_float`, which is a form of other devices."""
+    _refuse_half_to_float("softmax", half_to_float)
+    return rushlight.softmax(input, dim)
+
+
+def _log_softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """`torch.log_softmax(input, dim)`; RuntimeError for `half_to_float`, which is a form of other devices."""
+    _refuse_half_to_float("log_softmax", half_to_float)
+    return rushlight.log_softmax(input, dim)
+
+
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient of softmax from its result: (g - sum(g * y)) * y.
+
+    >>> y = rushlight.tensor([0.25, 0.75])
+    >>> rushlight._softmax_backward_data(rushlight.tensor([1.0, 0.0]), y, 0, rushlight.float32)
+    tensor([ 0.1875, -0.1875])
+    """
+    weighted = grad_output * output
+    return (weighted - output * weighted.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient of log_softmax from its result: g - exp(y) * sum(g)."""
+    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
