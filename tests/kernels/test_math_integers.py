@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tests.kernels.scalar_harness import FEATURES, run
@@ -111,6 +113,14 @@ def test_power(dtype):
         return a ** (b % 2) if a in (1, -1) else 0
 
     np.testing.assert_array_equal(run("pow", x, y), wrapped([power(int(a), int(b)) for a, b in zip(x, y)], dtype))
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_greatest_common_divisor(dtype, features):
+    x, y = pairs(dtype)
+    expected = [math.gcd(int(a), int(b)) for a, b in zip(x, y)]
+    np.testing.assert_array_equal(run("gcd", x, y, features=features), wrapped(expected, dtype))
 
 
 def test_bools():

@@ -22,7 +22,7 @@ COSTS = {
     "div": 4, "sqrt": 4, "rsqrt": 4, "exp": 10, "exp2": 8, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "sin": 16,
     "cos": 16, "tan": 24, "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "tanh": 16, "asinh": 20, "acosh": 20,
     "atanh": 20, "erf": 16, "erfc": 24, "erfinv": 24, "lgamma": 40, "digamma": 40, "pow": 30, "atan2": 24, "rem_trunc": 10,
-    "div_trunc": 12,
+    "div_trunc": 12, "gcd": 60,
 }  # fmt: skip
 
 

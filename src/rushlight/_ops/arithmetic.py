@@ -647,18 +647,7 @@ def gcd(x: Any, y: Any) -> Any:
     """gcd(input, other): the greatest common divisor of whole numbers."""
     x, y = pair(x, y)
     refuse(x, "gcd", "bfc", joined=True)
-    return _gcd(x, y)
-
-
-def _gcd(x: Any, y: Any) -> Any:
-    """Euclid's steps, as many as the worst pair of this size needs (neighbouring Fibonacci numbers)."""
-    if x.dtype.kind == "i":
-        x, y = prim.abs(x), prim.abs(y)
-    for _ in range({1: 13, 2: 24, 4: 46, 8: 92}[x.dtype.itemsize]):
-        done = build.eq(y, 0)
-        rest = prim.rem_trunc(x, build.select(done, 1, y))
-        x, y = build.select(done, x, y), build.select(done, y, rest)
-    return x
+    return prim.gcd(x, y)
 
 
 @operator("lcm(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)
@@ -666,7 +655,7 @@ def lcm(x: Any, y: Any) -> Any:
     """|input * other| / gcd(input, other): the least common multiple of whole numbers."""
     x, y = pair(x, y)
     refuse(x, "lcm", "bfc", joined=True)
-    divisor = _gcd(x, y)
+    divisor = prim.gcd(x, y)
     none = build.eq(divisor, 0)
     product = prim.div_trunc(x, build.select(none, 1, divisor)) * y
     return build.select(none, 0, prim.abs(product) if x.dtype.kind == "i" else product)

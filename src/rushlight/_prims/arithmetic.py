@@ -86,6 +86,11 @@ pointwise(
     rules=[lambda t, c, out, a, b: t, lambda t, c, out, a, b: -(t * prim.trunc(a / b))],
 )  # fmt: skip
 
+pointwise(
+    "gcd", "The greatest whole number that divides both, of either sign; 0 where both are 0.", kinds="ui", rules=WHOLE,
+    reference=lambda a, b: np.gcd(a, b), samples=pointwise_samples(INTEGERS, 2),
+)  # fmt: skip
+
 # ***** powers and angles *****
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .repeat import Steps, repeat
 from .writer import BITS, Check
 
 if TYPE_CHECKING:
@@ -229,6 +230,36 @@ def int_pow(x: Val, y: Val, signed: bool) -> Val:
     return em.select(vanishes, em.const(x.type, 0), power)
 
 
+def _twos(x: Val) -> Val:
+    """How many factors of 2 there are; 0 for 0."""
+    return x.em.call("llvm.cttz", x) & (BITS[x.type] - 1)
+
+
+def _subtractions() -> Steps:
+    """State: an odd number and one that still has to be taken into account; either less the other is even (J. Stein, J. Comp. Phys. 1, 1967)."""
+
+    def step(k: Val, state: list[Val], x: Val, y: Val) -> list[Val]:
+        a, b = state
+        odd, done = b.lshr(_twos(b)), b.eq(0)
+        less = minimum(a, odd, signed=False)
+        return [x.em.select(done, a, less), x.em.select(done, b, maximum(a, odd, signed=False) - less)]
+
+    return Steps(lambda x, y: [x, y], step, lambda k, state, x, y: state[1].ne(0))
+
+
+_SUBTRACTIONS = _subtractions()
+
+
+def int_gcd(x: Val, y: Val, signed: bool) -> Val:
+    """The greatest common divisor without divisions: those of vectors are slow on every machine."""
+    em = x.em
+    x, y = int_abs(x, signed), int_abs(y, signed)  # the smallest stays as it is: an unsigned number from here on
+    either = x | y
+    one = x.eq(0) | y.eq(0)  # nothing is left to be taken into account
+    first, second = em.select(one, either, x), em.select(one, em.const(x.type, 0), y)
+    return repeat("gcd", _SUBTRACTIONS, first.lshr(_twos(first)), second) << _twos(either)
+
+
 def shift_left(x: Val, y: Val, signed: bool) -> Val:
     """x << y; 0 when y is negative or not below the number of bits."""
     bits, em = BITS[x.type], x.em
@@ -266,7 +297,7 @@ INT_UNARY = {
 }  # fmt: skip
 INT_BINARY = {
     "add": lambda x, y, signed: x + y, "sub": lambda x, y, signed: x - y, "mul": lambda x, y, signed: x * y,
-    "div_trunc": int_div_trunc, "rem_trunc": int_rem_trunc, "pow": int_pow,
+    "div_trunc": int_div_trunc, "rem_trunc": int_rem_trunc, "pow": int_pow, "gcd": int_gcd,
     "maximum": maximum, "minimum": minimum,
     "bitwise_and": lambda x, y, signed: x & y, "bitwise_or": lambda x, y, signed: x | y,
     "bitwise_xor": lambda x, y, signed: x ^ y, "shift_left": shift_left, "shift_right": shift_right,
