@@ -13,7 +13,7 @@ import pytest
 
 from rushlight._backends.cpu import stubs, target, threads
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.threads_native import ALONE, MOST_PIECES, RUNNING, WANTED
+from rushlight._backends.cpu.threads_native import ALONE, DOUBT, MOST_PIECES, PATIENCE, RUNNING, UNPAID, WANTED
 from rushlight._backends.native import extern, f32, native, pause, ticks
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
@@ -340,19 +340,36 @@ def test_short_jobs_are_not_shared_with_a_thread_that_lost_its_core():
 
     def waited_in_vain():
         words[ALONE] = 0
+        took_part, _ = shared()
+        return took_part and words[ALONE] > 0
+
+    def waited_in_vain_again():
+        words[ALONE], words[DOUBT], words[UNPAID] = 0, PATIENCE, long
         took_part, lingered = shared()
         return took_part and words[ALONE] > lingered
 
+    def paid():
+        words[ALONE], words[UNPAID] = 0, 1
+        shared()
+        return words[ALONE] == 0 and words[UNPAID] <= 0
+
     long = 1 << 60  # longer than any interruption of this thread
+    words[DOUBT] = words[UNPAID] = 0
     try:
-        assert eventually(waited_in_vain)
+        for doubt in (1, 2, 4):  # a single loss may be chance
+            assert eventually(waited_in_vain)
+            assert words[DOUBT] == doubt and words[UNPAID] > words[ALONE] / doubt
+            words[UNPAID] = long
+        assert eventually(waited_in_vain_again) and words[DOUBT] == PATIENCE
+        assert eventually(paid)
+        assert eventually(waited_in_vain) and words[DOUBT] == 1
         words[ALONE] = long
         assert not any(shared()[0] for _ in range(20))
         assert 0 < words[ALONE] < long  # the time spent alone is taken off
         words[ALONE] = 0
         assert eventually(lambda: shared()[0])  # and shared again when the time is over
     finally:
-        words[ALONE] = 0
+        words[ALONE] = words[DOUBT] = words[UNPAID] = 0
 
 
 @native("i32(ptr, ptr, i64)")

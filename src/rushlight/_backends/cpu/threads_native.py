@@ -14,7 +14,8 @@ pieces alone.
 
 A piece that was taken must be waited for, even if its thread has lost its core to another program, for a whole slice of the
 scheduler's time. Where that has happened, short jobs are run by their caller alone for a while: in the quiet case sharing
-one halves its time, in the other it costs a hundred times it.
+one halves its time, in the other it costs a hundred times it.  After a single loss that while is as short as the loss, since any
+machine takes a core away now and then; each further loss that comes before sharing has paid doubles it.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ TICKET = 0
 EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN, ALONE = 64, 33, 34, 35, 36
+LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID = 64, 33, 34, 35, 36, 37, 38
 SHORT = 16  # pieces up to which a job is short
 IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
-PATIENCE = 32  # times that wait during which short jobs are not shared
+PATIENCE = 32  # times that wait during which short jobs are not shared, at most
+PAYS = 8  # times that wait which short jobs must then be shared without another, for sharing to pay
 
 END_BITS = 18  # bits of each of the two counts of a ticket
 MOST_PIECES = (1 << END_BITS) - 1  # of one job; what has more runs as several
@@ -240,6 +242,8 @@ def threads_forked():
     THREADS.i32[WAITING4] = 0
     THREADS.i32[LOCK4] = 0
     THREADS.i64[ALONE] = 0
+    THREADS.i64[DOUBT] = 0
+    THREADS.i64[UNPAID] = 0
     threads_init()
 
 
@@ -315,6 +319,21 @@ def alone_for(fn, bufs, ints, pieces):
     return status
 
 
+@native("void(i64, i64)")
+def judge_sharing(worked, waited):
+    """After a short job that was shared: for how long the next ones are not."""
+    unpaid = THREADS.i64[UNPAID]
+    if waited > IN_VAIN * worked:
+        doubt = i64(1)
+        if unpaid > 0:
+            doubt = min(2 * THREADS.i64[DOUBT], i64(PATIENCE))
+        THREADS.i64[DOUBT] = doubt
+        THREADS.i64[UNPAID] = PAYS * waited
+        THREADS.i64[ALONE] = doubt * waited
+    elif unpaid > 0:
+        THREADS.i64[UNPAID] = unpaid - worked - waited
+
+
 @native("i32(ptr, ptr, ptr, i64, i64)")
 def run_job(fn, bufs, ints, first, pieces):
     """The pieces from `first` on, on all threads; the caller holds the lock."""
@@ -337,8 +356,8 @@ def run_job(fn, bufs, ints, first, pieces):
     worked = ticks()
     status = wait_done(i32(pieces))
     waited = ticks() - worked
-    if pieces <= SHORT and waited > IN_VAIN * (worked - began):
-        THREADS.i64[ALONE] = PATIENCE * waited
+    if pieces <= SHORT:
+        judge_sharing(worked - began, waited)
     # no job from here on: a worker that comes late finds nothing
     atomic_store(u64, THREADS, TICKET, (job << JOB_SHIFT) | u64(CLOSED))
     return status
