@@ -23,6 +23,29 @@ def test_backward_refuses(name: str) -> None:
         out.sum().backward()
 
 
+UNDERIVED = """t.igamma(x, y) | x.igamma(y) | (x * 1).igamma_(y) | t.igammac(x, y) | t.special.zeta(x, y) | x // y | (x * 1).floor_divide_(y) | t.heaviside(x, y)
+t.linalg.ldl_factor(x.diag())[0] | t.linalg.ldl_solve(t.eye(2).double(), t.tensor([1, 2], dtype=t.int32), x[:, None]) | t.geqrf(x[None])[0] | x.nextafter(y)
+t.func.jvp(lambda a, b: a // b, (x, y), (x, y)) | t.func.jvp(t.heaviside, (x, y), (x, y)) | t.func.jvp(t.igamma, (x, y), (x, y))
+t.func.vmap(t.func.grad(lambda a, b: (a // b).sum()))(x, y) | t.func.grad(lambda a, b: t.func.vmap(t.heaviside)(a, b).sum())(x, y) | t.func.vmap(t.func.grad(t.igamma))(x, y)"""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("text", [t.strip() for row in UNDERIVED.splitlines() for t in row.split(" | ")])
+def test_nodes_and_classes_as_in_pytorch(text: str) -> None:
+    def ends(library: Any) -> tuple[str, ...]:
+        x, y = (library.tensor(v, dtype=library.float64, requires_grad=True) for v in ([1.5, 2.5], [1.25, 2.25]))
+        out, node = None, ""
+        try:
+            out = eval(text, {"t": library, "x": x, "y": y})  # noqa: S307
+            node = type(out.grad_fn).__name__
+            out.sum().backward()
+        except (RuntimeError, NotImplementedError) as error:
+            return node, "NotImplementedError" if isinstance(error, NotImplementedError) else "RuntimeError"
+        return node, "ok"
+
+    assert ends(torch) == ends(pytest.importorskip("torch"))
+
+
 def test_in_place_on_a_view() -> None:
     x = torch.ones(4, requires_grad=True)
     y = x * 3

@@ -14,7 +14,7 @@ from rushlight._engine.fast import make_dispatch
 from rushlight._engine.lower import Literal
 from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, make_dispatcher
 from rushlight._engine.out import call_out
-from rushlight._engine.pieces import common_device, operator_pieces
+from rushlight._engine.pieces import common_device, node_name, operator_pieces
 from rushlight._engine.plan import Pieces, PlanMould, program_of
 from rushlight._engine.results import result_name, result_type_of
 from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
@@ -102,7 +102,7 @@ class Caller:
             plan = pieces.plan(device, (op, template, specs))
         assert pieces is not None
         if pieces.refused is not None:
-            return underivable(plan, op, pieces.refused, wrt)
+            return underivable(plan, op, pieces.refused, wrt, node_name(op, template, specs))
         return unordered(op, template, plan)
 
     def casting(self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType) -> Callable[..., Any] | None:

@@ -73,7 +73,7 @@ def batched_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec
     graph, count = trace_operator(op, template, specs)
     flags = [*mask, *[False] * (len(graph.inputs) - len(mask))]
     if op.gradient_rule is None or view or several:
-        return _row(name, batch(graph, flags, size), count, view=view, several=several, node=node, like=like)
+        return _row(name, batch(graph, flags, size), count, view=view, several=several, node=node, like=like, underivable=op.underivable)
     floats = [i for i, s in enumerate(specs) if s.dtype.is_floating_point or s.dtype.is_complex]
     cts = [carries_gradient(v.dtype) for v in graph.outputs]
     if not floats or not any(cts):
@@ -124,6 +124,8 @@ def tangent_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec
     """
     graph, _ = trace_operator(op, template, specs)
     moved = [carries_gradient(v.dtype) for v in graph.outputs]
+    if op.underivable and any(moved):
+        raise NotDifferentiableError(f"aten::{op.name} does not support forward-mode differentiation: {op.underivable}")
     several = op.schema.returns_list
     found = None
     if op.gradient_rule is not None and any(moved) and not several and "reverse_only" not in op.tags:

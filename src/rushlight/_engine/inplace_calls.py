@@ -112,7 +112,8 @@ class InplaceCaller:
         if recipe is not None:
             return self._recording(template, run, recipe, specs, bounds)
         assert refused is not None
-        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt)
+        node = node_name(op, template, specs, inplace=True)
+        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt, node)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
     def _recording(

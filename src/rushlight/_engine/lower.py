@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from rushlight._base.errors import DTypeError, MisfitError
+from rushlight._base.errors import DTypeError, MisfitError, NotDifferentiableError
 from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.dtypes import (
     ALIKE,
@@ -270,6 +270,8 @@ def differentiate(
     `overwritten` lists inputs whose memory the forward writes over (in-place): their values cannot be saved.  `traced` is the call's graph
     with its residuals and the number of its results, where it is known.
     """
+    if op.underivable:
+        raise NotDifferentiableError(op.underivable)
     if op.gradient_rule is None:
         graph, count = traced or trace_operator(op, template, specs)
         return differentiate_graph(graph, count, wrt, ct_mask, overwritten=overwritten)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,45 +11,54 @@ from rushlight._engine.inplace import check_writable, rebase
 from rushlight._engine.tensor import Tensor, edge_of
 from rushlight._ops.table import Operator
 
-__all__ = ["NotImplementedNode", "underivable", "underivable_inplace"]
+__all__ = ["UnderivableNode", "underivable", "underivable_inplace"]
 
 
-class NotImplementedNode(Node):
-    """Stands for a derivative that does not exist; says so when backward arrives.
-
-    As in PyTorch the error is a RuntimeError for an operator that has none at all (its own gradient rule says so), else a NotImplementedError.
-    """
+class UnderivableNode(Node):
+    """Stands for a derivative that does not exist; says so when backward arrives."""
 
     __slots__ = ("error",)
-    _namespace = "torch::autograd::"
-
-    def __init__(self, edges: Sequence[Any], op: Operator, name: str, why: str) -> None:
-        self._start(edges)
-        kind = NotImplementedError if op.gradient_rule is None else RuntimeError
-        self.error = kind(f"derivative for aten::{name} is not implemented: {why}")
-
-    def name(self) -> str:
-        return self._namespace + "NotImplemented"
+    error: Exception
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         raise self.error
 
 
-def underivable(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int]) -> Callable[..., Any]:
+@functools.cache
+def _class(name: str) -> type[UnderivableNode]:
+    """The class of such nodes with this name; users see it as `type(t.grad_fn).__name__`."""
+    return type(name, (UnderivableNode,), {"__slots__": (), "_namespace": "torch::autograd::" if name == _NOT_AT_ALL else ""})
+
+
+_NOT_AT_ALL = "NotImplemented"  # PyTorch's name of a node of an operator that has no derivative whatsoever
+
+
+def _node(edges: Sequence[Any], op: Operator, name: str, why: str, node: str) -> UnderivableNode:
+    """As in PyTorch the error is a RuntimeError for an operator that is declared to have no derivative, and a NotImplementedError for one that has
+    some, of which this one is missing; that one's node bears the operator's name.
+    """
+    made = _class(_NOT_AT_ALL if op.underivable else node)()
+    made._start(edges)
+    kind = RuntimeError if op.underivable else NotImplementedError
+    made.error = kind(f"derivative for aten::{name} is not implemented: {why}")
+    return made
+
+
+def underivable(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int], node: str) -> Callable[..., Any]:
     """A plan whose results belong to the graph, but whose backward raises."""
 
     def run(*inputs: Any) -> Any:
         made = plan(*inputs)
-        node = NotImplementedNode([edge_of(inputs[i]) for i in wrt], op, op.name, why)
+        end = _node([edge_of(inputs[i]) for i in wrt], op, op.name, why, node)
         for out in made if isinstance(made, tuple) else (made,):
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
-                out._node, out._rg = node, True
+                out._node, out._rg = end, True
         return made
 
     return run
 
 
-def underivable_inplace(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int]) -> Callable[..., Any]:
+def underivable_inplace(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int], node: str) -> Callable[..., Any]:
     """A plan of an in-place form, whose target belongs to the graph afterwards, but whose backward raises."""
 
     def run(*inputs: Any) -> Any:
@@ -56,7 +66,7 @@ def underivable_inplace(plan: Callable[..., Any], op: Operator, why: str, wrt: S
         edges = [edge_of(inputs[i]) for i in wrt]
         made = plan(*inputs)
         own = wrt.index(0) if 0 in wrt else None
-        rebase(made, NotImplementedNode(edges, op, op.name + "_", why), own)
+        rebase(made, _node(edges, op, op.name + "_", why, node), own)
         return made
 
     return run

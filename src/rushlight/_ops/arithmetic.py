@@ -7,7 +7,6 @@ from collections.abc import Callable
 from operator import ge, le
 from typing import Any
 
-from rushlight._base.errors import NotDifferentiableError
 from rushlight._ops.bodies import (
     HALF,
     as_float,
@@ -201,15 +200,10 @@ true_divide.gradient(lambda ct, out, x, y: div.gradient_rule(ct, out, x, y, roun
 
 
 @operator("floor_divide(Tensor input, Tensor other) -> Tensor", promote="same", numbers=BOTH, inplace=True, inplace_spaces=(), out=True, tags=("numbers",),
-          node="FloorDivideBackward0")  # fmt: skip
+          underivable="a rounded quotient moves in steps")  # fmt: skip
 def floor_divide(x: Any, y: Any) -> Any:
     """input / other rounded downward, in the dtype of the operands."""
     return _divide(x, y, "floor")
-
-
-@floor_divide.gradient
-def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
-    raise NotDifferentiableError("the derivative of a rounded quotient is 0 or undefined")
 
 
 @operator(
@@ -622,7 +616,7 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: Any) -> Any:
 
 
 @operator(
-    "heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out="exact"
+    "heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out="exact", underivable="it is a step"
 )
 def heaviside(x: Any, values: Any) -> Any:
     """0 below 0, 1 above, `values` at 0."""
@@ -635,11 +629,6 @@ def heaviside(x: Any, values: Any) -> Any:
         return x | values
     step = build.select(x > 0, build.full_like(x, 1), build.zeros_like(x))
     return build.convert(build.select(build.eq(x, 0), values, step), dtype)
-
-
-@heaviside.gradient
-def _(ct: Any, out: Any, x: Any, values: Any) -> Any:
-    raise NotDifferentiableError("the derivative of a step is 0 or undefined")
 
 
 @operator("gcd(Tensor input, Tensor other) -> Tensor", promote="same", inplace=True, out=True)

@@ -518,10 +518,11 @@ def logdet(a: Any) -> Any:
 
 # ***** LDL *****
 
+_PACKED = "LAPACK packs the factors with its pivots"
 
 @operator(
     "ldl_factor_ex(Tensor A, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)",
-    name="linalg_ldl_factor_ex", spaces=("linalg",), method=False, out="exact", like=fortran,
+    name="linalg_ldl_factor_ex", spaces=("linalg",), method=False, out="exact", like=fortran, underivable=_PACKED,
 )  # fmt: skip
 def ldl_factor_ex(a: Any, *, hermitian: bool, check_errors: bool) -> Any:
     """A = L D L^T (L^H where Hermitian) as (LD, pivots, info) in LAPACK's compact form; the lower triangle is read."""
@@ -533,7 +534,7 @@ def ldl_factor_ex(a: Any, *, hermitian: bool, check_errors: bool) -> Any:
 
 @operator(
     "ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor", name="linalg_ldl_solve", spaces=("linalg",), method=False,
-    out="exact", like=columns_first,
+    out="exact", like=columns_first, underivable=_PACKED,
 )  # fmt: skip
 def ldl_solve(factors: Any, pivots: Any, b: Any, *, hermitian: bool) -> Any:
     """X with A X = B, from the factors that `ldl_factor` gives."""

@@ -51,6 +51,7 @@ class Operator:
       where the argument is listed in `static`.
     - `strides`: of a view whose primitives leave strides of dims with fewer than two elements open: a function of the input's spec and the
       other arguments that gives the strides of the result.
+    - `underivable`: why the operator has no derivative at all, in either mode, whatever its body is made of; PyTorch has none for it either.
     - `kind`: "graph" or "view".
 
     `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
@@ -76,6 +77,7 @@ class Operator:
     limits: str = ""
     samples: Callable[[], Any] | None = None
     gradient_rule: Callable[..., Any] | None = None
+    underivable: str = ""
     doc: str | None
 
     def __init__(self, signature: str, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
@@ -123,7 +125,7 @@ class Operator:
 
 _OPTIONS = frozenset((
     "aliases", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
-    "samples", "spaces", "static", "strides", "tags",
+    "samples", "spaces", "static", "strides", "tags", "underivable",
 ))  # fmt: skip
 # Operators whose in-place form PyTorch differentiates by another formula, from its result: the node bears another number.
 _OTHER_IN_PLACE = frozenset(("acosh", "asinh", "atanh", "celu", "conj_physical", "elu", "leaky_relu", "selu", "threshold"))

@@ -225,27 +225,22 @@ def functional_rrelu(
     return _apply_slopes(input, _rrelu(input, lower, upper, training, None), inplace)
 
 
-@composite("rrelu", overridable=False)
-@overridable
-def rrelu(
-    input: Tensor,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    generator: Generator | None = None,
-) -> Tensor:
-    """`torch.nn.functional.rrelu` with a generator."""
-    return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), False)
+def _rrelu_of_a_generator(name: str, spaces: tuple[str, ...], inplace: bool, what: str) -> None:
+    """`torch.rrelu` and `rrelu_`."""
+
+    @overridable
+    def function(
+        input: Tensor,
+        lower: float = 1.0 / 8,
+        upper: float = 1.0 / 3,
+        training: bool = False,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), inplace)
+
+    function.__doc__ = what
+    composite(name, spaces=spaces, overridable=False)(named(function, name))
 
 
-@composite("rrelu_", spaces=("torch", "nn.functional"), overridable=False)
-@overridable
-def rrelu_(
-    input: Tensor,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    generator: Generator | None = None,
-) -> Tensor:
-    """In-place form of `rrelu`."""
-    return _apply_slopes(input, _rrelu(input, lower, upper, training, generator), True)
+_rrelu_of_a_generator("rrelu", ("torch",), False, "`torch.nn.functional.rrelu` with a generator.")
+_rrelu_of_a_generator("rrelu_", ("torch", "nn.functional"), True, "In-place form of `rrelu`.")

@@ -408,6 +408,7 @@ class _FractionalMaxPool(Module):
     __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
 
     _ndim = 0
+    _empty_windows = True  # whether the constructor takes them, and leaves it to the function to refuse
 
     def __init__(
         self,
@@ -419,7 +420,7 @@ class _FractionalMaxPool(Module):
     ) -> None:
         name, n = type(self).__name__, self._ndim
         sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) if isinstance(kernel_size, int) else ()
-        if n == 3 and any(size <= 0 for size in sizes):
+        if not self._empty_windows and any(size <= 0 for size in sizes):
             raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
         super().__init__()
         self.kernel_size = spread(kernel_size, n)
@@ -464,3 +465,4 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     """
 
     _ndim = 3
+    _empty_windows = False
