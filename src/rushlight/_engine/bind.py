@@ -15,7 +15,7 @@ from rushlight._ops.table import Operator
 from rushlight._types.device import as_device
 from rushlight._types.dtype import DType
 
-__all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native"]
+__all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native", "misfit", "only_tensors"]
 
 # NumPy's words for some arguments, which native functions take too.
 NUMPY_WORDS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
@@ -39,6 +39,32 @@ _NATIVE = frozenset((
 def is_native(name: str, spaces: Sequence[str]) -> bool:
     """Whether PyTorch's own parser reads the arguments of a function, so that it takes NumPy's words and looks at every type."""
     return name in _NATIVE if tuple(spaces) == ("nn.functional",) else name not in _OF_PYTHON
+
+
+# What else PyTorch writes in Python asks something of a tensor before a parser sees it: by function, the attribute, and the arguments it is asked of.
+_ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d_with_indices"), ("size", ("input",))),
+    **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"), ("size", ("input", "target"))),
+    **dict.fromkeys(("glu", "group_norm", "local_response_norm", "stft"), ("dim", ("input",))), "margin_ranking_loss": ("dim", ("input1", "input2", "target")),
+    "tensordot": ("dim", ("a", "b")), "lp_pool_core": ("pow", ("input",)), "normalize": ("norm", ("input",)), "softsign": ("abs", ("input",)),
+    "tanhshrink": ("tanh", ("input",)), "norm": ("layout", ("input",)), "split": ("split", ("input",)), "unravel_index": ("is_complex", ("indices",)),
+    **dict.fromkeys(("max_unpool1d", "max_unpool2d", "max_unpool3d"), ("size", ("input",))),
+}  # fmt: skip
+
+
+def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | AttributeError:
+    """The error for an argument of a wrong type: as in PyTorch an AttributeError where its function asks an attribute that the value does not have."""
+    attribute, places = _ASKED.get(function, ("", ()))
+    if argument in places and not hasattr(value, attribute):
+        return AttributeError(f"'{type(value).__name__}' object has no attribute '{attribute}'; {text}", name=attribute, obj=value)
+    return TypeError(text)
+
+
+def only_tensors(function: str, **given: Any) -> None:
+    """TypeError for one of these arguments that is no tensor."""
+    for argument, value in given.items():
+        if not isinstance(value, Tensor):
+            raise misfit(function, argument, value, f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
 
 
 # What could once be written as numbers between the tensors: `x.addcmul_(0.5, a, b)`.
@@ -117,9 +143,10 @@ def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
     raise TypeError(f"{name}() takes {n} positional arguments but {len(args)} were given; the signature is {schema.text}")
 
 
-def _fail(argument: Argument, value: Any, name: str, place: int) -> TypeError:
+def _fail(op: Operator, argument: Argument, value: Any, name: str, place: int) -> TypeError | AttributeError:
     wanted = ("tuple of " + _WORDS.get(argument.base, argument.base) + "s") if argument.is_sequence else _WORDS.get(argument.base, argument.base)
-    return TypeError(f"{name}(): argument '{argument.name}' (position {place + 1}) must be {wanted}, not {type(value).__name__}")
+    text = f"{name}(): argument '{argument.name}' (position {place + 1}) must be {wanted}, not {type(value).__name__}"
+    return misfit(op.public, argument.name, value, text)
 
 
 def _number(value: Any) -> Any:
@@ -180,7 +207,7 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             return None
         if argument.default == ():  # `amax(x, None)`: a list that may be empty may be left out by name too
             return ()
-        raise _fail(argument, value, name, place)
+        raise _fail(op, argument, value, name, place)
     base = argument.base
     if "index_tensor" in op.tags and isinstance(value, Tensor) and base == "int" and (value._spec.ndim or not value._spec.dtype.is_integer):
         raise RuntimeError(f"{argument.name} must be an 0-dim integral Tensor.")  # where a form of its own takes tensors
@@ -200,9 +227,9 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
         else:
             found = _plain(base, value)
     except TypeError:
-        raise _fail(argument, value, name, place) from None
+        raise _fail(op, argument, value, name, place) from None
     if found is None:
-        raise _fail(argument, value, name, place)
+        raise _fail(op, argument, value, name, place)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.errors import warn_user
-from rushlight._engine.bind import bind, flatten
+from rushlight._engine.bind import bind, flatten, only_tensors
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_inference, overlaps_partly, share_memory
 from rushlight._engine.lower import trace_operator
@@ -100,8 +100,7 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
     if several is not None and 1 < several != len(outs):
         raise TypeError(f"{name}(): expected tuple of {several} elements as 'out' but got {len(outs)}")
     for tensor in outs:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(tensor).__name__}")
+        only_tensors(name, out=tensor)
     if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                            "requires grad.")
@@ -122,6 +121,7 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
 
 def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> None:
     """Copy a finished result into `out`, whose dtype must be the result's where it is `exact`."""
+    only_tensors(name, out=out)
     if exact and out.dtype is not result.dtype:
         raise RuntimeError(f"{name}(): Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
     check_out_dtype(name, out, result.dtype)

@@ -16,6 +16,7 @@ from typing import Any
 from rushlight._engine import random as streams
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_captured, check_writable, rebase
@@ -458,6 +459,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
         raise TypeError(
             "bernoulli() received an invalid combination of arguments: out= cannot be given together with p"
         )
+    only_tensors("bernoulli", input=input)
     spec = input._spec
     if p is None and out is None and type(input) is Tensor and not input._rg and spec.contiguous and spec.numel and input._storage is not None:
         if spec.dtype is FLOAT32 or spec.dtype is FLOAT64:
@@ -653,8 +655,7 @@ def dropout_with(name: str, input: Any, p: Any, train: bool, channels: int, alph
 
     The results are products, so the gradient is the noise times the gradient of the result.
     """
-    if not isinstance(input, Tensor):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    only_tensors(name, input=input)
     p, train = as_float(name, "p", p), as_flag(name, "train", train)
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {number(p)}")

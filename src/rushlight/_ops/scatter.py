@@ -82,6 +82,8 @@ def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str |
     """`input` with src[i][j] written to [index[i][j]][j] for dim 0, and so on; `reduce` adds or multiplies instead."""
     if reduce not in _REDUCTIONS:
         raise RuntimeError("reduce argument must be either add or multiply.")
+    if src is None and value is None:
+        raise TypeError("scatter() received an invalid combination of arguments: neither src nor value was given")
     lines, places, source, dim = _scatter_operands("scatter", x, dim, index, value if src is None else src)
     return build.reshape(_scattered(lines, places, source, dim, _REDUCTIONS[reduce]), x.shape)
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.bind import NUMPY_WORDS, is_native
+from rushlight._engine.bind import NUMPY_WORDS, is_native, misfit
 from rushlight._engine.creation import python_dtype
 from rushlight._engine.integers import integer, is_numpy_scalar
 from rushlight._engine.out import check_outs
@@ -153,21 +153,22 @@ class Accepting:
         if key in self._known:
             return args, kwargs
         forms = self.forms
-        misfit: Any = None
+        wrong: Any = None
         for form in forms:
-            misfit = form.misfit(args, kwargs)
-            if misfit is None:
+            wrong = form.misfit(args, kwargs)
+            if wrong is None:
                 if _settled_by_types(form, args, kwargs):
                     self._known.add(key)
                     return args, kwargs
                 return form.plain(args, kwargs)
         if len(forms) == 1:
-            if isinstance(misfit, str):
-                raise TypeError(f"{self.name}() {misfit}")
-            argument, kinds, value, place = misfit
+            if isinstance(wrong, str):
+                raise TypeError(f"{self.name}() {wrong}")
+            argument, kinds, value, place = wrong
             where = f" (position {place})" if place else ""
             wanted = " or ".join(sorted(_SAID.get(w, w) for w in kinds if w != "None"))
-            raise TypeError(f"{self.name}(): argument '{argument}'{where} must be {wanted}, not {type(value).__name__}")
+            text = f"{self.name}(): argument '{argument}'{where} must be {wanted}, not {type(value).__name__}"
+            raise misfit(self.name, argument, value, text)
         given = ", ".join([*[type(a).__name__ for a in args], *[f"{k}={type(v).__name__}" for k, v in kwargs.items()]])
         raise TypeError(
             f"{self.name}() received an invalid combination of arguments - got ({given}), but expected one of:\n"

@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
 from rushlight._engine.fast import RUNS, ran, unwatched
 from rushlight._engine.integers import as_flag, as_int
@@ -190,8 +191,7 @@ def multinomial(
 
 def _check_multinomial(input: Any, samples: int, replacement: bool, out: Any) -> tuple[int, ...]:
     """The shape of the result."""
-    if not isinstance(input, Tensor):
-        raise TypeError(f"multinomial(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    only_tensors("multinomial", input=input)
     shape = input._spec.shape
     if not 0 < len(shape) <= 2:
         raise RuntimeError("prob_dist must be 1 or 2 dim")

@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
 from rushlight._engine.fast import RUNS, ran, unwatched
@@ -206,8 +207,7 @@ def quickly(made: Tensor, generator: Any) -> bool:
 
 
 def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Tensor:
-    if not isinstance(input, Tensor):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    only_tensors(name, input=input)
     return empty_spec(
         spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
     )

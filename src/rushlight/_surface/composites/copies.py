@@ -71,8 +71,8 @@ def _narrowed(input: Tensor, dim: int, start: int, length: int) -> Any:
     return function_of("narrow")(input, dim, start, length)
 
 
-_copy_of("narrow_copy", _narrowed)
 _OUT = "*, out: Tensor | None = None) -> Tensor"
+_copy_of("narrow_copy", _narrowed, f"(input: Tensor, dim: int, start: int, length: int, {_OUT}")
 _copy_of("alias_copy", lambda input: input, f"(input: Tensor, {_OUT}")
 _copy_of("split_copy", lambda input, split_size, dim=0: function_of("split")(input, split_size, dim))
 _copy_of(

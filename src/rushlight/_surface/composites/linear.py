@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
@@ -111,7 +112,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
 
 @composite("multi_dot", spaces=LINALG, learns=True)
-def multi_dot(tensors: Any, *, out: Any = None) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor], *, out: Any = None) -> Tensor:
     """The product of several matrices in the order that needs the fewest multiplications; the ends may be vectors."""
     given = list(tensors)
     if len(given) < 2:

@@ -337,13 +337,18 @@ def real_part(x: Tensor) -> Any:
     return T["real"](x) if x._spec.dtype.is_complex else x
 
 
+_AREAS = ("(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor", "(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor")
+
+
 @composite("trapezoid", aliases=("trapz",), refuses="b", learns=True)
+@forms(*_AREAS)
 def trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The integral of y along dim by trapezoids, at places x or a distance dx apart."""
     return _areas(y, x, dx, dim).sum(dim)
 
 
 @composite("cumulative_trapezoid", refuses="b", learns=True)
+@forms(*_AREAS)
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running integral of y along dim by trapezoids."""
     return _areas(y, x, dx, dim).cumsum(dim)

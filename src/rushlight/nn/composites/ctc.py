@@ -8,6 +8,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.autocast import casts
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.integers import as_ints
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.precision import SINGLE
@@ -39,6 +40,7 @@ def ctc_loss(
     """
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
+    only_tensors("ctc_loss", log_probs=log_probs, targets=targets)
     refuse_dtype("ctc_loss", "buich", log_probs._spec.dtype)
     single = log_probs.dim() == 2
     if single:

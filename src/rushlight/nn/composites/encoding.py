@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.integers import as_int
 
 __all__ = ["one_hot"]
@@ -16,8 +17,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 
     Example: `F.one_hot(torch.tensor([0, 2]), 3)`
     """
-    if not isinstance(input, Tensor):
-        raise TypeError(f"one_hot(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    only_tensors("one_hot", input=input)
     num_classes = as_int("one_hot", "num_classes", num_classes)
     if input.dtype is not rushlight.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.integers import as_flag
 from rushlight._surface.registry import function_of, inplace_of
 
@@ -31,6 +32,7 @@ def batch_norm(
     """
     if as_flag("batch_norm", "training", training):
         _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))
+    only_tensors("batch_norm", input=input)
     if eps < 0 or (training and eps == 0):
         raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     weight, bias = (p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias))  # how many numbers there are is what counts

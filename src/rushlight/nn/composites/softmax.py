@@ -26,17 +26,17 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
     Example: `F.softmax(torch.randn(2, 3), dim=-1)`
     """
-    return rushlight.softmax(input, _dim("softmax", input, dim, _stacklevel), dtype=dtype)
+    return input.softmax(_dim("softmax", input, dim, _stacklevel), dtype=dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, without overflow."""
-    return rushlight.log_softmax(input, _dim("log_softmax", input, dim, _stacklevel), dtype=dtype)
+    return input.log_softmax(_dim("log_softmax", input, dim, _stacklevel), dtype=dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """softmax(-x) along `dim`."""
-    return rushlight.softmax(-input, _dim("softmin", input, dim, _stacklevel), dtype=dtype)
+    return (-input).softmax(_dim("softmin", input, dim, _stacklevel), dtype=dtype)
 
 
 # ***** the native forms, which packages call *****

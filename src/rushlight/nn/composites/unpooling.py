@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight import Tensor, channels_last
 from rushlight._engine.autocast import casts
+from rushlight._engine.bind import only_tensors
 from rushlight._engine.determinism import alert
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.precision import SINGLE
@@ -19,6 +20,7 @@ __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
 def _unpool(
     n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> Any:
+    only_tensors(f"max_unpool{n}d", input=input, indices=indices)
     refuse_dtype(f"max_unpool{n}d", "buic", input._spec.dtype)
     alert(f"max_unpooling{max(n, 2)}d_forward_out")
     kernel, pads = spread(kernel_size, n), spread(padding, n)
