@@ -296,6 +296,95 @@ def test_what_is_differentiated_changes_no_captured_tensor(what) -> None:
     assert held.tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.parametrize("seen", [lambda y: y.detach(), lambda y: y.detach().view(3), lambda y: y.view(3).detach(), lambda y: y.detach()[:]])
+@pytest.mark.parametrize("transform", [hessian, lambda f: jacrev(grad(f)), lambda f: jacfwd(jacfwd(f)), lambda f: jacfwd(grad(f))])
+def test_what_is_detached_shows_what_is_written_to_its_memory(seen, transform) -> None:
+    def by_its_base(x):
+        y = torch.ones(3, dtype=x.dtype)
+        d = seen(y)
+        y.add_(x)
+        return (d * x * x).sum()  # constants, as far as derivatives know: 1 + x
+
+    def by_itself(x):
+        y = torch.ones(3, dtype=x.dtype)
+        d = seen(y)
+        y.mul_(x)
+        d.add_(x.detach())
+        return (y * x * x).sum()  # x + a constant, which is x as well
+
+    x = arange(3)
+    close(transform(by_its_base)(x), torch.diag(2 * (1 + x)))
+    close(transform(by_itself)(x), torch.diag(6 * x + 2 * x))
+
+
+def test_gradients_by_what_a_batch_shares_belong_to_no_batch() -> None:
+    """`grad` inside of `vmap` repeats its arguments; what depends on nothing else is one for all items again."""
+    w, rows = arange(2), arange(3, 2)
+    expected = 2 * w * rows
+
+    def written_to_a_plain_tensor(x, w):
+        z = torch.zeros(2, dtype=w.dtype)
+        z.add_(grad(lambda w: (w * w).sum())(w))
+        z[0] = z[0] * 1
+        return z * x
+
+    def written_inside(x, w):
+        def f(w):
+            z = torch.zeros(2, dtype=w.dtype)
+            z.add_(w).mul_(w)
+            return (z * x).sum()
+
+        return grad(f)(w)
+
+    def pulled(x, w):
+        z = torch.zeros(2, dtype=w.dtype)
+        value, back = vjp(lambda w: w * w, w)
+        z.copy_(back(torch.ones_like(w))[0])
+        assert z.add_(value).sub_(value).shape == (2,)
+        return z * x
+
+    for f in (written_to_a_plain_tensor, written_inside, pulled):
+        close(vmap(f, (0, None))(rows, w), expected)
+        close(grad(lambda w, f=f: vmap(f, (0, None))(rows, w).sum())(w), 2 * rows.sum(0))
+        close(vmap(jacrev(f, argnums=1), (0, None))(rows, w), torch.diag_embed(2 * rows))
+    seen = []
+    vmap(lambda x: seen.append(grad(lambda w: (w * w).sum())(w)) or x)(rows)
+    close(seen[0], 2 * w)  # it may leave the batch
+    close(vmap(lambda x: grad(lambda w: (w * w * x).sum())(w))(rows), expected)
+
+    def mixed(x, w):
+        z = torch.zeros(2, dtype=w.dtype)
+        return z.add_(grad(lambda w: (w * w * x).sum())(w))
+
+    with pytest.raises(RuntimeError, match="inplace arithmetic"):
+        vmap(mixed, (0, None))(rows, w)
+    with pytest.raises(RuntimeError, match="inplace arithmetic"):
+        vmap(lambda x, w: grad(lambda w: w.clone().add_(x).sum())(w), (0, None))(rows, w)
+
+
+def test_lists_of_captured_tensors_change_where_nothing_in_them_is_differentiated() -> None:
+    held, others = [torch.ones(3, dtype=torch.float64), torch.ones(2, dtype=torch.float64)], [arange(3), arange(2)]
+
+    def f(x):
+        torch._foreach_mul_(held, 2.0)
+        torch._foreach_add_(held, others)
+        return (held[0] * x).sum()
+
+    for _ in range(2):
+        grad(f)(arange(3))
+    close(held[0], 2 * (2 + others[0]) + others[0])
+    close(held[1], 2 * (2 + others[1]) + others[1])
+    with pytest.raises(RuntimeError, match="would mutate a captured Tensor"):
+        grad(lambda x: torch._foreach_mul_(held, [x, x[:2]])[0].sum())(arange(3))
+
+
+def test_slopes_of_prelu_know_nothing_of_infinite_inputs_that_they_do_not_scale() -> None:
+    x, w = torch.tensor([np.inf, 2.0, -3.0]), torch.tensor([0.25])
+    value, moved = jvp(torch.nn.functional.prelu, (x, w), (torch.ones(3), torch.ones(1)))
+    assert value.tolist() == [np.inf, 2.0, -0.75]
+    assert moved.tolist() == [1.0, 1.0, 0.25 - 3.0]
+
+
 def test_what_is_made_inside_and_arguments_may_change() -> None:
     x = arange(3)
 

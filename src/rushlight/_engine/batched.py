@@ -13,7 +13,7 @@ from typing import Any
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.derived import batched_operator
-from rushlight._engine.joining import Windows, join, link, relatives, without_grad
+from rushlight._engine.joining import Windows, families, join, link, without_grad
 from rushlight._engine.kinds import call_name, make_kind
 from rushlight._engine.state import GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor
@@ -22,7 +22,7 @@ from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
-__all__ = ["BatchedTensor", "batched", "in_front", "kept", "lifted", "peeled", "size_of_level"]
+__all__ = ["BatchedTensor", "batched", "for_all", "in_front", "kept", "levels_shared", "lifted", "peeled", "size_of_level"]
 
 NOT_BATCHED = (
     "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than "
@@ -32,12 +32,16 @@ NOT_BATCHED = (
 
 
 class BatchedTensor(Transformed):
-    """An item of a batch: `value` holds all of them along its first dim."""
+    """An item of a batch: `value` holds all of them along its first dim.
+
+    Where all items are known to be the same, because the tensor was made of what a derivative repeated for them, it is `shared`.
+    """
 
     __slots__ = ()
 
     backend = "FuncTorchBatched"
     value: Tensor
+    shared = False
 
     @property
     def inside(self) -> Tensor:
@@ -52,7 +56,8 @@ class BatchedTensor(Transformed):
         values = [peeled(t, level) for t in tensors]
         given = [t if v is None else v for t, v in zip(tensors, values, strict=True)]
         made = function(given[0] if op.kind == "view" else given, *numbers)
-        items = tuple([_item_of(m, level, op.kind == "view") for m in (made if isinstance(made, (tuple, list)) else (made,))])
+        shared = all(is_shared(t, level) for t, v in zip(tensors, values, strict=True) if v is not None)
+        items = tuple([_item_of(m, level, op.kind == "view", shared) for m in (made if isinstance(made, (tuple, list)) else (made,))])
         first = tensors[0]
         if op.kind == "view" and isinstance(first, BatchedTensor) and first.level == level:
             link(first, items)
@@ -65,8 +70,7 @@ class BatchedTensor(Transformed):
         """In place is out of place, written through: what shares the memory, and the graph, see it."""
         target, *rest = args
         check_captured(target, op.name + "_")
-        if peeled(target, level) is None and not is_uniform(level):
-            raise RuntimeError(NOT_BATCHED)
+        _check_target(target, level, (rest, kwargs))
         made = cls.operate(level, op, (kept(target, rest), *rest), kwargs)
         check_result(made, target)
         target.copy_(made)
@@ -75,6 +79,14 @@ class BatchedTensor(Transformed):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         inner = "\n".join("    " + line for line in repr(self.value).split("\n"))
         return f"BatchedTensor(lvl={self.level}, bdim=0, value=\n{inner}\n)"
+
+
+def _check_target(target: Any, level: int, sources: Any) -> None:
+    """RuntimeError where what differs among the items would be written to a tensor that is one for all of them."""
+    if is_uniform(level) or peeled(target, level) is not None and not is_shared(target, level):
+        return
+    if any(peeled(t, level) is not None and not is_shared(t, level) for t in tensors_in(sources)):
+        raise RuntimeError(NOT_BATCHED)
 
 
 def kept(target: Tensor, others: Sequence[Any]) -> Tensor:
@@ -91,18 +103,48 @@ def check_result(made: Any, target: Tensor) -> None:
         raise RuntimeError(f"result type {made.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}")
 
 
-def batched(value: Tensor, level: int) -> Any:
+def batched(value: Tensor, level: int, shared: bool = False) -> Any:
     """The tensor whose items lie along the first dim of `value`.  Where `value` belongs to higher levels, those stay outside."""
     if isinstance(value, Transformed) and value.level > level:
         if isinstance(value, BatchedTensor):
-            return batched(batched(value.value.transpose(0, 1), level), value.level)
+            return batched(batched(value.value.transpose(0, 1), level, shared), value.level)
         from rushlight._engine.dual import dual
 
-        return dual(batched(value.primal, level), batched(value.tangent, level), value.level)
+        return dual(batched(value.primal, level, shared), batched(value.tangent, level, shared), value.level)
     spec = value._spec
     made = make_kind(BatchedTensor, Spec.of(spec.dtype, spec.device, tuple(spec.shape)[1:], tuple(spec.strides)[1:]))
     made.value, made.level = value, level
+    if shared:
+        made.shared = True
     return made
+
+
+def is_shared(x: Any, level: int) -> bool:
+    """Whether a tensor that is batched at this level is known to be the same for all items."""
+    if not isinstance(x, Transformed) or x.level < level:
+        return True
+    if x.level == level:
+        return getattr(x, "shared", True)
+    return all(is_shared(part, level) for part in x.insides)
+
+
+def levels_shared(values: Sequence[Any]) -> list[int]:
+    """The levels of the running batches for whose items all of these tensors are the same."""
+    return [level.number for level in LEVELS.stack if level.kind == "vmap" and all(is_shared(x, level.number) for x in values)]
+
+
+def for_all(x: Any, levels: Sequence[int]) -> Any:
+    """`x`, which is the same for all items of the batches of these levels, without those batches.
+
+    While a gradient is taken inside of a batch, each item has an argument of its own, to which the gradients of that item alone may flow: then `x`
+    stays a batch, of which it is known that its items are the same.
+    """
+    last = max((level.number for level in LEVELS.stack if level.kind == "grad"), default=0)
+    for level in levels:
+        found = peeled(x, level)
+        if found is not None and found.shape[0]:
+            x = found[0] if level > last else batched(found, level, shared=True)
+    return x
 
 
 def peeled(x: Any, level: int) -> Any:
@@ -140,7 +182,7 @@ def lifted(x: Tensor, level: int, size: int) -> Any:
         from rushlight._engine.dual import dual
 
         return dual(lifted(x.primal, level, size), lifted(x.tangent, level, size), x.level)
-    return batched(x.expand((size, *x.shape)), level)
+    return batched(x.expand((size, *x.shape)), level, shared=True)
 
 
 def size_of_level(level: int) -> int:
@@ -153,12 +195,12 @@ def is_uniform(level: int) -> bool:
     return level <= len(LEVELS.stack) and LEVELS.stack[level - 1].uniform
 
 
-def _item_of(value: Any, level: int, view: bool) -> Any:
+def _item_of(value: Any, level: int, view: bool, shared: bool) -> Any:
     """The batched tensor around a result; of what has no tangents a uniform batch keeps one item."""
     dtype = value.dtype
     if not view and not (dtype.is_floating_point or dtype.is_complex) and is_uniform(level) and _same_in_all(value):
         return value[0]
-    return batched(value, level)
+    return batched(value, level, shared)
 
 
 def _same_in_all(value: Any) -> bool:
@@ -183,27 +225,30 @@ def alike(level: int, values: Any) -> Any:
     return rewrap(one, values)
 
 
-def widen(x: Tensor, level: int, size: int) -> None:
+def widen(x: Tensor, level: int, size: int, shared: bool = False) -> None:
     """Let a tensor without a batch of this level be one: of so many items, which are all what the tensor was.
 
-    So do all tensors that are views of the same memory: they show the same parts of the batch.
+    So do all tensors that show the same memory, as views or detached: they show the same parts of the batch.
     """
     if isinstance(x, Transformed) and x.level > level:
         for inner in (x.value,) if isinstance(x, BatchedTensor) else (x.primal, x.tangent):
             if peeled(inner, level) is None:
-                widen(inner, level, size)
+                widen(inner, level, size, shared)
         return
-    members = relatives(x)
-    windows = Windows(members)
+    first, *others = families(x)
+    windows = Windows([*first, *[member for family in others for member in family]])
     whole: list[Any] = []
 
     def contents(member: Tensor, held: Tensor) -> dict[str, Any]:
         if not whole:
             flat = windows.memory(held)
             whole.append(flat.expand((size, *flat.shape)).clone())
-        return {"value": windows.shown(whole[0], held, 1), "level": level}
+        return {"value": windows.shown(whole[0], held, 1), "level": level, "shared": shared}
 
-    join(members, BatchedTensor, contents)
+    join(first, BatchedTensor, contents)
+    whole[:] = [whole[0].detach()]
+    for family in others:
+        join(family, BatchedTensor, contents)
 
 
 def _reaches(level: int, *values: Any) -> bool:
@@ -235,10 +280,9 @@ def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], leve
 def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
     check_captured(x, "copy_")
     held = peeled(x, level)
+    _check_target(x, level, (source,))
     if held is None:
-        if not is_uniform(level):
-            raise RuntimeError(NOT_BATCHED)
-        widen(x, level, size_of_level(level))
+        widen(x, level, size_of_level(level), is_shared(source, level))
         held = peeled(x, level)
     if not isinstance(source, Tensor):
         held.copy_(source)
@@ -254,7 +298,7 @@ def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = F
 
 @BatchedTensor.implements("detach", "data")
 def _detach(level: int, function: Any, x: Any) -> Any:
-    return batched(x.value.detach(), level)
+    return batched(x.value.detach(), level, x.shared)
 
 
 @BatchedTensor.implements("zero_")

@@ -7,6 +7,8 @@ and bases and views are linked among the new ones as they are among the old.
 
 from __future__ import annotations
 
+import gc
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +20,7 @@ from rushlight._engine.transformed import Transformed, root
 from rushlight._engine.view import as_strided
 from rushlight._types.layout import numel
 
-__all__ = ["Windows", "join", "leave", "link", "relatives"]
+__all__ = ["Windows", "families", "join", "leave", "link", "relatives"]
 
 
 def relatives(x: Tensor) -> list[Tensor]:
@@ -26,6 +28,26 @@ def relatives(x: Tensor) -> list[Tensor]:
     base = x._base if x._base is not None else x
     views = base._autograd_meta.views if base._autograd_meta is not None else None
     return [base, *[v for v in [reference() for reference in views or ()] if v is not None]]
+
+
+def families(x: Tensor) -> list[list[Tensor]]:
+    """The tensors that show the memory of `x`, each base with its views; first those that a graph knows, of which there is at most one family.
+
+    Nothing links a detached tensor with the one that it was made of; where the storage has more owners than `x` and its relatives, they are looked
+    for among all objects.
+    """
+    found = [relatives(x)]
+    storage = x._storage
+    if storage is not None and sys.getrefcount(storage) > len(found[0]) + 2:  # two: the name above, and the argument of the count
+        known = {id(member) for member in found[0]}
+        for other in gc.get_referrers(storage):
+            if isinstance(other, Tensor) and other._storage is storage and id(other) not in known:
+                found.append([member for member in relatives(other) if member._storage is storage])
+                known.update(map(id, found[-1]))
+    found.sort(key=lambda family: not any(member._rg for member in family))
+    if len(found) > 1 and any(member._rg for member in found[1]):
+        raise NotImplementedError("a tensor without a batch cannot have one from now on: two tensors that have gradients of their own show its memory")
+    return found
 
 
 def link(parent: Any, made: Any) -> None:

@@ -205,7 +205,7 @@ def fresh(x: Any) -> Any:
     if isinstance(x, FunctionalTensor):
         return functional(fresh(value_of(x)), x.level)
     if isinstance(x, BatchedTensor):
-        return batched(fresh(x.value), x.level)
+        return batched(fresh(x.value), x.level, x.shared)
     if isinstance(x, DualTensor):
         return dual(fresh(x.primal), x.tangent, x.level)
     made = alias(x)
@@ -254,7 +254,7 @@ def cut(x: Any, own: Sequence[Any]) -> Any:
     if isinstance(x, FunctionalTensor):
         return functional(cut(value_of(x), own), x.level)
     if isinstance(x, BatchedTensor):
-        return batched(cut(x.value, own), x.level)
+        return batched(cut(x.value, own), x.level, x.shared)
     if isinstance(x, DualTensor):
         return dual(cut(x.primal, own), cut(x.tangent, own), x.level)
     if not isinstance(x, Tensor) or isinstance(x, Transformed) or not x._rg:

@@ -8,6 +8,7 @@ the ordinary engine wants.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
 from rushlight._types.layout import broadcast_shapes
 
-__all__ = ["LEVELS", "Level", "Transformed", "check_captured", "inplace_function", "is_inplace", "rewrap", "root", "table_function", "tensors_in", "top_level"]
+__all__ = ["LEVELS", "Level", "Transformed", "check_captured", "inplace_function", "is_inplace", "rewrap", "root", "table_function", "tensors_in", "told_to_change", "top_level"]
 
 
 class Level:
@@ -85,6 +86,16 @@ def check_captured(x: Any, name: str = "") -> None:
         "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed to explicitly accept the mutated "
         "Tensor(s) as inputs."
     )
+
+
+@contextlib.contextmanager
+def told_to_change() -> Iterator[None]:
+    """Meanwhile nobody asks whether a tensor may be changed in place: whoever changes it means it."""
+    STATE.told_to_change += 1
+    try:
+        yield
+    finally:
+        STATE.told_to_change -= 1
 
 
 def root(x: Any) -> Tensor:

@@ -131,7 +131,7 @@ def prelu(x: Any, weight: Any) -> Any:
 @prelu.gradient
 def _(ct: Any, out: Any, x: Any, weight: Any) -> Any:
     positive = x > 0.0
-    slopes = build.select(positive, 0.0, ct * x)
+    slopes = build.select(positive, 0.0, ct * build.select(positive, 0.0, x))  # the transpose multiplies too, and an infinite x has no part in it
     channels = (1,) if weight.shape and weight.shape[0] != 1 else ()
     summed = prim.sum(slopes, dims=tuple(d for d in range(len(x.shape)) if d not in channels)) if x.shape else slopes
     return build.select(positive, ct, ct * _channels(x, weight)), build.reshape(summed, weight.shape)

@@ -5,11 +5,13 @@ A second operand may be a list of tensors or of numbers of the same length, or o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.fast import make_learner
 from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.transformed import LEVELS, Transformed, tensors_in, told_to_change
 from rushlight._surface.registry import SPACES
 
 __all__ = ["NAMES", "function"]
@@ -79,23 +81,35 @@ def function(full: str) -> Callable[..., Any]:
         if plain == "pow" and not isinstance(self, (list, tuple)):
             return tuple(SPACES["torch"]["pow"](self, exponent) for exponent in args[0])
         xs = _tensors(full, self)
-        if plain in ("addcmul", "addcdiv"):
-            made = _three(one, full, xs, args, kwargs)
-        elif plain == "norm":
-            order = args[0] if args else kwargs.get("ord", 2)
-            made = [one(x, order, dtype=kwargs.get("dtype")) for x in xs]
-        else:
-            others = [_for_each(full, value, len(xs)) for value in args]
-            named = [kwargs.pop(key) for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1") if key in kwargs]
-            others += [_for_each(full, value, len(xs)) for value in named]
-            made = [one(*row, **kwargs) for row in zip(xs, *others, strict=True)] if kwargs else list(map(one, xs, *others))
+        if name.endswith("_") and LEVELS.stack and not any(isinstance(t, Transformed) or t.requires_grad for t in tensors_in((xs, args, kwargs))):
+            with told_to_change():  # as in PyTorch, whose transforms do not see lists of tensors in which nothing is differentiated
+                change(xs, args, kwargs)
+            return self
+        made = change(xs, args, kwargs)
         return self if name.endswith("_") else tuple(made)
+
+    def change(xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        if plain in ("addcmul", "addcdiv"):
+            return _three(one, full, xs, args, kwargs)
+        if plain == "norm":
+            order = args[0] if args else kwargs.get("ord", 2)
+            return [one(x, order, dtype=kwargs.get("dtype")) for x in xs]
+        others = [_for_each(full, value, len(xs)) for value in args]
+        named = [kwargs.pop(key) for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1") if key in kwargs]
+        others += [_for_each(full, value, len(xs)) for value in named]
+        return [one(*row, **kwargs) for row in zip(xs, *others, strict=True)] if kwargs else list(map(one, xs, *others))
 
     call.__name__ = call.__qualname__ = full
     call.__module__ = "rushlight"
     call.__doc__ = f"`{plain}` of each tensor of a list{', in place' if name.endswith('_') else ''}."
     learner = make_learner(call, _ARGUMENTS if plain != "norm" else ("self*", "ord", "dtype"), 0)
-    return learner
+    if not name.endswith("_"):
+        return learner
+
+    def changed(*args: Any, **kwargs: Any) -> Any:  # what was learned asks of every tensor by itself whether a transform lets it be changed
+        return call(*args, **kwargs) if LEVELS.stack else learner(*args, **kwargs)
+
+    return functools.update_wrapper(changed, call)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._engine.batched import lifted
+from rushlight._engine.batched import for_all, levels_shared, lifted
 from rushlight._engine.lifted import cut, depends_on_others, fresh, pull
 from rushlight._engine.modes import enable_grad, is_grad_enabled
 from rushlight._engine.tensor import Tensor
@@ -42,7 +42,12 @@ def _own(x: Any) -> Any:
 
 def _without(tree: Any, own: Sequence[Any]) -> Any:
     leaves, structure = tree_flatten(tree)
-    return tree_unflatten([cut(leaf, own) for leaf in leaves], structure)
+    return tree_unflatten([_shown(leaf, own) for leaf in leaves], structure)
+
+
+def _shown(x: Any, own: Sequence[Any]) -> Any:
+    """What those outside see: cut from the transform, and one for all items where `_own` alone made a batch of it."""
+    return for_all(cut(x, own), levels_shared([x])) if isinstance(x, Tensor) else x
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -80,9 +85,10 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
                 raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype!r}")
             graph = depends_on_others([output], own)
             found = pull([output], own, [rushlight.ones_like(output)], graph, keep=False) if output.requires_grad else [None] * len(own)
-        grads = [rushlight.zeros_like(x) if g is None else cut(g, own) for x, g in zip(leaves, found, strict=True)]
+        same = levels_shared([output])
+        grads = [rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, found, strict=True)]
         gradient = tree_unflatten(grads, structure)
-        value = cut(output, own)
+        value = _shown(output, own)
         return (gradient, (value, _without(aux, own))) if has_aux else (gradient, value)
 
     return wrapped
@@ -146,7 +152,7 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
         for out in outs:
             if not (out.dtype.is_floating_point or out.dtype.is_complex):
                 raise RuntimeError(f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {out.dtype}")
-    shown = tree_unflatten([cut(o, own) for o in outs], shape)
+    shown = tree_unflatten([_shown(o, own) for o in outs], shape)
 
     def vjp_fn(*cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         given: Any = cotangents[0] if len(cotangents) == 1 else cotangents
@@ -167,7 +173,8 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
         cts = [ct if ct.dtype is out.dtype else ct.to(out.dtype) for ct, out in zip(cts, outs, strict=True)]
         graph = create_graph if create_graph is not None else is_grad_enabled() and depends_on_others([*outs, *cts], own)
         grads = pull(outs, own, cts, graph)
-        filled = [rushlight.zeros_like(x) if g is None else cut(g, own) for x, g in zip(leaves, grads, strict=True)]
+        same = levels_shared([*outs, *cts])
+        filled = [rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, grads, strict=True)]
         return tree_unflatten(filled, structure)
 
     return (shown, vjp_fn, _without(aux, own)) if has_aux else (shown, vjp_fn)
