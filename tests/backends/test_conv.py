@@ -191,12 +191,52 @@ def test_other_vectors(monkeypatch, kind, vector_bytes):
         checked(seed, {"f32": "float32", "f64": "float64"}[kind])
 
 
+@pytest.fixture
+def placed(monkeypatch):
+    """The convolutions that read channels of a place where they lie side by side, which are all that can."""
+    seen, choose = [], conv_choice.choose_blocks
+
+    def prefer(words, tiles, **given):
+        time = choose(words, tiles, **given)
+        if words["channels_inside"]:
+            seen.append((words["form"], words["parts_c"]))
+        return time - 1e15 * bool(words["channels_inside"])
+
+    monkeypatch.setattr(conv, "choose_blocks", prefer)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_channels_side_by_side(monkeypatch, placed, dtype):
+    monkeypatch.setattr(conv, "PLACED_DEPTH", 96)  # several parts for what is not large
+    for seed in range(24):
+        r, rng = random.Random(seed), np.random.default_rng(seed)
+        n, groups = r.choice((1, 2, 2, 3)), r.choice((1, 1, 2))
+        batch, depth, outs = r.choice((1, 3)), r.choice((1, 3, 9, 16, 33, 150, 300)), r.choice((9, 17, 32, 40))
+        kernel = [r.choice((1, 2, 3)) for _ in range(n)]
+        spread = [1] * n if r.random() < 0.7 else [r.choice((1, 2, 3)) for _ in range(n)]
+        space = [r.choice((1, 5, 12) if n > 1 else (1, 9, 600)) for _ in range(n)]
+        params = {
+            "stride": tuple(1 if max(spread) > 1 else r.choice((1, 2, 3)) for _ in range(n)), "spread": tuple(spread),
+            "dilation": tuple(r.choice((1, 1, 2)) for _ in range(n)), "lo": tuple(r.choice((0, 1, 2, -1)) for _ in range(n)),
+            "size": tuple(r.randint(1, s + 3) for s in space), "flip": r.random() < 0.5,
+        }  # fmt: skip
+        last = (0, *range(3, 3 + n), 1, 2)
+        x = numbers(rng, (batch, groups, depth, *space), dtype, last)
+        w = numbers(rng, (groups, outs, depth, *kernel), dtype, (0, 1, *range(3, 3 + n), 2) if r.random() < 0.5 else None)
+        _, got, want = followed(x, w, params, dtype, r.random() < 0.7, seed=seed)
+        scale = np.abs(want).max(initial=1.0)
+        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=f"{seed} {x.shape} {w.shape} {params}")
+    assert {form for form, _ in placed} >= {2} and max(parts for _, parts in placed) > 1
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_outside_does_not_matter(dtype):
+def test_what_is_outside_does_not_matter(placed, dtype, last):
     """NaN reaches exactly the results whose windows hold it: none comes from the fillings of panels and words."""
     rng = np.random.default_rng(3)
     for channels, outs, size in ((3, 5, 7), (7, 9, 13), (40, 40, 6)):
-        x, w = numbers(rng, (3, channels, size, size), dtype), numbers(rng, (outs, channels, 3, 3), dtype)
+        x, w = numbers(rng, (3, channels, size, size), dtype, (0, 2, 3, 1) if last else None), numbers(rng, (outs, channels, 3, 3), dtype)
         x[1, channels // 2, 2, 3] = np.nan
         graph = trace_arrays(
             lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1),
@@ -207,6 +247,7 @@ def test_what_is_outside_does_not_matter(dtype):
         want = np.zeros_like(found)
         want[1, :, 1:4, 2:5] = True
         np.testing.assert_array_equal(found, want)
+    assert bool(placed) is last
 
 
 @pytest.mark.parametrize("x, w, params", [GRADIENTS[0], GRADIENTS[2]], ids=["plain", "strided"])

@@ -14,7 +14,7 @@ def to_memory(array, dtype):
     """An array as kernels see it: bfloat16 as its bits, everything else as it is; strides kept."""
     if dtype is not BFLOAT16:
         return array
-    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def from_memory(storage, dtype, shape, strides=None):

@@ -55,15 +55,16 @@ class RegisterTile:
 
     `panels` are the routines for packing operands (see `Panels`), which `text` defines too.
 
-    `listed`: the columns of B lie anywhere.  `symbol(A, B, offsets, C, row, k, add)` reads those of step k at B + offsets[k] (bytes).
+    `listed` names the operand that lies anywhere.  "columns": `symbol(A, B, offsets, C, row, k, add)` reads the columns of step k at
+    B + offsets[k] (bytes).  "rows": `symbol(A, B, places, offsets, C, row, k, add)` reads row i of step k at A + places[i] + offsets[k].
     """
 
     __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rows", "symbol", "vectors")
 
-    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: bool = False) -> None:
+    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "") -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
         self.instruction, self.listed = instruction, listed
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{'_listed' if listed else ''}"
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{'_' + listed if listed else ''}"
         self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
 
     @property
@@ -94,39 +95,38 @@ class RegisterTile:
         word, size, sum_, _ = KINDS[self.kind]
         vector, total = f"<{self.lanes} x {word}>", f"<{self.lanes} x {sum_}>"
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
-        listed = "ptr noalias %offsets, " if self.listed else ""
+        rows, columns = self.listed == "rows", self.listed == "columns"
+        listed = {"": "", "columns": "ptr noalias %offsets, ", "rows": "ptr noalias %places, ptr noalias %offsets, "}[self.listed]
         lines = [
             *self._declared(total, size),
             f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {listed}ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
             "entry:", "  br label %loop", "loop:",
             "  %n = phi i64 [0, %entry], [%n1, %loop]",
-            "  %a = phi ptr [%A, %entry], [%a1, %loop]",
-            *([] if self.listed else ["  %b = phi ptr [%B, %entry], [%b1, %loop]"]),
+            *([] if rows else ["  %a = phi ptr [%A, %entry], [%a1, %loop]"]),
+            *([] if columns else ["  %b = phi ptr [%B, %entry], [%b1, %loop]"]),
             *(f"  %c{i}_{j} = phi {total} [zeroinitializer, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
         ]  # fmt: skip
         if self.listed:
-            lines += [
-                "  %listed = getelementptr i64, ptr %offsets, i64 %n", "  %offset = load i64, ptr %listed, align 8",
-                "  %b = getelementptr i8, ptr %B, i64 %offset",
-            ]  # fmt: skip
+            lines += ["  %listed = getelementptr i64, ptr %offsets, i64 %n", "  %offset = load i64, ptr %listed, align 8"]
+            lines.append(f"  %{'a' if rows else 'b'} = getelementptr i8, ptr %{'A' if rows else 'B'}, i64 %offset")
         for j in range(self.vectors):
             lines += [
                 f"  %pb{j} = getelementptr {word}, ptr %b, i64 {j * self.lanes}",
-                f"  %y{j} = load {vector}, ptr %pb{j}, align {size if self.listed else self.lanes * size}",
+                f"  %y{j} = load {vector}, ptr %pb{j}, align {size if columns else self.lanes * size}",
                 *self._operand(f"y{j}"),
             ]
         for i in range(self.rows):
             lines += [
-                f"  %pa{i} = getelementptr {word}, ptr %a, i64 {i}",
-                f"  %e{i} = load {word}, ptr %pa{i}, align {size}",
+                *(self._place(i) if rows else [f"  %pa{i} = getelementptr {word}, ptr %a, i64 {i}"]),
+                f"  %e{i} = load {word}, ptr %pa{i}, align {size // self.group if rows else size}",
                 f"  %v{i} = insertelement {vector} poison, {word} %e{i}, i64 0",
                 f"  %x{i} = shufflevector {vector} %v{i}, {vector} poison, <{self.lanes} x i32> zeroinitializer",
                 *self._operand(f"x{i}"),
                 *(line for j in range(self.vectors) for line in self._step(i, j, total, size)),
             ]
         lines += [
-            f"  %a1 = getelementptr {word}, ptr %a, i64 {self.rows}",
-            *([] if self.listed else [f"  %b1 = getelementptr {word}, ptr %b, i64 {self.columns}"]),
+            *([] if rows else [f"  %a1 = getelementptr {word}, ptr %a, i64 {self.rows}"]),
+            *([] if columns else [f"  %b1 = getelementptr {word}, ptr %b, i64 {self.columns}"]),
             "  %n1 = add nuw nsw i64 %n, 1",
             "  %more = icmp slt i64 %n1, %k",
             "  br i1 %more, label %loop, label %done",
@@ -139,6 +139,13 @@ class RegisterTile:
             self.panels.text,
         ]
         return "\n".join(lines)
+
+    def _place(self, i: int) -> list[str]:
+        """Where a row lies that is listed: read in each step, for general registers hold fewer places than vector registers hold rows."""
+        return [
+            f"  %listed{i} = getelementptr i64, ptr %places, i64 {i}", f"  %there{i} = load volatile i64, ptr %listed{i}, align 8",
+            f"  %pa{i} = getelementptr i8, ptr %a, i64 %there{i}",
+        ]  # fmt: skip
 
     def _declared(self, total: str, size: int) -> list[str]:
         """The functions of LLVM that the steps call."""

@@ -11,7 +11,7 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.conv_choice import DEPTH, GRAIN, WANTED, choose_blocks
+from rushlight._backends.cpu.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choose_blocks
 from rushlight._backends.cpu.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue import epilogue_words
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+_LINE = 16  # words of channels that are taken together, where there are many: a line of the cache
 _PACK_WORK = 1 << 22  # multiplications from which weights may be packed once for all pieces
 GIL_WORK = 1 << 21
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
@@ -168,29 +169,38 @@ def _even(total: int, most: int) -> int:
 
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
-    choose_parts(words, tiles[0].group)
-    choose_blocks(words, tiles)
+    group = tiles[0].group
+    choose_parts(words, group)
+    time = choose_blocks(words, tiles)
+    if words["c"] and (words["x_c"] == 1 or words["c"] == 1):  # channels of a place lie side by side
+        placed = {**words, "channels_inside": group, "taps_first": 1}
+        choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)
+        if choose_blocks(placed, tiles) < time:
+            words.update(placed)
     for letter in "ndhwo":
         words[f"blocks_{letter}"] = -(-words[letter] // words[f"block_{letter}"])
 
 
-def choose_parts(words: dict[str, int], group: int = 1) -> None:
-    """Parts of about `DEPTH` steps: some channels (as many as words of `group` steps hold), or some of the kernel for one."""
+def choose_parts(words: dict[str, int], group: int = 1, depth: int = DEPTH, unit: int = 1) -> None:
+    """Parts of about `depth` steps: some channels (as many as words of `group` steps hold; of those that go on, multiples of `unit`), or some of
+    the kernel for one."""
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"part_{letter}"] = max(words[key], 1)
     taps = words["k_d"] * words["k_h"] * words["k_w"]
-    if taps <= DEPTH:
-        words["part_c"] = -(-_even(words["c"], DEPTH // taps) // group) * group
+    if taps <= depth:
+        words["part_c"] = -(-_even(words["c"], depth // taps) // group) * group
+        if words["part_c"] < words["c"]:
+            words["part_c"] = -(-words["part_c"] // unit) * unit
     else:
         words["part_c"] = 1
-        if words["k_h"] * words["k_w"] <= DEPTH:
-            words["part_d"] = _even(words["k_d"], DEPTH // (words["k_h"] * words["k_w"]))
+        if words["k_h"] * words["k_w"] <= depth:
+            words["part_d"] = _even(words["k_d"], depth // (words["k_h"] * words["k_w"]))
         else:
             words["part_d"] = 1
-            if words["k_w"] <= DEPTH:
-                words["part_h"] = _even(words["k_h"], DEPTH // words["k_w"])
+            if words["k_w"] <= depth:
+                words["part_h"] = _even(words["k_h"], depth // words["k_w"])
             else:
-                words["part_h"], words["part_w"] = 1, _even(words["k_w"], DEPTH)
+                words["part_h"], words["part_w"] = 1, _even(words["k_w"], depth)
     parts = 1
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"parts_{letter}"] = max(-(-words[key] // words[f"part_{letter}"]), 1)

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from rushlight._backends.cpu.conv_words import W
+from rushlight._backends.cpu.conv_words import W, filled_channels
 from rushlight._backends.cpu.stubs import bind
 from rushlight._backends.cpu.winograd_native import DEPTH as TILE_DEPTH
 from rushlight._backends.native import Words, f64, i64, native, stack
 from rushlight._kernels.register_tile import RegisterTile
 from rushlight._kernels.winograd import TAPS
 
-__all__ = ["DEPTH", "GRAIN", "WANTED", "choose_blocks", "choose_tiles", "tiles_cost", "tiles_together"]
+__all__ = ["DEPTH", "GRAIN", "PLACED_DEPTH", "WANTED", "choose_blocks", "choose_tiles", "tiles_cost", "tiles_together"]
 
+PLACED_DEPTH = 640  # where windows are read as they lie, and panels of weights come from the second cache
 DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
 GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
 WANTED = 16  # pieces that large work is cut into at least, where it can be
@@ -108,7 +109,9 @@ def cost(at, tile):
     if form % 2 == 1:
         rows = tile.i64[T.low]
         rest = 0
-    steps = max(at.i64[W.c] * at.i64[W.k_d] * at.i64[W.k_h] * at.i64[W.k_w], 1)
+    steps = max(filled_channels(at, at.i64[W.c]) * at.i64[W.k_d] * at.i64[W.k_h] * at.i64[W.k_w], 1)
+    depth = at.i64[W.part_c] * at.i64[W.part_d] * at.i64[W.part_h] * at.i64[W.part_w]
+    placed = at.i64[W.channels_inside] != 0
     place = stack(8)
     outs = at.i64[W.block_o]
     blocks = up(at.i64[W.o], outs)
@@ -123,16 +126,16 @@ def cost(at, tile):
     boxes = place.i64[0]
     lanes = tile.i64[T.lanes]
     moves = f64(0.0)
-    if inside <= 1:
+    if inside <= 1 and not placed:
         moves = f64(padded) / f64(min(min(at.i64[W.n] if inside != 0 else at.i64[W.w], lanes), width))
     slab = at.i64[W.c] * at.i64[W.block_n]
     for k in range(3):
         slab *= at.i64[W.block_d + k] * at.i64[W.step_d + k] + (at.i64[W.k_d + k] - 1) * at.i64[W.gap_d + k]
     time = f64(steps) * (f64(padded * high) / f64(lanes) + f64(_MOVE) * moves * f64(blocks) + f64(high * min(boxes, 3)))
-    time += (2.0 if inside != 0 else 0.5) * f64(slab) * f64(boxes) * f64(blocks)
+    time += (2.0 if inside != 0 else 0.1 if placed else 0.5) * f64(slab) * f64(boxes) * f64(blocks)
     if (form < 2) == (at.i64[W.y_o] == 1):  # written the other way round
         time += f64(padded * high)
-    if 4.0 * f64(min(high, outs)) * (f64(min(steps, DEPTH)) + f64(padded) / f64(max(boxes, 1))) > f64(_ROOM):
+    if 4.0 * f64(min(high, outs)) * (f64(min(steps, depth)) + f64(padded) / f64(max(boxes, 1))) > f64(_ROOM):
         time *= 1.3
     pieces = max(at.i64[W.g] * boxes * blocks, 1)
     work = multiplications(at)
@@ -193,13 +196,14 @@ def low_form(tile, count):
     return 1 if few > 1.04 * many else 0
 
 
-@native("void(ptr, ptr)")
+@native("f64(ptr, ptr)")
 def cut_windows(at, tile):
-    """Choose forms and blocks (form, images_inside, block_*); the parts of the steps are there."""
+    """Choose forms and blocks (form, images_inside, block_*); the parts of the steps are there.  About how long the convolution takes then."""
     wide, o, n = tile.i64[T.columns], at.i64[W.o], at.i64[W.n]
     lanes, places = tile.i64[T.lanes], at.i64[W.d] * at.i64[W.h] * at.i64[W.w]
     inside = i64(0)
-    if at.i64[W.after] == 0 and at.i64[W.w] < lanes and n >= max(2 * at.i64[W.w], lanes // 2):
+    placed = at.i64[W.channels_inside] != 0
+    if at.i64[W.after] == 0 and not placed and at.i64[W.w] < lanes and n >= max(2 * at.i64[W.w], lanes // 2):
         inside = 1
     best, found = stack(8 * 8), stack(8)
     found.f64[0] = -1.0
@@ -207,7 +211,7 @@ def cut_windows(at, tile):
         form = 2 * turn + (low_form(tile, o) if turn == 0 else low_form(tile, min(places * n, _PLACES)))
         if tile.i64[T.only] >= 0:
             form = tile.i64[T.only]
-        if form // 2 != turn or (turn == 0 and at.i64[W.after] == 2):
+        if form // 2 != turn or (turn == 0 and (at.i64[W.after] == 2 or placed)):
             continue
         listed = inside != 0 and turn == 0 and tile.i64[T.group] == 1 and fill(n, wide, 0) > 0.8
         at.i64[W.form] = form
@@ -236,6 +240,7 @@ def cut_windows(at, tile):
     at.i64[W.form], at.i64[W.images_inside] = best.i64[0], best.i64[1]
     for k in range(5):
         at.i64[W.block_n + k] = best.i64[2 + k]
+    return found.f64[0]
 
 
 # ***** Winograd's tiles *****
@@ -305,10 +310,11 @@ def _about(tiles: Sequence[RegisterTile], only: int = -1) -> array[int]:
     return array("q", (first.columns, first.lanes, first.rows, tiles[-1].rows, int(len(tiles) > 1), first.group, only))
 
 
-def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile], only: int = -1) -> None:
-    """The form (or the `only` one) and the blocks of a convolution whose other words are there."""
-    held, _ = _ask(cut_windows, words, _about(tiles, only))
+def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile], only: int = -1) -> float:
+    """The form (or the `only` one) and the blocks of a convolution whose other words are there; about how long it takes then."""
+    held, time = _ask(cut_windows, words, _about(tiles, only))
     words.update({name: held[_PLACE[name]] for name in _BLOCKS})
+    return float(time)
 
 
 def choose_tiles(words: dict[str, int], tile: RegisterTile) -> None:

@@ -9,6 +9,9 @@ dilation, padding and layout costs one reading of the box, and the inner loops k
 Where many images are few places each (a gradient of the weights, whose images are channels), images lie side by side in the slab instead,
 and blocks of them are panels as they lie: the tile reads them there.
 
+Where channels of a place lie side by side (images that are channels last) they do so in the slab, and nothing is gathered: places are the rows of
+the tile, which reads a word of channels of each at `offset of the word + offset of the place`.
+
 A piece of work is a box of places of some images and a run of output channels; what it adds up stays in a block of memory of its own
 until it is written out, with the bias, in the layout and the dtype of the result.
 """
@@ -34,6 +37,7 @@ from rushlight._backends.cpu.conv_words import (
     find_part,
     lay_slab,
     list_moves,
+    list_places,
     list_steps,
     panel_place,
 )
@@ -71,10 +75,11 @@ class ConvForm:
     """What a kernel is made for: `tiles` (one, or one and another with fewer rows), the kinds of operands (`source`) and results (`target`).
 
     `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
-    they lie (none where words hold several steps), and `panels` turn squares of elements as the slab holds them.
+    they lie (none where words hold several steps), `placed` those that read the channels of places where they lie, and `panels` turn squares of
+    elements as the slab holds them.
     """
 
-    __slots__ = ("gathers", "kind", "listed", "panels", "source", "target", "tiles")
+    __slots__ = ("gathers", "kind", "listed", "panels", "placed", "source", "target", "tiles")
 
     def __init__(self, tiles: tuple[RegisterTile, ...], source: str, target: str) -> None:
         first = tiles[0]
@@ -82,14 +87,15 @@ class ConvForm:
         self.gathers = {width: PanelGather(first, width) for width in (first.columns, first.rows, tiles[-1].rows)}
         self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
         one = first.group == 1
-        self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, True) for t in tiles] if one else list(tiles)
+        self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles] if one else list(tiles)
+        self.placed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "rows") for t in tiles]
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
 
     @property
     def texts(self) -> list[tuple[str, tuple[str, ...]]]:
         """LLVM text that the kernel needs, and what it defines."""
         listed = () if self.listed[0] is self.tiles[0] else self.listed
-        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed)]
+        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
         return [*found, *((gather.text, (gather.symbol,)) for gather in self.gathers.values()), (every.text, (every.symbol,))]
 
@@ -272,6 +278,35 @@ def make_write(form: ConvForm) -> NativeFunction:
 # ***** a piece *****
 
 
+def _make_placed(form: ConvForm) -> NativeFunction:
+    tiles, group = form.tiles, form.tiles[0].group
+    cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
+    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
+    rows_high, rows_low = (extern(t.symbol, "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.placed[0], form.placed[-1]))
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
+    def multiply_placed(at, box, slab, offsets, weights, acc, add):
+        """All tiles of the box where channels lie side by side in the slab."""
+        words, outs = box.i64[BOX.steps] // group, box.i64[BOX.o1] - box.i64[BOX.o0]
+        across = (outs + wide - 1) // wide * wide
+        places, cursor = stack(8 * high), stack(32)
+        memset(cursor, 0, 32)
+        j: i64 = 0
+        while j < box.i64[BOX.columns]:
+            few = at.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low
+            rows = i64(low) if few else i64(high)
+            list_places(at, box, cursor, places, rows, i64(size))
+            for i in range(0, outs, wide):
+                part, to = weights + cell * i * words, acc + cell * (j * across + i)
+                if few:
+                    rows_low(slab, part, places, offsets, to, across, words, add)
+                else:
+                    rows_high(slab, part, places, offsets, to, across, words, add)
+            j += rows
+
+    return multiply_placed
+
+
 def _make_multiply(form: ConvForm) -> NativeFunction:
     tiles, group = form.tiles, form.tiles[0].group
     cell, size, lanes = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize, tiles[0].lanes
@@ -279,7 +314,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     tile_high, tile_low = (extern(t.symbol, "void(ptr, ptr, ptr, i64, i64, i64)") for t in (tiles[0], tiles[-1]))
     gather_wide, gather_high, gather_low = (extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low))
     gather_short, half = extern(form.gathers[0].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)"), form.gathers[0].lanes
-    listed = form.listed[0] is not tiles[0]
+    listed, multiply_placed = form.listed[0] is not tiles[0], _make_placed(form)
     at_high, at_low = (extern(t.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.listed[0], form.listed[-1]))
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
@@ -342,7 +377,9 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
     def multiply_part(at, box, slab, offsets, panel, weights, acc, add):
-        if listed and at.i64[W.images_inside] > 1:
+        if at.i64[W.channels_inside] != 0:
+            multiply_placed(at, box, slab, offsets, weights, acc, add)
+        elif listed and at.i64[W.images_inside] > 1:
             multiply_listed(at, box, slab, offsets, weights, acc, add)
         else:
             multiply(at, box, slab, offsets, panel, weights, acc, add)
@@ -462,6 +499,8 @@ def make_conv(form: ConvForm) -> NativeFunction:
         acc_bytes, panel_bytes = whole_lines(cell * outs * places), whole_lines(cell * words * width + SLACK)
         weight_bytes, table_bytes = i64(0) if ready else whole_lines(cell * words * outs), whole_lines(8 * box.i64[BOX.steps])
         slab_bytes = size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]) + SLACK
+        if at.i64[W.channels_inside] != 0:
+            slab_bytes = size * box.i64[BOX.s_n] * (box.i64[BOX.n1] - box.i64[BOX.n0])
         line_bytes = i64(0) if channels or at.i64[W.y_o] == 1 else cell * (LINE * outs + wide)
         slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + max(slab_bytes, line_bytes))
         if slot < 0:

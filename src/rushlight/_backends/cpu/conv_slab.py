@@ -214,10 +214,46 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
     return fill_wide
 
 
+def _make_channels(kind: str, source: str) -> NativeFunction:
+    real = held_type(kind)
+    size, given_size = real.itemsize, fetch_of(source, kind)[0].itemsize
+    copy_run = extern(f"run_{source}_{kind}", RUN)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"channels_{source}_{kind}")
+    def fill_channels(at, box, valid, slab, x):
+        """Channels side by side, zeros around the image and in the rest of a word; x: the first position of the first image of the box."""
+        channels, images = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.n1] - box.i64[BOX.n0]
+        place, wide, row = size * box.i64[BOX.s_w], box.i64[BOX.len_w], size * box.i64[BOX.s_h]
+        first, last = valid.i64[4], valid.i64[5]
+        word = max(at.i64[W.channels_inside], i64(1))
+        filled = (channels + word - 1) // word * word
+        whole = at.i64[W.x_w] == channels and box.i64[BOX.s_w] == channels and at.i64[W.x_c] == 1  # places follow each other in both
+        for n in range(images):
+            for d in range(box.i64[BOX.len_d]):
+                for h in range(box.i64[BOX.len_h]):
+                    there = slab + size * (n * box.i64[BOX.s_n] + d * box.i64[BOX.s_d]) + h * row
+                    if d < valid.i64[0] or d >= valid.i64[1] or h < valid.i64[2] or h >= valid.i64[3] or first >= last:
+                        memset(there, 0, row)
+                    else:
+                        here = x + given_size * (n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + first * at.i64[W.x_w])
+                        memset(there, 0, first * place)
+                        memset(there + last * place, 0, (wide - last) * place)
+                        if whole:
+                            copy_run(there + first * place, here, i64(1), (last - first) * channels)
+                        else:
+                            for w in range(first, last):
+                                copy_run(there + w * place, here, at.i64[W.x_c], channels)
+                                for c in range(channels, filled):
+                                    store(real, there + w * place, c, real(0))
+                                here = here + given_size * at.i64[W.x_w]
+
+    return fill_channels
+
+
 def make_slab(kind: str, source: str, panels: Panels) -> NativeFunction:
     """`void(at, box, slab, x)`: fills the slab; `panels` turn squares of held elements."""
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
-    fill_inside, fill_wide = _make_inside(kind, source, panels), _make_wide(kind, source, panels)
+    fill_inside, fill_wide, fill_channels = _make_inside(kind, source, panels), _make_wide(kind, source, panels), _make_channels(kind, source)
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
     def fill_slab(at, box, slab, x):
@@ -234,11 +270,13 @@ def make_slab(kind: str, source: str, panels: Panels) -> NativeFunction:
             valid.i64[2 * i + 1] = max(min(length, at.i64[W.in_d + i] - starts.i64[i]), valid.i64[2 * i])
             if valid.i64[2 * i + 1] - valid.i64[2 * i] < length:
                 whole = 0
-        if whole == 0:
+        if whole == 0 and at.i64[W.channels_inside] == 0:
             memset(slab, 0, size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]))
         place = box.i64[BOX.n0] * at.i64[W.x_n] + box.i64[BOX.group] * at.i64[W.x_g] + box.i64[BOX.c0] * at.i64[W.x_c]
         place += starts.i64[0] * at.i64[W.x_d] + starts.i64[1] * at.i64[W.x_h] + starts.i64[2] * at.i64[W.x_w]
-        if at.i64[W.images_inside] != 0:
+        if at.i64[W.channels_inside] != 0:
+            fill_channels(at, box, valid, slab, x + given_size * place)
+        elif at.i64[W.images_inside] != 0:
             fill_inside(at, box, valid, slab, x + given_size * place)
         else:
             fill_wide(at, box, valid, slab, x + given_size * place)
@@ -275,7 +313,8 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
     def pack_weights(at, box, out, w):
         channels, deep = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.td1] - box.i64[BOX.td0]
         high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
-        words = (channels * deep * high * wide + group - 1) // group
+        words = (box.i64[BOX.steps] + group - 1) // group
+        word = max(at.i64[W.channels_inside], i64(1))
         td, th, tw = box.i64[BOX.td0], box.i64[BOX.th0], box.i64[BOX.tw0]
         if at.i64[W.flip] != 0:
             td, th, tw = at.i64[W.k_d] - box.i64[BOX.td1], at.i64[W.k_h] - box.i64[BOX.th1], at.i64[W.k_w] - box.i64[BOX.tw1]
@@ -291,7 +330,7 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
             s0, s1, s2, step = at.i64[W.w_d], at.i64[W.w_h], at.i64[W.w_w], at.i64[W.w_c]
         if run == 1:
             step = s2 if n2 > 1 else s1 if n1 > 1 else s0
-        if n2 == 1 or run == 1 or s2 == run * step:
+        if run % word == 0 and (n2 == 1 or run == 1 or s2 == run * step):
             run, n2 = run * n2, i64(1)
             if n1 == 1 or run == 1 or s1 == run * step:
                 run, n1 = run * n1, i64(1)
@@ -315,7 +354,7 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
                             pack(out + cell * width * (first // group), part, rows, run, at.i64[W.w_o], step)
                         else:
                             scattered(out, part, i64(width), rows, first, run, at.i64[W.w_o], step)
-                        first += run
+                        first += (run + word - 1) // word * word
             out = out + cell * width * words
             i += width
 

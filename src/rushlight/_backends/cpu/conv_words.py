@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from rushlight._backends.native import Words, i64, native, stack
 
-__all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "find_box", "find_part", "lay_slab", "list_moves", "list_steps", "panel_place"]
+__all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "filled_channels", "find_box", "find_part", "lay_slab", "list_moves", "list_places", "list_steps", "panel_place"]
 
 # The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W] and
 # y [N, G, O, D, H, W].
 W = Words("""pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
-chunk chunks images_inside form flip taps_first packed operand after given""")
+chunk chunks images_inside channels_inside form flip taps_first packed operand after given""")
 # form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 0 and 2 use the tile with fewer rows for what is left over, 1 and 3
 # for all.
 # images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
 # panels as they lie.
+# channels_inside: 0, or channels of a place lie side by side in the slab, zeros filling up the last word of so many; the tile reads them there.
 # taps_first: the steps go over the kernel first, for each of its elements over the channels; else the other way round.
 # packed: where the panels of the weights begin, in bytes, in the memory that holds them packed; -1: each piece packs its own.
 # operand: which word of the call x is; then come w and the bias.  after: 1: there is an epilogue, which takes rectangles of channels x places;
@@ -58,6 +59,13 @@ def find_box(at, box, piece):
     box.i64[BOX.columns] = images * area
 
 
+@native("i64(ptr, i64)", inline=True)
+def filled_channels(at, channels):
+    """How many steps so many channels take."""
+    word = max(at.i64[W.channels_inside], i64(1))
+    return (channels + word - 1) // word * word
+
+
 @native("void(ptr, ptr, i64)")
 def find_part(at, box, part):
     """The steps of one part, and how its slab lies."""
@@ -68,7 +76,7 @@ def find_part(at, box, part):
     next_run(box, BOX.td0, rest, at.i64[W.parts_d], at.i64[W.part_d], at.i64[W.k_d])
     next_run(box, BOX.c0, rest, at.i64[W.parts_c], at.i64[W.part_c], at.i64[W.c])
     td, th, tw = box.i64[BOX.td1] - box.i64[BOX.td0], box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
-    box.i64[BOX.steps] = (box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
+    box.i64[BOX.steps] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
     box.i64[BOX.len_d] = (box.i64[BOX.d1] - box.i64[BOX.d0] - 1) * at.i64[W.step_d] + (td - 1) * at.i64[W.gap_d] + 1
     box.i64[BOX.len_h] = (box.i64[BOX.h1] - box.i64[BOX.h0] - 1) * at.i64[W.step_h] + (th - 1) * at.i64[W.gap_h] + 1
     box.i64[BOX.len_w] = (box.i64[BOX.w1] - box.i64[BOX.w0] - 1) * at.i64[W.step_w] + (tw - 1) * at.i64[W.gap_w] + 1
@@ -76,9 +84,18 @@ def find_part(at, box, part):
 
 @native("void(ptr, ptr)")
 def lay_slab(at, box):
-    """The strides of the slab: images side by side, or places along the width, those of one rest by the stride together."""
+    """The strides of the slab: side by side lie channels, or images, or places along the width, those of one rest by the stride together."""
     images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
-    if inside > 1:
+    if at.i64[W.channels_inside] != 0:
+        box.i64[BOX.phase] = 0
+        box.i64[BOX.s_c] = 1
+        box.i64[BOX.s_w] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0])
+        if box.i64[BOX.s_w] % 256 == 0:
+            box.i64[BOX.s_w] = box.i64[BOX.s_w] + 16  # else all places meet in the same places of the cache
+        box.i64[BOX.s_h] = box.i64[BOX.s_w] * box.i64[BOX.len_w]
+        box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
+        box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
+    elif inside > 1:
         box.i64[BOX.phase] = 0
         box.i64[BOX.s_w] = inside
         box.i64[BOX.s_h] = inside * box.i64[BOX.len_w]
@@ -106,7 +123,7 @@ def lay_slab(at, box):
 @native("i64(ptr, ptr, i64)", inline=True)
 def width_place(at, box, position):
     """Where a position along the width lies in a row of the slab."""
-    if at.i64[W.images_inside] != 0:
+    if at.i64[W.images_inside] != 0 or at.i64[W.channels_inside] != 0:
         return position * box.i64[BOX.s_w]
     return position % at.i64[W.step_w] * box.i64[BOX.phase] + position // at.i64[W.step_w]
 
@@ -116,8 +133,10 @@ def width_place(at, box, position):
 
 @native("void(ptr, ptr, ptr, i64)")
 def list_steps(at, box, offsets, size):
-    """For each step of the part, how many bytes it lies into the slab."""
-    channels, deep = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.td1] - box.i64[BOX.td0]
+    """For each step of the part, or each word of steps where channels lie side by side, how many bytes it lies into the slab."""
+    word = max(at.i64[W.channels_inside], i64(1))
+    channels = (box.i64[BOX.c1] - box.i64[BOX.c0] + word - 1) // word
+    deep = box.i64[BOX.td1] - box.i64[BOX.td0]
     high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
     turned = at.i64[W.flip] != 0  # weights are packed as they lie, and the windows counted from their ends
     k_tap, k_channel = i64(1), deep * high * wide
@@ -132,7 +151,7 @@ def list_steps(at, box, offsets, size):
                 place = td * at.i64[W.gap_d] * box.i64[BOX.s_d] + th * at.i64[W.gap_h] * box.i64[BOX.s_h] + width_place(at, box, tw * at.i64[W.gap_w])
                 k = k_tap * ((d * high + h) * wide + w)
                 for c in range(channels):
-                    offsets.i64[k + c * k_channel] = size * (place + c * box.i64[BOX.s_c])
+                    offsets.i64[k + c * k_channel] = size * (place + c * word * box.i64[BOX.s_c])
 
 
 @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")
@@ -171,6 +190,42 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
                         outer += 1
     cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3], cursor.i64[4] = start, w, h, d, outer
     return n
+
+
+@native("void(ptr, ptr, ptr, ptr, i64, i64)")
+def list_places(at, box, cursor, places, count, size):
+    """How many bytes into the slab each of the next `count` places lies; those after the last are the last again.  `cursor` holds the next
+    (4 numbers), at first zeros."""
+    w, h, d, n = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3]
+    high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+    images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
+    step = size * at.i64[W.step_w] * box.i64[BOX.s_w]
+    place: i64 = 0
+    i: i64 = 0
+    while i < count:
+        if n < images:
+            some = min(wide - w, count - i)
+            place = n * box.i64[BOX.s_n] + d * at.i64[W.step_d] * box.i64[BOX.s_d] + h * at.i64[W.step_h] * box.i64[BOX.s_h]
+            place = size * place + w * step
+            for _ in range(some):
+                places.i64[i] = place
+                place += step
+                i += 1
+            place = place - step
+            w += some
+            if w == wide:
+                w = 0
+                h += 1
+                if h == high:
+                    h = 0
+                    d += 1
+                    if d == deep:
+                        d = 0
+                        n += 1
+        else:
+            places.i64[i] = place
+            i += 1
+    cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3] = w, h, d, n
 
 
 @native("i64(ptr, ptr, i64)")
