@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -330,6 +331,33 @@ def test_distances_of_nothing_and_of_the_same():
     assert torch.cdist(x, x)[2].isnan().all()
     with pytest.raises(ValueError, match="compute_mode"):
         torch.cdist(x, x, compute_mode="other")
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("rows", [2, 3, 17, 64])
+def test_distances_of_pairs(rows, p):
+    x = np.random.default_rng(rows).standard_normal((rows, 5))
+    expected = [np.linalg.norm(x[i] - x[j], p) for i in range(rows) for j in range(i + 1, rows)]
+    np.testing.assert_allclose(torch.pdist(torch.tensor(x), p).numpy(), expected, rtol=1e-9)
+    if 1 <= p < math.inf and rows < 5:
+        assert torch.autograd.gradcheck(lambda x: torch.pdist(x, p), torch.tensor(x, requires_grad=True))
+
+
+def test_distances_of_equal_rows_and_of_few():
+    x = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
+    torch.pdist(x).sum().backward()
+    assert x.grad.tolist() == [[0.0] * 4] * 3
+    assert torch.pdist(torch.zeros(1, 3)).shape == (0,) == torch.pdist(torch.zeros(0, 3)).shape
+    assert torch.pdist(torch.zeros(3, 0), math.inf).tolist() == [0.0] * 3
+    for wrong in (torch.ones(3, 3, dtype=torch.int64), torch.ones(3, 3, dtype=torch.complex64)):
+        with pytest.raises(RuntimeError, match="floating-point"):
+            torch.pdist(wrong)
+
+
+def test_places_of_many_pairs_are_exact():
+    line = torch.arange(3000, dtype=torch.float32).unsqueeze(1)
+    expected = np.concatenate([np.arange(1, 3000 - i) for i in range(3000)])
+    np.testing.assert_array_equal(torch.pdist(line).numpy(), expected)
 
 
 def test_addmm_with_an_activation() -> None:

@@ -33,7 +33,7 @@ from rushlight._ops.bodies import (
 )  # fmt: skip
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, COMPLEX128, INT64, DType
+from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, DType
 from rushlight._types.layout import numel
 from rushlight._types.symbols import as_double
 
@@ -510,6 +510,47 @@ def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
     n = len(gap.shape)
     slope = norm_slope(gap, out, float(p), (n - 1,), ct, gap.dtype)
     return reduce_dims("sum", slope, (n - 2,)), -reduce_dims("sum", slope, (n - 3,))
+
+
+@operator("pdist_core(Tensor input, Scalar p) -> Tensor", spaces=(), method=False, static=("p",), node="PdistBackward0")
+def pdist_core(x: Any, p: Any) -> Any:
+    """The p-norm distances of the pairs of rows (i, j), i < j, of x (P, M), row after row: (P (P - 1) / 2)."""
+    rows = x.shape[0]
+    pairs = rows * (rows - 1) // 2
+    if not pairs:
+        return build.full((0,), 0.0, x.dtype)
+    number = prim.iota(shape=(pairs,), dim=0, dtype=INT64)
+    # the rows before row i hold i (2 P - i - 1) / 2 pairs: the root is exact where a row begins
+    twice = build.convert(number * 8, FLOAT64)
+    first = build.convert(prim.floor((2 * rows - 1 - prim.sqrt((2.0 * rows - 1.0) ** 2 - twice)) * 0.5), INT64)
+    second = number - _pairs_before(first, rows) + first + 1
+    distances = powers(_gaps_of_pairs(x), float(p), (2,))
+    return prim.gather(build.reshape(distances, (rows * rows,)), first * rows + second, dim=0)
+
+
+def _gaps_of_pairs(x: Any) -> Any:
+    """`_gaps(x, x)`, but 1 on the diagonal, where a norm has no slope."""
+    gaps = _gaps(x, x)
+    one, other = (prim.iota(shape=gaps.shape, dim=d, dtype=INT64) for d in (0, 1))
+    return build.select(build.eq(one, other), 1.0, gaps)
+
+
+def _pairs_before(row: Any, rows: int) -> Any:
+    return prim.shift_right(row * (2 * rows - 1 - row), build.full_like(row, 1))
+
+
+@pdist_core.gradient
+def _(ct: Any, out: Any, x: Any, p: Any) -> Any:
+    rows = x.shape[0]
+    if rows < 2:
+        return build.zeros_like(x)
+    one, other = (prim.iota(shape=(rows, rows), dim=d, dtype=INT64) for d in (0, 1))
+    first, second = prim.minimum(one, other), prim.maximum(one, other)
+    itself = build.eq(one, other)
+    pair = build.reshape(build.select(itself, 0, _pairs_before(first, rows) + second - first - 1), (rows * rows,))
+    ct, norm = (build.select(itself, at, build.reshape(prim.gather(v, pair, dim=0), (rows, rows))) for v, at in ((ct, 0.0), (out, 1.0)))
+    # what a row gets as the first of a pair and as the second one: gaps differ in sign alone
+    return reduce_dims("sum", norm_slope(_gaps_of_pairs(x), norm, float(p), (2,), ct, x.dtype), (1,))
 
 
 # ***** log of a sum of exponentials *****

@@ -125,17 +125,16 @@ def _euclidean(x1: Any, x2: Any) -> Tensor:
     return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())
 
 
-@composite("pdist", spaces=("torch", "nn.functional"), refuses="hc", learns=True)
+@composite("pdist", spaces=("torch", "nn.functional"), refuses="h", learns=True)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows."""
     if input._spec.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input._spec.ndim}D")
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
-    size = input._spec.shape[0]
-    first, second = T["triu_indices"](size, size, 1).unbind(0)
-    gap = function_of("index_select")(input, 0, first) - function_of("index_select")(input, 0, second)
-    return function_of("linalg_vector_norm")(gap, float(p), (-1,))
+    if not input._spec.dtype.is_floating_point:
+        raise RuntimeError("pdist only supports floating-point dtypes")
+    return function_of("pdist_core")(input, float(p) if input._spec.shape[1] else 2.0)
 
 
 def cross_product(input: Tensor, other: Tensor, dim: int) -> Tensor:
