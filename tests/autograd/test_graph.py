@@ -185,8 +185,34 @@ def test_the_layout_of_gradients_is_a_setting() -> None:
         with torch.autograd.enforce_grad_layout_policy(mode):
             (x * torch.arange(6.0).reshape(3, 2)).sum().backward()
         assert x.grad.stride() == strides
+    assert torch.autograd.is_multithreading_enabled()
     with torch.autograd.set_multithreading_enabled(False):
         (X * 2).sum().backward()
+        assert not torch.autograd.is_multithreading_enabled()
+    assert torch.autograd.is_multithreading_enabled()
+
+
+def test_a_function_asks_for_its_running_node() -> None:
+    seen: list[Any] = []
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            seen.append((torch._C._current_autograd_node(), ctx))
+            if len(seen) == 1:
+                with torch.enable_grad():
+                    Doubled.apply(torch.ones(2, requires_grad=True)).sum().backward()
+            assert torch._C._current_autograd_node() is ctx
+            return 2 * grad
+
+    assert torch._C._current_autograd_node() is None
+    Doubled.apply(X).sum().backward()
+    assert len(seen) == 2 and all(node is ctx for node, ctx in seen) and seen[0][1] is not seen[1][1]
+    assert torch._C._current_autograd_node() is None
 
 
 def test_settings_decorate_functions() -> None:

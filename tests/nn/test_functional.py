@@ -210,6 +210,12 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: torch.ones(2, dtype="float32"), TypeError, r"dtype must be torch\.dtype, not str: write torch\.float32"),
     (lambda: torch.randint(5), TypeError, r"randint\(\) missing 1 required argument: 'size'"),
     (lambda: torch.tensor([1, None]), RuntimeError, "Could not infer dtype of NoneType"),
+    (lambda: torch.tensor({}), RuntimeError, "Could not infer dtype of dict"),
+    (lambda: torch.tensor([{}]), RuntimeError, "Could not infer dtype of dict"),
+    (lambda: torch.tensor([1, {}]), RuntimeError, "Could not infer dtype of dict"),
+    (lambda: torch.as_tensor([[set()]]), RuntimeError, "Could not infer dtype of set"),
+    (lambda: torch.FloatTensor([{}]), TypeError, "must be real number, not dict"),
+    (lambda: torch.tensor([b"a"]), TypeError, "invalid data type 'bytes'"),
     (lambda: torch.tensor([["a"]]), ValueError, "too many dimensions 'str'"),
     (lambda: torch.tensor([1, "a"]), TypeError, r"new\(\): invalid data type 'str'"),
     (lambda: nn.Linear(2, 2).load_state_dict({"module.weight": torch.ones(2, 2), "module.bias": torch.ones(2)}), RuntimeError, "begin with 'module.': without it they"),
@@ -371,6 +377,33 @@ def test_grid_of_the_identity_samples_the_picture() -> None:
         for mode in ("bilinear", "nearest", "bicubic"):
             found = F.grid_sample(picture, grid, mode, "border", align_corners=corners)
             np.testing.assert_allclose(found.numpy(), picture.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 4, 4), (1, 2, 3, 4, 4)])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_the_nearest_value_moves_by_nothing_with_the_grid(shape: tuple[int, ...], padding: str) -> None:
+    image, dims = torch.randn(shape, requires_grad=True), len(shape) - 2
+    grid = torch.rand(1, *(3,) * dims, dims).mul_(3).sub_(1.5)
+    grid.view(-1)[:3] = torch.tensor([np.nan, np.inf, -np.inf])
+    grid.requires_grad_()
+    seen = F.grid_sample(image, grid, mode="nearest", padding_mode=padding, align_corners=False)
+    assert torch.equal(seen, F.grid_sample(image, grid.detach(), mode="nearest", padding_mode=padding, align_corners=False))
+    seen.sum().backward()
+    assert grid.grad.shape == grid.shape and not grid.grad.any() and image.grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_distances_of_narrow_numbers_through_a_product(dtype: torch.dtype) -> None:
+    a, b = torch.randn(30, 5).to(dtype), torch.randn(26, 5).to(dtype)
+    a.requires_grad_()
+    found = torch.cdist(a, b)
+    exact = torch.cdist(a.detach().double(), b.double())
+    assert found.dtype is dtype
+    np.testing.assert_allclose(found.detach().double().numpy(), exact.numpy(), rtol=0.02, atol=0.1)
+    found.sum().backward()
+    assert a.grad.dtype is dtype and a.grad.isfinite().all()
+    with pytest.raises(NotImplementedError, match='"cdist" not implemented for'):
+        torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ import pytest
 
 import rushlight
 from rushlight import nn
-from rushlight.utils.flop_counter import FlopCounterMode, register_flop_formula
+from rushlight.utils.flop_counter import (
+    FlopCounterMode,
+    register_flop_formula,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 
 def counted(mode: Any, call: Callable[[], Any]) -> dict[str, int]:
@@ -116,3 +121,15 @@ def test_operators_of_ones_own() -> None:
         register_flop_formula(rushlight.add)(formula)
     with pytest.warns(UserWarning, match="mods argument is not needed"):
         FlopCounterMode(nn.Linear(1, 1), display=False)
+
+
+def test_attention_by_shapes() -> None:
+    query, key, value = (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)
+    products = 2 * 2 * 3 * 5 * 7  # two operations for each of these, and each number that is added up
+    assert sdpa_flop_count(query, key, value) == products * (4 + 6)
+    assert sdpa_backward_flop_count((2, 3, 5, 6), query, key, value) == products * (4 + 6 + 6 + 4 + 4)
+    for wrong in ((query, (2, 3, 7, 5), value), (query, (2, 2, 7, 4), value), (query, key, (2, 3, 8, 6))):
+        with pytest.raises(AssertionError, match="do not fit"):
+            sdpa_flop_count(*wrong)
+    with pytest.raises(AssertionError, match="another shape"):
+        sdpa_backward_flop_count((2, 3, 5, 4), query, key, value)

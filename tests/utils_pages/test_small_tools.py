@@ -172,3 +172,60 @@ def test_throughput() -> None:
     assert [throughput_benchmark.format_time(t) for t in (0.5, 1500, 2.5e6)] == ["0.500us", "1.500ms", "2.500s"]
     with pytest.raises(AssertionError):
         throughput_benchmark.format_time(1, 2)
+
+
+def test_structures_as_text() -> None:
+    """The texts are those that PyTorch 2.13 writes."""
+    from collections import OrderedDict, defaultdict, deque, namedtuple
+
+    from rushlight.utils import _pytree as pytree
+
+    leaf = '{"type": null, "context": null, "children_spec": []}'
+
+    def text(name: str, context: str, count: int) -> str:
+        return f'[1, {{"type": "{name}", "context": {context}, "children_spec": [{", ".join([leaf] * count)}]}}]'
+
+    counted = defaultdict(list, x=1)
+    cases: list[tuple[Any, str]] = [
+        (1, f"[1, {leaf}]"),
+        ([1, 2], text("builtins.list", '"null"', 2)),
+        ((), text("builtins.tuple", '"null"', 0)),
+        ({"a": 1, 2: 3}, text("builtins.dict", '"[\\"a\\", 2]"', 2)),
+        (OrderedDict(b=1, a=2), text("collections.OrderedDict", '"[\\"b\\", \\"a\\"]"', 2)),
+        (deque([1], 3), text("collections.deque", '"3"', 1)),
+        (counted, text(
+            "collections.defaultdict", '{"default_factory_module": "builtins", "default_factory_name": "list", "dict_context": ["x"]}', 1
+        )),
+    ]  # fmt: skip
+    for tree, expected in cases:
+        spec = pytree.tree_structure(tree)
+        assert pytree.treespec_dumps(spec) == expected
+        assert pytree.treespec_loads(expected) == spec
+
+    point = namedtuple("point", "x y")
+    with pytest.raises(NotImplementedError, match="_register_namedtuple"):
+        pytree.treespec_dumps(pytree.tree_structure(point(1, 2)))
+    pytree._register_namedtuple(point, serialized_type_name="tests.point")
+    written = pytree.treespec_dumps(pytree.tree_structure(point(1, 2)))
+    assert written == text("collections.namedtuple", '"tests.point"', 2)
+    assert pytree.treespec_loads(written).unflatten([3, 4]) == point(3, 4)
+
+    class Box:
+        def __init__(self, item: Any) -> None:
+            self.item = item
+
+    pytree.register_pytree_node(
+        Box, lambda b: ([b.item], object), lambda items, _: Box(*items), serialized_type_name="tests.Box",
+        to_dumpable_context=lambda context: context.__name__, from_dumpable_context=lambda name: {"object": object}[name],
+    )  # fmt: skip
+    written = pytree.treespec_dumps(pytree.tree_structure(Box(1)))
+    assert written == text("tests.Box", '"object"', 1) and pytree.treespec_loads(written).context is object
+    pytree._deregister_pytree_node(Box)
+    with pytest.raises(NotImplementedError, match=r"tests\.Box"):
+        pytree.treespec_loads(written)
+    with pytest.raises(ValueError, match="Unknown protocol 2"):
+        pytree.treespec_dumps(pytree.tree_structure(1), protocol=2)
+    with pytest.raises(ValueError, match="Unknown protocol 7"):
+        pytree.treespec_loads("[7, {}]")
+    with pytest.raises(TypeError, match="PyTreeSpec"):
+        pytree.treespec_dumps([1])

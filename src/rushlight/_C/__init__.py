@@ -22,7 +22,7 @@ from rushlight._types.device import Device, as_device
 
 __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
-    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active",
+    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_autograd_node",
     "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_grad_enabled",
     "_log_api_usage_once",
 ]  # fmt: skip
@@ -54,6 +54,11 @@ class _VariableFunctionsClass(metaclass=_Functions):
 
 
 _VariableFunctions = _VariableFunctionsClass
+
+
+def _current_autograd_node() -> Any:
+    """The node of an `autograd.Function`, or one with hooks, whose backward is running in this thread; None outside of them."""
+    return STATE.current_node
 
 
 def _get_tracing_state() -> None:

@@ -311,7 +311,7 @@ def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType
         return None, from_numpy_name(data.dtype.name) if dtype is None else dtype, tuple(data.shape)
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    if isinstance(data, (list, tuple, range)) or hasattr(data, "__len__"):
+    if _is_sequence(data):
         try:
             values, shape, kinds = _walk(data)
         except _NoNumberError as error:
@@ -344,11 +344,19 @@ def _numpy_array(values: Any, dtype: DType) -> Any:
     return np.array(values, dtype=dtype.numpy_name, order="C")
 
 
+def _is_sequence(data: Any) -> bool:
+    """Whether it holds items by number.  Dicts and sets do not; texts, tensors and arrays are looked at as what they are."""
+    if isinstance(data, (list, tuple, range)):
+        return True
+    kind = type(data)
+    return hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and not isinstance(data, (dict, str, bytes, Tensor)) and not is_array(data)
+
+
 def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
     """Leaves of a nested sequence in order, its shape, and the dtypes met.  ValueError where it is ragged."""
     shape: list[int] = []
     level: Any = data
-    while isinstance(level, (list, tuple, range)) or (hasattr(level, "__len__") and not isinstance(level, (str, bytes, Tensor)) and not is_array(level)):
+    while _is_sequence(level):
         shape.append(len(level))
         if not len(level):
             return [], tuple(shape), []
@@ -415,7 +423,7 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
         values.extend(flat)
     elif isinstance(item, (bool, int, float, complex)):
         _leaf(next(t(item) for t in _NUMBERS if isinstance(item, t)), inner, values, kinds)
-    elif hasattr(item, "__len__") and not isinstance(item, str):
+    elif _is_sequence(item):
         raise ValueError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
     elif isinstance(item, str) and not values:
         raise ValueError(f"too many dimensions '{kind.__name__}'; a tensor holds numbers")

@@ -59,8 +59,8 @@ class _Reader:
         top = float(size - 1)
         return build.select(place > 0.0, build.select(place < top, place, top), 0.0)
 
-    def read(self, places: Sequence[Any]) -> Any:
-        """The values [N, C, points] at whole-numbered places, zero outside of the image and where a place is NaN."""
+    def read(self, places: Sequence[Any], outside: Any = None) -> Any:
+        """The values [N, C, points] at whole-numbered places, zero (or `outside`) outside of the image and where a place is NaN."""
         inside = index = None
         for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
             good = (place >= 0.0) & (place <= float(size - 1))
@@ -69,7 +69,8 @@ class _Reader:
             index = at if index is None else index * size + at
         shape = (*self.flat.shape[:2], index.shape[1])  # type: ignore[union-attr]
         index = prim.broadcast(build.select(inside, index, 0), shape=shape, dims=(0, 2))
-        return build.select(prim.broadcast(inside, shape=shape, dims=(0, 2)), prim.gather(self.flat, index, dim=2), 0.0)
+        other = 0.0 if outside is None else prim.broadcast(outside, shape=shape, dims=(0, 2))
+        return build.select(prim.broadcast(inside, shape=shape, dims=(0, 2)), prim.gather(self.flat, index, dim=2), other)
 
     def weighted(self, places: Sequence[Any], weight: Any) -> Any:
         """Values times a weight of each point."""
@@ -78,7 +79,16 @@ class _Reader:
 
     def nearest(self) -> Any:
         """The value of the nearest element."""
-        return self.read([prim.round(self.padded(p, n)) for p, n in zip(self.places, self.sizes, strict=True)])
+        places = [prim.round(self.padded(p, n)) for p, n in zip(self.places, self.sizes, strict=True)]
+        return self.read(places, outside=self.still(places))
+
+    def still(self, places: Sequence[Any]) -> Any:
+        """Zeros that belong to the grid: what is read moves by nothing with it, so its gradient is zero, and not missing."""
+        total = None
+        for place, size in zip(places, self.sizes, strict=True):
+            part = prim.floor(build.select((place >= 0.0) & (place <= float(size - 1)), place, 0.0) * 0.0)
+            total = part if total is None else total + part
+        return total
 
     def linear(self) -> Any:
         """The mean of the neighbours, weighted by nearness."""

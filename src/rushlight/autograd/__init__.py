@@ -23,6 +23,11 @@ __all__ = [
 _PAGES = ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler", "profiler_legacy", "profiler_util", "variable")
 
 
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` has set."""
+    return STATE.threaded_backward
+
+
 def _profiler_enabled() -> bool:
     """Whether a profiler is recording in this thread."""
     return bool(STATE.observers)

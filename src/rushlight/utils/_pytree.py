@@ -11,6 +11,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import json
 import types
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +24,7 @@ __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_instance",
     "key_get", "keystr", "register_pytree_node", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path",
     "tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
-    "tree_map_with_path", "tree_structure", "tree_unflatten",
+    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_loads",
 ]  # fmt: skip
 
 PyTree = Any
@@ -94,6 +96,15 @@ class NodeDef(NamedTuple):
     keys_fn: Callable[[Any], list[Any]]
 
 
+class _Written(NamedTuple):
+    """How a class stands in the text of a structure: its name, and its context as what JSON can hold, there and back (None: as it is)."""
+
+    type: Any
+    name: str
+    dumpable: Callable[[Any], Any] | None = None
+    loaded: Callable[[Any], Any] | None = None
+
+
 def _dict_flatten(d: Any) -> tuple[list[Any], Any]:
     return list(d.values()), list(d)
 
@@ -146,6 +157,43 @@ SUPPORTED_NODES: dict[Any, NodeDef] = {
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 
 
+def _factory_dumpable(context: Any) -> dict[str, Any]:
+    factory, keys = context
+    return {"default_factory_module": factory.__module__, "default_factory_name": factory.__qualname__, "dict_context": keys}
+
+
+def _factory_loaded(context: dict[str, Any]) -> list[Any]:
+    module = importlib.import_module(context["default_factory_module"])
+    return [getattr(module, context["default_factory_name"]), context["dict_context"]]
+
+
+def _namedtuple_dumpable(context: Any) -> str:
+    if context not in WRITTEN:
+        raise NotImplementedError(
+            f"Can't serialize TreeSpec of namedtuple class {context} because we didn't register a serializated_type_name. Please register using "
+            "`_register_namedtuple`."
+        )
+    return WRITTEN[context].name
+
+
+WRITTEN: dict[Any, _Written] = {
+    each.type: each
+    for each in (
+        _Written(list, "builtins.list"), _Written(tuple, "builtins.tuple"), _Written(dict, "builtins.dict"),
+        _Written(OrderedDict, "collections.OrderedDict"), _Written(defaultdict, "collections.defaultdict", _factory_dumpable, _factory_loaded),
+        _Written(deque, "collections.deque"),
+        _Written(namedtuple, "collections.namedtuple", _namedtuple_dumpable, lambda name: _written_as(name).type),
+    )
+}  # fmt: skip
+
+
+def _written_as(name: str) -> _Written:
+    for each in WRITTEN.values():
+        if each.name == name:
+            return each
+    raise NotImplementedError(f"Deserializing `{name}` in tree_spec_loads is not supported yet.")
+
+
 def is_namedtuple_instance(obj: Any) -> bool:
     """Whether an object is of a named tuple's class."""
     return isinstance(obj, tuple) and isinstance(getattr(obj, "_fields", None), tuple)
@@ -172,6 +220,8 @@ def register_pytree_node(
     """From now on objects of exactly this class are containers.  ValueError where the class is registered already."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
+    if (to_dumpable_context is None) is not (from_dumpable_context is None):
+        raise ValueError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or registered.")
 
     def keys(obj: Any) -> list[Any]:
         if flatten_with_keys_fn is None:
@@ -180,6 +230,13 @@ def register_pytree_node(
 
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, keys)
     NODES[cls] = (flatten_fn, unflatten_fn)  # for transforms, which have a form of their own
+    if serialized_type_name is not None:
+        WRITTEN[cls] = _Written(cls, serialized_type_name, to_dumpable_context, from_dumpable_context)
+
+
+def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
+    """Give a class of named tuples the name by which it stands in the text of a structure."""
+    WRITTEN[cls] = _Written(cls, serialized_type_name)
 
 
 def _register_pytree_node(
@@ -194,6 +251,7 @@ _private_register_pytree_node = _register_pytree_node
 
 def _deregister_pytree_node(cls: type) -> None:
     del SUPPORTED_NODES[cls], NODES[cls]
+    WRITTEN.pop(cls, None)
 
 
 def _get_node_type(tree: Any) -> Any:
@@ -315,6 +373,64 @@ def _matching(spec: TreeSpec, tree: Any) -> list[Any]:
     if context != spec.context and kind is not deque:
         raise ValueError(f"Node context mismatch for {spec.type!r}: expected {spec.context!r}, but got {context!r}.")
     return list(children)
+
+
+# ***** structures as text *****
+
+_PROTOCOL = 1
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """The structure as JSON: `[protocol, structure]`, of protocol 1.
+
+    TypeError for what is no structure, ValueError for another protocol, NotImplementedError for a class that was registered without a
+    `serialized_type_name`, TypeError for a context that JSON cannot hold and for which no `to_dumpable_context` was given.
+
+        >>> import rushlight as torch
+        >>> torch.utils._pytree.treespec_dumps(torch.utils._pytree.tree_structure([1]))
+        '[1, {"type": "builtins.list", "context": "null", "children_spec": [{"type": null, "context": null, "children_spec": []}]}]'
+    """
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"Expected `treespec` to be an instance of PyTreeSpec but got item of type {type(treespec)}.")
+    _check_protocol(_PROTOCOL if protocol is None else protocol)
+    return json.dumps([_PROTOCOL, _dumped(treespec)])
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that `treespec_dumps` wrote.  ValueError for another protocol, NotImplementedError for a name that no class has."""
+    protocol, structure = json.loads(serialized)
+    _check_protocol(protocol)
+    return _loaded(structure)
+
+
+def _check_protocol(protocol: Any) -> None:
+    if protocol != _PROTOCOL:
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{_PROTOCOL}]")
+
+
+def _dumped(spec: TreeSpec) -> dict[str, Any]:
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    written = WRITTEN.get(spec.type)
+    if written is None:
+        raise NotImplementedError(
+            f"No registered serialization name for {spec.type} found. Please update your _register_pytree_node call with a `serialized_type_name` kwarg."
+        )
+    try:
+        context = json.dumps(spec.context) if written.dumpable is None else written.dumpable(spec.context)
+    except TypeError as error:
+        raise TypeError(
+            "Unable to serialize context. Please make the context json dump-able, or register a custom serializer using _register_pytree_node."
+        ) from error
+    return {"type": written.name, "context": context, "children_spec": [_dumped(child) for child in spec.children_specs]}
+
+
+def _loaded(structure: dict[str, Any]) -> TreeSpec:
+    if structure["type"] is None:
+        return _LEAF_SPEC
+    written, context = _written_as(structure["type"]), structure["context"]
+    context = json.loads(context) if written.loaded is None else written.loaded(context)
+    return TreeSpec(written.type, context, [_loaded(child) for child in structure["children_spec"]])
 
 
 # ***** taking apart, putting together, mapping *****

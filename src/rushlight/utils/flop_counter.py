@@ -19,7 +19,7 @@ from rushlight.profiler import flops
 from rushlight.profiler.sources import Observer, observe, unobserve
 from rushlight.utils.module_tracker import ModuleTracker
 
-__all__ = ["FlopCounterMode", "register_flop_formula"]
+__all__ = ["FlopCounterMode", "register_flop_formula", "sdpa_backward_flop_count", "sdpa_flop_count"]
 
 Formula = Callable[..., int]
 
@@ -88,6 +88,34 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Form
         return formula
 
     return register
+
+
+def sdpa_flop_count(query_shape: Sequence[int], key_shape: Sequence[int], value_shape: Sequence[int]) -> int:
+    """Operations of attention for queries (batch, heads, length, size), and keys and values (batch, heads, other length, size).
+
+    AssertionError where batches, heads or lengths differ.
+
+        >>> from rushlight.utils.flop_counter import sdpa_flop_count
+        >>> sdpa_flop_count((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)) == 2 * 2 * 3 * 5 * (4 + 6)
+        True
+    """
+    _check_attention(query_shape, key_shape, value_shape)
+    return flops.attention_flops(query_shape, key_shape, value_shape)
+
+
+def sdpa_backward_flop_count(
+    grad_out_shape: Sequence[int], query_shape: Sequence[int], key_shape: Sequence[int], value_shape: Sequence[int]
+) -> int:
+    """Operations of the gradient of attention, whose forward is computed anew; see `sdpa_flop_count`."""
+    _check_attention(query_shape, key_shape, value_shape)
+    if tuple(grad_out_shape) != (*query_shape[:3], value_shape[-1]):
+        raise AssertionError(f"sdpa_backward: the result has another shape than its gradient, {tuple(grad_out_shape)}")
+    return flops.attention_backward_flops(query_shape, key_shape, value_shape)
+
+
+def _check_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> None:
+    if not (tuple(query[:2]) == tuple(key[:2]) == tuple(value[:2]) and query[3] == key[3] and key[2] == value[2]):
+        raise AssertionError(f"sdpa: query, key and value do not fit each other: {tuple(query)}, {tuple(key)}, {tuple(value)}")
 
 
 def _forward_attention(shapes: Sequence[Any]) -> int:

@@ -212,7 +212,11 @@ class FunctionNode(FunctionBase):
         specs = self._specs
         if self._materialize:
             grads = [_zeros(spec) if g is None and spec is not None else g for g, spec in zip(grads, specs, strict=True)]
-        found = self.apply_boxed(list(grads)) if self._cls.boxed_grads_call else self.apply_boxed(*grads)
+        outer, STATE.current_node = STATE.current_node, self
+        try:
+            found = self.apply_boxed(list(grads)) if self._cls.boxed_grads_call else self.apply_boxed(*grads)
+        finally:
+            STATE.current_node = outer
         found = list(found) if isinstance(found, tuple) else [found]
         count = len(self.needs_input_grad)
         if len(found) > count and all(g is None for g in found[count:]):

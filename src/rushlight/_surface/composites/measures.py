@@ -89,7 +89,7 @@ Tensor.renorm_ = _renorm_  # type: ignore[attr-defined]
 _DISTANCE_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite("cdist", refuses="h", learns=True)
+@composite("cdist", learns=True)
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:
@@ -112,6 +112,7 @@ def cdist(
     many = max(x1._spec.shape[-2], x2._spec.shape[-2]) > 25
     if p == 2 and (compute_mode == _DISTANCE_MODES[1] or many and compute_mode != _DISTANCE_MODES[2]):
         return _euclidean(x1, x2)
+    refuse_dtype("cdist", "h", x1._spec.dtype)
     batch = broadcast_shapes(x1._spec.shape[:-2], x2._spec.shape[:-2])
     if x1._spec.ndim + x2._spec.ndim > 4:
         x1, x2 = (x.expand((*batch, *x._spec.shape[-2:])) for x in (x1, x2))
@@ -119,8 +120,13 @@ def cdist(
 
 
 def _euclidean(x1: Any, x2: Any) -> Tensor:
-    """Distances through one matrix product: |a|^2 + |b|^2 - 2 ab; the gradient of a distance 0 is 0."""
-    squares = (x1 * x1).sum(-1, keepdim=True) + (x2 * x2).sum(-1).unsqueeze(-2) - 2.0 * (x1 @ x2.mT)
+    """Distances through one matrix product: |a|^2 + |b|^2 - 2 ab; the gradient of a distance 0 is 0.
+
+    In narrow dtypes |a|^2 and |b|^2 are rounded, and then the whole, as in PyTorch, where they are columns of the product.
+    """
+    dtype = x1._spec.dtype
+    first, second = (x1 * x1).sum(-1, keepdim=True).to(dtype.wide), (x2 * x2).sum(-1).unsqueeze(-2).to(dtype.wide)
+    squares = (first + second - 2.0 * (x1.to(dtype.wide) @ x2.to(dtype.wide).mT)).to(dtype)
     nothing = squares <= 0.0
     return T["where"](nothing, 0.0, T["where"](nothing, 1.0, squares).sqrt())
 
