@@ -111,7 +111,7 @@ def cost(at, tile):
         rest = 0
     steps = max(filled_channels(at, at.i64[W.c]) * at.i64[W.k_d] * at.i64[W.k_h] * at.i64[W.k_w], 1)
     depth = at.i64[W.part_c] * at.i64[W.part_d] * at.i64[W.part_h] * at.i64[W.part_w]
-    placed = at.i64[W.channels_inside] != 0
+    placed, lanes = at.i64[W.channels_inside] != 0, tile.i64[T.lanes]
     place = stack(8)
     outs = at.i64[W.block_o]
     blocks = up(at.i64[W.o], outs)
@@ -121,10 +121,10 @@ def cost(at, tile):
         high = (blocks - 1) * filled(outs, rows, rest) + filled(left, rows, rest)
     else:
         padded = padded_places(at, rows, rest, place)
-        high = (blocks - 1) * filled(outs, width, 0) + filled(left, width, 0)
+        one = lanes if placed else i64(0)  # one vector of channels for a rest
+        high = (blocks - 1) * filled(outs, width, one) + filled(left, width, one)
         width = tile.i64[T.rows] if form == 2 else tile.i64[T.low]
     boxes = place.i64[0]
-    lanes = tile.i64[T.lanes]
     moves = f64(0.0)
     if inside <= 1 and not placed:
         moves = f64(padded) / f64(min(min(at.i64[W.n] if inside != 0 else at.i64[W.w], lanes), width))

@@ -75,8 +75,8 @@ class ConvForm:
     """What a kernel is made for: `tiles` (one, or one and another with fewer rows), the kinds of operands (`source`) and results (`target`).
 
     `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
-    they lie (none where words hold several steps), `placed` those that read the channels of places where they lie, and `panels` turn squares of
-    elements as the slab holds them.
+    they lie (none where words hold several steps), `placed` those that read the channels of places where they lie (and one vector wide, for a
+    rest), and `panels` turn squares of elements as the slab holds them.
     """
 
     __slots__ = ("gathers", "kind", "listed", "panels", "placed", "source", "target", "tiles")
@@ -88,7 +88,7 @@ class ConvForm:
         self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
         one = first.group == 1
         self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles] if one else list(tiles)
-        self.placed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "rows") for t in tiles]
+        self.placed = [RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows") for n in (first.vectors, 1) for t in tiles]
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
 
     @property
@@ -115,7 +115,7 @@ def make_loops(form: ConvForm) -> list[NativeFunction]:
 def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     """Functions that write sums, with what is added to them: one channel at neighbouring places, and the channels of one place."""
     real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
-    rounded = half_bits if form.target == "f16" else bfloat_bits
+    rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, 2 if narrow else real.itemsize
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
 
     @native(f"void(ptr, i64, {real}, i64, ptr, i64)", name=f"put_{form.name}")
@@ -134,17 +134,33 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
                 else:
                     store(real, y, i * step, load(real, acc, i * apart) + bias)
 
-    @native("void(ptr, i64, ptr, i64, i64, ptr)", name=f"channels_{form.name}")
-    def put_channels(y, step, bias, bias_step, count, acc):
-        """The channels of one place."""
-        if bias is None:
-            put_run(y, step, real(-0.0), count, acc, i64(1))
+    @native("void(ptr, i64, ptr, i64, i64, i64, ptr, i64)", name=f"channels_{form.name}")
+    def put_channels(y, step, bias, bias_step, run, count, acc, apart):
+        """The `count` channels, which lie side by side, of `run` places that lie `step` apart, their sums `apart`."""
+        if bias is None and step == count and apart == count:
+            put_run(y, i64(1), real(-0.0), run * count, acc, i64(1))
         else:
-            for i in range(count):
-                if narrow:
-                    y.u16[i * step] = rounded(acc.f32[i] + load_bias(bias, i * bias_step))
+            for _ in range(run):
+                if bias is None:
+                    for i in range(count):
+                        if narrow:
+                            y.u16[i] = rounded(acc.f32[i])
+                        else:
+                            store(real, y, i, load(real, acc, i))
+                elif bias_step == 1:
+                    for i in range(count):
+                        if narrow:
+                            y.u16[i] = rounded(acc.f32[i] + load_bias(bias, i))
+                        else:
+                            store(real, y, i, load(real, acc, i) + load_bias(bias, i))
                 else:
-                    store(real, y, i * step, load(real, acc, i) + load_bias(bias, i * bias_step))
+                    for i in range(count):
+                        if narrow:
+                            y.u16[i] = rounded(acc.f32[i] + load_bias(bias, i * bias_step))
+                        else:
+                            store(real, y, i, load(real, acc, i) + load_bias(bias, i * bias_step))
+                y = y + out_size * step
+                acc = acc + size * apart
 
     return put_run, put_channels
 
@@ -207,7 +223,7 @@ def make_write(form: ConvForm) -> NativeFunction:
     real, kept = (f64 if form.kind == "f64" else f32), (u16 if form.target in ("f16", "bf16") else None)
     out_size, size = (kept or real).itemsize, real.itemsize
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
-    put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, ptr)")
+    put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
     n, turn_line = form.tiles[0].panels.n, _make_turn_line(form)
     put_epilogue = _make_epilogue(form, load_bias, turn_line)
@@ -226,8 +242,7 @@ def make_write(form: ConvForm) -> NativeFunction:
         """All channels of `run` places, whose results lie `step` apart."""
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         if acc_place != 1 and at.i64[W.y_o] == 1:
-            for i in range(run):
-                put_channels(y + out_size * i * step, at.i64[W.y_o], bias, at.i64[W.bias_o], outs, acc + size * i * acc_place)
+            put_channels(y, step, bias, at.i64[W.bias_o], run, outs, acc, acc_place)
         elif acc_place != 1 and run >= n:  # channels of a place lie side by side: they are turned first, some places at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
@@ -278,17 +293,28 @@ def make_write(form: ConvForm) -> NativeFunction:
 # ***** a piece *****
 
 
+@native("i64(ptr, i64, i64, i64)", inline=True)
+def filled_outs(at, outs, wide, lanes):
+    """How many channels panels `wide` have for so many; where channels are read as they lie, one of `lanes` may hold what is left at the end."""
+    rest = outs % wide
+    if rest == 0:
+        return outs
+    return outs - rest + (lanes if at.i64[W.channels_inside] != 0 and rest <= lanes else wide)
+
+
 def _make_placed(form: ConvForm) -> NativeFunction:
     tiles, group = form.tiles, form.tiles[0].group
     cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
-    rows_high, rows_low = (extern(t.symbol, "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.placed[0], form.placed[-1]))
+    placed = [extern(t.symbol, "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)") for t in form.placed]
+    rows_high, rows_low, one_high, one_low, lanes = placed[0], placed[len(tiles) - 1], placed[len(tiles)], placed[-1], tiles[0].lanes
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
-    def multiply_placed(at, box, slab, offsets, weights, acc, add):
-        """All tiles of the box where channels lie side by side in the slab."""
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
+    def multiply_placed(at, box, slab, offsets, weights, acc, y, add):
+        """All tiles of the box where channels lie side by side in the slab.  y: the results of the box, where the sums of whole tiles are added up
+        there, or None."""
         words, outs = box.i64[BOX.steps] // group, box.i64[BOX.o1] - box.i64[BOX.o0]
-        across = (outs + wide - 1) // wide * wide
+        across = filled_outs(at, outs, i64(wide), i64(lanes))
         places, cursor = stack(8 * high), stack(32)
         memset(cursor, 0, 32)
         j: i64 = 0
@@ -296,12 +322,20 @@ def _make_placed(form: ConvForm) -> NativeFunction:
             few = at.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low
             rows = i64(low) if few else i64(high)
             list_places(at, box, cursor, places, rows, i64(size))
+            here, row = acc + cell * j * across, across
+            if y is not None and j + rows <= box.i64[BOX.columns]:
+                here, row = y + cell * j * at.i64[W.y_w], at.i64[W.y_w]
             for i in range(0, outs, wide):
-                part, to = weights + cell * i * words, acc + cell * (j * across + i)
-                if few:
-                    rows_low(slab, part, places, offsets, to, across, words, add)
+                part, to = weights + cell * i * words, here + cell * i
+                if outs - i <= lanes:
+                    if few:
+                        one_low(slab, part, places, offsets, to, row, words, add)
+                    else:
+                        one_high(slab, part, places, offsets, to, row, words, add)
+                elif few:
+                    rows_low(slab, part, places, offsets, to, row, words, add)
                 else:
-                    rows_high(slab, part, places, offsets, to, across, words, add)
+                    rows_high(slab, part, places, offsets, to, row, words, add)
             j += rows
 
     return multiply_placed
@@ -375,10 +409,10 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
                 i += other
             j += width
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
-    def multiply_part(at, box, slab, offsets, panel, weights, acc, add):
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
+    def multiply_part(at, box, slab, offsets, panel, weights, acc, y, add):
         if at.i64[W.channels_inside] != 0:
-            multiply_placed(at, box, slab, offsets, weights, acc, add)
+            multiply_placed(at, box, slab, offsets, weights, acc, y, add)
         elif listed and at.i64[W.images_inside] > 1:
             multiply_listed(at, box, slab, offsets, weights, acc, add)
         else:
@@ -401,19 +435,27 @@ def parts_of(at):
 
 def _make_pack(form: ConvForm) -> NativeFunction:
     wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
-    pack_wide, pack_high, pack_low = (make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, high, low))
-
+    lanes = form.tiles[0].lanes
+    pack_wide, pack_one, pack_high, pack_low = (make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, lanes, high, low))
     cell, group = 8 if form.kind == "f64" else 4, form.tiles[0].group
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
     def pack_weights(at, box, out, w):
         """Panels of the output channels of the box for its part of the steps: as high as the tile, and one lower for a rest that it holds."""
+        start, end = box.i64[BOX.o0], box.i64[BOX.o1]
         if at.i64[W.form] >= 2:
-            pack_wide(at, box, out, w)
+            rest = (end - start) % wide
+            if at.i64[W.channels_inside] == 0 or rest > lanes:
+                rest = 0
+            if end - rest > start:
+                box.i64[BOX.o1] = end - rest
+                pack_wide(at, box, out, w)
+            if rest > 0:
+                box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
+                pack_one(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
         elif at.i64[W.form] == 1:
             pack_low(at, box, out, w)
         else:
-            start, end = box.i64[BOX.o0], box.i64[BOX.o1]
             rest = (end - start) % high
             if rest > low:
                 rest = 0
@@ -423,20 +465,20 @@ def _make_pack(form: ConvForm) -> NativeFunction:
             if rest > 0:
                 box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
                 pack_low(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
-            box.i64[BOX.o0], box.i64[BOX.o1] = start, end
+        box.i64[BOX.o0], box.i64[BOX.o1] = start, end
 
     return pack_weights
 
 
 def _make_place(form: ConvForm) -> NativeFunction:
     group, cell = form.tiles[0].group, 8 if form.kind == "f64" else 4
-    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+    wide, high, low, lanes = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows, form.tiles[0].lanes
 
     @native("i64(ptr, ptr, i64, i64)", name=f"weights_place_{form.name}")
     def weights_place(at, box, part, words):
         """Where the panels of the box lie among those packed beforehand; `words` are those of the largest part."""
         width = i64(wide if at.i64[W.form] >= 2 else high if at.i64[W.form] == 0 else low)
-        each = (at.i64[W.o] + width - 1) // width * width * words
+        each = filled_outs(at, at.i64[W.o], width, i64(lanes)) * words
         own = (box.i64[BOX.steps] + group - 1) // group
         return at.i64[W.packed] + cell * ((box.i64[BOX.group] * parts_of(at) + part) * each + box.i64[BOX.o0] * own)
 
@@ -466,6 +508,41 @@ def make_pack_all(form: ConvForm) -> NativeFunction:
     return pack_all
 
 
+def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
+    size, high, low = 8 if form.kind == "f64" else 4, form.tiles[0].rows, form.tiles[-1].rows
+    put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
+
+    @native("ptr(ptr, ptr, ptr, i64)", name=f"results_{form.name}")
+    def find_results(at, box, bufs, across):
+        """The results of the box where tiles may add up their sums there: channels that fill vectors, of places that lie evenly; or None."""
+        w, h, d = at.i64[W.w], at.i64[W.h], at.i64[W.d]
+        wide, high_, deep = box.i64[BOX.w1] - box.i64[BOX.w0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.d1] - box.i64[BOX.d0]
+        if at.i64[W.channels_inside] == 0 or at.i64[W.after] != 0 or at.i64[W.bias_o] >= 0 or at.i64[W.y_o] != 1:
+            return None
+        if box.i64[BOX.o1] - box.i64[BOX.o0] != across:
+            return None
+        even = high_ == 1 or (wide == w and at.i64[W.y_h] == w * at.i64[W.y_w])
+        even = even and (deep == 1 or (high_ == h and at.i64[W.y_d] == h * at.i64[W.y_h]))
+        if not even or (box.i64[BOX.n1] - box.i64[BOX.n0] > 1 and (deep != d or at.i64[W.y_n] != d * at.i64[W.y_d])):
+            return None
+        place = at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0]
+        place += box.i64[BOX.n0] * at.i64[W.y_n] + box.i64[BOX.d0] * at.i64[W.y_d] + box.i64[BOX.h0] * at.i64[W.y_h] + box.i64[BOX.w0] * at.i64[W.y_w]
+        return bufs.ptr[0] + size * place
+
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"rest_{form.name}")
+    def put_rest(at, box, y, acc, across):
+        """The places at the end that fill no tile, whose sums are apart."""
+        count = box.i64[BOX.columns]
+        rows = i64(low) if at.i64[W.form] == 3 else i64(high)
+        rest = count % rows
+        if rest == low:
+            rest = 0
+        first = count - rest
+        put_channels(y + size * first * at.i64[W.y_w], at.i64[W.y_w], None, i64(0), rest, across, acc + size * first * across, across)
+
+    return find_results, put_rest
+
+
 def make_conv(form: ConvForm) -> NativeFunction:
     """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, w (or its panels) and, where the words have a stride for it,
     the bias."""
@@ -475,6 +552,9 @@ def make_conv(form: ConvForm) -> NativeFunction:
     fill_slab = make_slab(form.kind, form.source, form.panels)
     pack_weights, place = _make_pack(form), _make_place(form)
     multiply, write = _make_multiply(form), make_write(form)
+    real = form.target == ("f64" if form.kind == "f64" else "f32")  # results are what tiles add up
+    find_results, put_rest = _make_results(form)
+    lanes = tiles[0].lanes
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_{form.name}")
     def conv(bufs, ints, piece):
@@ -488,7 +568,7 @@ def make_conv(form: ConvForm) -> NativeFunction:
         rows = i64(high if at.i64[W.form] % 2 == 0 else low)
         width = i64(wide) if channels else rows
         other = rows if channels else i64(wide)
-        outs = (box.i64[BOX.o1] - box.i64[BOX.o0] + other - 1) // other * other
+        outs = filled_outs(at, box.i64[BOX.o1] - box.i64[BOX.o0], other, i64(lanes))
         places = (box.i64[BOX.columns] + width - 1) // width * width
         first = box.i64[BOX.chunk_no] * at.i64[W.chunk]
         last = min(first + at.i64[W.chunk], parts_of(at))
@@ -510,6 +590,9 @@ def make_conv(form: ConvForm) -> NativeFunction:
         weights = panel + panel_bytes
         offsets = weights + weight_bytes
         slab = offsets + table_bytes
+        y: ptr = None  # where tiles add up their sums, if that may be where they belong
+        if real and first < last:
+            y = find_results(at, box, bufs, outs)
         if first >= last:
             memset(acc, 0, acc_bytes)
         for part in range(first, last):
@@ -521,11 +604,15 @@ def make_conv(form: ConvForm) -> NativeFunction:
                 weights = bufs.ptr[at.i64[W.operand] + 1] + place(at, box, part, words)
             else:
                 pack_weights(at, box, weights, bufs.ptr[at.i64[W.operand] + 1])
-            multiply(at, box, slab, offsets, panel, weights, acc, i64(part > first))
+            multiply(at, box, slab, offsets, panel, weights, acc, y, i64(part > first))
         bias: ptr = None
         if at.i64[W.bias_o] >= 0:
             bias = bufs.ptr[at.i64[W.operand] + 2]
         across = places if channels else outs
+        if y is not None:
+            put_rest(at, box, y, acc, outs)
+            give_back(slot)
+            return 0
         status = write(at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
         give_back(slot)
         return status

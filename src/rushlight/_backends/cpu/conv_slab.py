@@ -13,6 +13,7 @@ from rushlight._backends.native import (
     extern,
     f32,
     f64,
+    i32,
     i64,
     load,
     memcpy,
@@ -217,7 +218,7 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
 def _make_channels(kind: str, source: str) -> NativeFunction:
     real = held_type(kind)
     size, given_size = real.itemsize, fetch_of(source, kind)[0].itemsize
-    copy_run = extern(f"run_{source}_{kind}", RUN)
+    plain, copy_run = fetch_of(source, kind)[0] is real, extern(f"run_{source}_{kind}", RUN)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"channels_{source}_{kind}")
     def fill_channels(at, box, valid, slab, x):
@@ -228,6 +229,8 @@ def _make_channels(kind: str, source: str) -> NativeFunction:
         word = max(at.i64[W.channels_inside], i64(1))
         filled = (channels + word - 1) // word * word
         whole = at.i64[W.x_w] == channels and box.i64[BOX.s_w] == channels and at.i64[W.x_c] == 1  # places follow each other in both
+        few = plain and size == 2 and channels < 4 and at.i64[W.x_c] == 1 and at.i64[W.x_w] > 0
+        of_channels = (i64(1) << (16 * channels)) - 1
         for n in range(images):
             for d in range(box.i64[BOX.len_d]):
                 for h in range(box.i64[BOX.len_h]):
@@ -241,11 +244,22 @@ def _make_channels(kind: str, source: str) -> NativeFunction:
                         if whole:
                             copy_run(there + first * place, here, i64(1), (last - first) * channels)
                         else:
-                            for w in range(first, last):
+                            w = first
+                            if few:  # the channels of a place are read as one number, but those of the last, after which there may be nothing
+                                while w < last - 1:
+                                    number = here.i64[0] & of_channels
+                                    if filled == 4:
+                                        (there + w * place).i64[0] = number
+                                    else:
+                                        (there + w * place).i32[0] = i32(number)
+                                    here = here + given_size * at.i64[W.x_w]
+                                    w += 1
+                            while w < last:
                                 copy_run(there + w * place, here, at.i64[W.x_c], channels)
                                 for c in range(channels, filled):
                                     store(real, there + w * place, c, real(0))
                                 here = here + given_size * at.i64[W.x_w]
+                                w += 1
 
     return fill_channels
 
