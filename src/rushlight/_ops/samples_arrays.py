@@ -352,6 +352,6 @@ give("conv_tbc", Call(Draw(5, 2, 3), Draw(2, 3, 4), Draw(4), 1))
 # ***** Fourier transforms *****
 
 _WAVES = Draw(2, 3, 4, dtype=COMPLEX128)
-give("fft_c2c", Call(_WAVES, (2,), False), Call(_WAVES, (0, 2), True, 0.25), Call(Draw(5, dtype=COMPLEX128), (0,), False, 0.5))
-give("fft_r2c", Call(Draw(2, 3, 5), (2,)), Call(Draw(2, 3, 4), (0, 1), 0.5))
-give("fft_c2r", Call(_WAVES, (2,), 7), Call(_WAVES, (0, 1), 5, 0.5))
+give("fft_c2c", Call(_WAVES, (2,), False), Call(_WAVES, (0, 2), True, "mean"), Call(Draw(5, dtype=COMPLEX128), (0,), False, "ortho"))
+give("fft_r2c", Call(Draw(2, 3, 5), (2,)), Call(Draw(2, 3, 4), (0, 1), "ortho"))
+give("fft_c2r", Call(_WAVES, (2,), 7), Call(_WAVES, (0, 1), 5, "mean"))

@@ -53,7 +53,7 @@ def _differentiable(values: Sequence[Any]) -> list[Tensor]:
 def _array(x: Tensor) -> Any:
     if isinstance(x, SparseKind):  # the gradient of a strided tensor may be sparse
         x = x.to_dense()
-    return x.detach().to(x.dtype).numpy().reshape(-1).copy()
+    return x.detach().resolve_conj().resolve_neg().numpy().reshape(-1).copy()
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:

@@ -102,7 +102,7 @@ class Executable:
     def _held(self, launch: Launch, words: list[int], count: int) -> tuple[Callable[..., Any], int, list[int], int]:
         if launch.ints is None:
             return launch.call, 0, words, count
-        held = array("q", launch.ints)
+        held = launch.constants()
         self._keep.append(held)
         return launch.call, held.buffer_info()[0], words, count
 
@@ -231,7 +231,7 @@ class Mould:
             launches = extern_call(_asked(step, frame, values))
             if len(launches) != len(alike) or any(_handed(launch) != known for launch, known in zip(launches, alike, strict=True)):
                 return None
-            found += [array("q", launch.ints or ()) for launch in launches]
+            found += [launch.constants() for launch in launches]
         return found
 
     def cast(self, values: Sequence[Any], first: int = 0) -> Executable:

@@ -1,73 +1,374 @@
-"""Fourier transforms by NumPy's pocketfft, over our memory."""
+"""Fourier transforms as native calls: which way a length goes, its tables, and how the work is cut; from sizes and strides alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import struct
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
-from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.runtime import runtime
-from rushlight._base.lazy import numpy as np
-from rushlight._base.lazy import require
-from rushlight._kernels.program import ExternStep, Operand
-from rushlight._types.layout import contiguous_strides, extent
+from rushlight._backends.cpu import jit, stubs
+from rushlight._backends.cpu import runtime as _runtime
+from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.cpu.fourier_native import (
+    COMPLEX,
+    FULL,
+    HALVES,
+    PAIRS,
+    STRIDED,
+    make_fourier,
+    make_tables,
+)
+from rushlight._backends.cpu.launches import Launch, joined
+from rushlight._kernels.fourier import RADICES, FourierMoves, FourierPass
+from rushlight._kernels.program import ExternStep
+from rushlight._prims.fourier import factor_of
+from rushlight._types.layout import contiguous_strides
 
 __all__ = ["fourier_call"]
 
+_KINDS = {"complex64": "f32", "complex128": "f64", "float32": "f32", "float64": "f64"}
+_SIZES = {"f32": 4, "f64": 8}
+_PIECE = 1 << 14  # numbers that are worth a thread's while
+_NEAR = 1 << 19  # bytes of a sequence that stay in a core's cache with what is made of it
+_SHORT = 64  # numbers: shorter sequences are no matrix
+_COLUMN = 1 << 13  # numbers: longer sequences are taken one by one, whatever lies beside them
+# what a pass of a radix costs for each number, measured; memory moved and arithmetic done
+_COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2}
 
-def _view_of(operand: Operand) -> Callable[[Any], Any]:
-    """A function from the operand's memory (an address, or a storage that another step made) to a NumPy array over it."""
-    size, over, array = operand.dtype.itemsize, runtime().from_owner, np.ndarray
-    shape, dtype, strides = tuple(operand.shape), np.dtype(operand.dtype.name), tuple([s * size for s in operand.strides])
-    span = max(extent(operand.shape, operand.strides), 1) * size
-
-    def view(memory: Any) -> Any:
-        return array(shape, dtype, over(memory, span, None) if type(memory) is int else memory, 0, strides)
-
-    return view
+Dim = tuple[int, int, int]  # size, steps in bytes in the source and in the result
 
 
-def _loops(step: ExternStep) -> list[tuple[Any, int]] | None:
-    """The (loop, dim) pairs of a transform, as NumPy's own functions choose them; None where they are not to be had."""
-    try:
-        found, params = require("numpy.fft._pocketfft_umath"), step.params
-        if step.name == "fft":
-            loop = found.ifft if params["inverse"] else found.fft
-            return [(loop, d) for d in reversed(params["dims"])]
-        if step.name == "rfft":
-            odd = step.inputs[0].shape[params["dim"]] % 2
-            return [(found.rfft_n_odd if odd else found.rfft_n_even, params["dim"])]
-        return [(found.irfft, params["dim"])]
-    except (ImportError, AttributeError):  # before NumPy 2
-        return None
+# ***** lengths *****
+
+
+@lru_cache(1 << 12)
+def radices(n: int) -> tuple[float, tuple[int, ...]] | None:
+    """(cost, radices) of the cheapest passes for n numbers; None where n has a prime factor that has no pass."""
+    if n == 1:
+        return 0.0, ()
+    best: tuple[float, tuple[int, ...]] | None = None
+    for radix in RADICES:
+        if n % radix == 0:
+            rest = radices(n // radix)
+            if rest is not None and (best is None or rest[0] + _COST[radix] < best[0]):
+                best = rest[0] + _COST[radix], (radix, *rest[1])
+    return best
+
+
+@lru_cache(1 << 12)
+def matrix_of(n: int, lanes: int) -> tuple[int, int]:
+    """(n1, n2), n = n1 n2: the cheapest matrix, its tiles filled up."""
+
+    def cost(n1: int) -> float:
+        n2 = n // n1
+        first, second = radices(n1), radices(n2)
+        assert first is not None and second is not None
+        return lanes * (-(-n2 // lanes) * n1 * (first[0] + 1.0) + -(-n1 // lanes) * n2 * (second[0] + 2.0))
+
+    found = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    return min(((k, n // k) for d in found for k in (d, n // d)), key=lambda pair: cost(pair[0]))
+
+
+@lru_cache(1 << 10)
+def smooth_above(n: int) -> int:
+    """The length >= n of the form 2^a 3^b 5^c, a >= 4, that should take the least time."""
+    found = []
+    for odd in (1, 3, 5, 9, 15, 25):
+        power = max(-(-n // odd) - 1, 15).bit_length()
+        found.append(odd << power)
+    return min(found, key=lambda m: m * radices(m)[0])  # type: ignore[index]
+
+
+# ***** code *****
+
+
+class _Family:
+    """The code for one kind of numbers on this machine."""
+
+    __slots__ = ("_passes", "fma", "kernels", "kind", "lanes", "tables")
+
+    def __init__(self, kind: str) -> None:
+        tile = host_tiles(kind)[0]
+        self.kind, self.lanes, self.fma = kind, tile.lanes, tile.fma
+        self._passes: dict[tuple[int, str, str], tuple[int, Any]] = {}
+        moves = FourierMoves(kind, self.lanes, self.fma)
+        name = f"fourier moves {kind} {self.lanes} {self.fma}"
+        held = jit.load(_runtime.compile_made(name, lambda: moves.text), moves.symbols)
+        symbols = _runtime.runtime().symbols | {symbol: held[symbol] for symbol in moves.symbols}
+        functions = make_fourier(kind, moves)
+        loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], symbols)
+        self.kernels = {
+            way: stubs.make_kernel_callable(loaded[f.symbol], f.symbol, (loaded, held))
+            for way, f in zip(("lanes", "whole", "columns", "rows", "chirp"), functions, strict=True)
+        }
+        self.tables = stubs.bind(make_tables(kind, self.lanes))
+
+    def code(self, radix: int, load: str, store: str) -> int:
+        """The address of a pass."""
+        key = radix, load, store
+        if key not in self._passes:
+            made = FourierPass(self.kind, self.lanes, self.fma, radix, load, store)
+            loaded = jit.load(_runtime.compile_made(made.symbol, lambda: made.text), [made.symbol])
+            self._passes.setdefault(key, (loaded[made.symbol], loaded))
+        return self._passes[key][0]
+
+
+_FAMILIES: dict[str, _Family] = {}
+
+
+def _family(kind: str) -> _Family:
+    if kind not in _FAMILIES:
+        _FAMILIES.setdefault(kind, _Family(kind))
+    return _FAMILIES[kind]
+
+
+# ***** tables: they live as long as a plan that uses them *****
+
+_TABLES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def _table(family: _Family, what: int, n: int, a: int, b: int, count: int) -> Any:
+    """A Storage with `count` numbers; see `make_tables`."""
+    key = family.kind, what, n, a, b
+    found = _TABLES.get(key)
+    if found is None:
+        found = _runtime.runtime().alloc(max(2 * _SIZES[family.kind] * count, 64))
+        if family.tables(found.ptr, what, n, a, b):
+            raise MemoryError(f"no memory for the {n} roots of unity of a Fourier transform")
+        found = _TABLES.setdefault(key, found)
+    return found
+
+
+def _passes_of(family: _Family, n: int, load: str, store: str) -> tuple[int, Any]:
+    """(address, what must be kept) of a tile plan."""
+    cost = radices(n)
+    assert cost is not None
+    chosen = cost[1] or (1,)
+    words, keep, left, done = [len(chosen)], [], n, 1
+    for k, radix in enumerate(chosen):
+        last = k == len(chosen) - 1
+        m, address = left // radix, 0
+        if not last:
+            keep.append(_table(family, 0, left, radix, 0, m * (radix - 1)))
+            address = keep[-1].ptr
+        words += [family.code(radix, load if k == 0 else "S", store if last else "S"), m, done, address]
+        left, done = m, done * radix
+    held = array("q", words)
+    return held.buffer_info()[0], (held, keep)
+
+
+# ***** one dim *****
+
+
+class _Transform:
+    """A transform along one dim: `n` numbers of the kind `what`, the other dims, and what it is multiplied by."""
+
+    __slots__ = ("dst_step", "family", "inverse", "others", "scale", "size", "src_step", "units", "what")
+
+    def __init__(
+        self, family: _Family, what: int, size: int, steps: tuple[int, int], others: Sequence[Dim], units: tuple[int, int],
+        inverse: bool, scale: float,
+    ) -> None:  # fmt: skip
+        """`size`: of the sequence; `units`: bytes of a number in the source and in the result."""
+        self.family, self.what, self.size, self.others, self.units = family, what, size, merged(others), units
+        self.inverse, self.scale = inverse, scale
+        self.src_step, self.dst_step = steps
+
+    @property
+    def n(self) -> int:
+        """Complex numbers that are transformed."""
+        return self.size // 2 if self.what in (HALVES, PAIRS) else self.size
+
+    @property
+    def batch(self) -> int:
+        return math.prod(size for size, _, _ in self.others)
+
+    def near(self) -> bool:
+        """Whether elements are neighbours in both places."""
+        return (self.src_step, self.dst_step) == self.units
+
+    def lane_dim(self) -> int:
+        """Which of the other dims lies across the lanes: the one whose elements are neighbours, else the largest; -1: none."""
+        for k, (_, x, y) in enumerate(self.others):
+            if (x, y) == self.units:
+                return k
+        return max(range(len(self.others)), key=lambda k: self.others[k][0], default=-1)
+
+
+def merged(dims: Sequence[Dim]) -> list[Dim]:
+    """The same loops with as few dims as possible, in the order of the result."""
+    found: list[Dim] = []
+    for size, x, y in sorted(dims, key=lambda dim: (-dim[2], -dim[1])):
+        if size == 1:
+            continue
+        if found and found[-1][1:] == (x * size, y * size):
+            found[-1] = found[-1][0] * size, x, y
+        else:
+            found.append((size, x, y))
+    return found
+
+
+def _bits(value: float) -> int:
+    found: int = struct.unpack("q", struct.pack("d", value))[0]
+    return found
+
+
+def _outer(dims: Sequence[Dim]) -> list[int]:
+    return [len(dims), *(word for dim in dims for word in dim)]
+
+
+class _Call:
+    """The kernels of one call as they are laid out: what each takes, makes and needs kept."""
+
+    __slots__ = ("_made", "launches", "result")
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self._made = 0
+        self.result: int | None = None  # where the result is, once it is made
+
+    def add(
+        self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, sizes: Sequence[int], given: Sequence[int], kept: bool
+    ) -> int:
+        """A kernel with so many pieces; the place of the first buffer that it makes.  `kept`: that is the call's result."""
+        head = [pieces, int(t.batch * t.size > _PIECE), len(sizes), *sizes]
+        launch = Launch(t.family.kernels[way], [*head, *[0] * (8 - len(head)), *words], tuple(given), len(sizes) if kept else 0, keep)
+        self.launches.append(launch)
+        first = -1 - self._made
+        self._made += len(sizes)
+        return first
+
+    def into(self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, nbytes: int, source: int) -> None:
+        """A kernel that writes to the call's result from a buffer."""
+        if self.result is None:
+            self.result = self.add(t, way, pieces, words, keep, [nbytes], (source,), True)
+        else:
+            self.add(t, way, pieces, words, keep, [], (self.result, source), False)
+
+
+def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    family, n, what = t.family, t.n, t.what
+    at = t.lane_dim()
+    count, x_lane, y_lane = t.others[at] if at >= 0 else (1, 0, 0)
+    outer = [dim for k, dim in enumerate(t.others) if k != at]
+    ways = []
+    for lane, step, unit in ((x_lane, t.src_step, t.units[0]), (y_lane, t.dst_step, t.units[1])):
+        ways.append(0 if lane == unit else 1 if step == unit and n >= family.lanes // 2 else 2)
+    if what in (FULL, STRIDED):
+        ways = [2, 2]
+    swap = "D" if t.inverse else "C"
+    load = {HALVES: "R", PAIRS: "S"}.get(what, swap) if ways[0] == 0 else "S"
+    store = "U" if what == HALVES or ways[1] == 1 else "R" if what == PAIRS else swap
+    edge, kept_edge = _passes_of(family, n, "S" if what == PAIRS else "C", "U" if what == HALVES else "C")
+    main, kept = (edge, None) if 2 in ways or count < family.lanes else _passes_of(family, n, "S" if what == PAIRS else load, store)
+    twiddles = _table(family, 2, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    tiles = -(-count // family.lanes)
+    units = tiles * (t.batch // max(count, 1))
+    chunk = max(1, _PIECE // (n * family.lanes))
+    words = [
+        main, edge, what, int(t.inverse or what == PAIRS), n, count, x_lane, t.src_step, y_lane, t.dst_step, *ways,
+        0 if twiddles is None else twiddles.ptr, tiles, chunk, units, _bits(t.scale / (2 if what == HALVES else 1)), *_outer(outer),
+    ]  # fmt: skip
+    call.into(t, "lanes", -(-units // chunk), words, (kept, kept_edge, twiddles), nbytes, source)
+
+
+def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    family, n, what = t.family, t.n, t.what
+    n1, n2 = matrix_of(n, family.lanes)
+    swap = t.inverse and what == COMPLEX
+    first, kept_first = _passes_of(family, n1, "D" if swap else "C", "T")
+    second, kept_second = _passes_of(family, n2, "S", "D" if swap or what == PAIRS else "C")
+    lanes, item = family.lanes, 2 * _SIZES[family.kind]
+    across, along = -(-n2 // lanes), -(-n1 // lanes)
+    factors = _table(family, 1, n, n1, n2, across * lanes * n1)
+    twiddles = _table(family, 3, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    keep = kept_first, kept_second, factors, twiddles
+    rows = t.batch
+    chunk = max(1, _PIECE // n)
+
+    def words(tile_chunk: int, tiles: int) -> list[int]:
+        return [
+            first, second, what, int(t.inverse), n1, n2, factors.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
+            _bits(t.scale / (2 if what == HALVES else 1)), tile_chunk, -(-tiles // tile_chunk), *_outer(t.others),
+        ]  # fmt: skip
+
+    if what != COMPLEX or not t.near() or n * item <= _NEAR:
+        call.into(t, "whole", -(-rows // chunk), words(1, 1), keep, nbytes, source)
+        return
+    between = item * lanes * (along * lanes) * across + 64
+    column_chunk, row_chunk = max(1, _PIECE // (lanes * n1)), max(1, _PIECE // (lanes * n2))
+    mid = call.add(t, "columns", rows * -(-across // column_chunk), words(column_chunk, across), keep, [between * rows], (source,), False)
+    call.into(t, "rows", rows * -(-along // row_chunk), words(row_chunk, along), keep, nbytes, mid)
+
+
+def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    family, n = t.family, t.size
+    m = smooth_above(2 * n - 1)
+    n1, n2 = matrix_of(m, family.lanes)
+    first, kept_first = _passes_of(family, n1, "C", "T")
+    second, kept_second = _passes_of(family, n2, "S", "C")
+    factors = _table(family, 1, m, n1, n2, -(-n2 // family.lanes) * family.lanes * n1)
+    chirps = _table(family, 4, 2 * n, n, 0, n)
+    filter_ = _filter(family, n, m)
+    what = {HALVES: FULL, PAIRS: STRIDED}.get(t.what, t.what)
+    chunk = max(1, _PIECE // (4 * m))
+    words = [
+        first, second, what, int(t.inverse), n1, n2, factors.ptr, n, chirps.ptr, filter_.ptr, t.src_step, t.dst_step, t.batch, chunk,
+        _bits(t.scale / m), *_outer(t.others),
+    ]  # fmt: skip
+    call.into(t, "chirp", -(-t.batch // chunk), words, (kept_first, kept_second, factors, chirps, filter_), nbytes, source)
+
+
+def _filter(family: _Family, n: int, m: int) -> Any:
+    """The transform of the conjugate chirps, around 0 in a circle of m."""
+    key = family.kind, "filter", n, m
+    found = _TABLES.get(key)
+    if found is None:
+        item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, 5, 2 * n, n, m, m)
+        _along(inner, _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0), item * m, 0)
+        found = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))
+    return found
+
+
+def _along(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    """The kernels of a transform along one dim."""
+    if radices(t.n) is None:
+        _by_chirp(call, t, nbytes, source)
+        return
+    at = t.lane_dim()
+    beside = at >= 0 and t.others[at][1:] == t.units
+    if t.n < _SHORT or (beside and t.n <= _COLUMN):
+        _by_lanes(call, t, nbytes, source)
+    else:
+        _by_matrix(call, t, nbytes, source)
 
 
 def fourier_call(step: ExternStep) -> list[Launch]:
-    """What computes an `fft`, `rfft` or `irfft`."""
-    x, out = step.inputs[0], step.outputs[0]
-    alloc, nbytes, params = runtime().alloc, step.sizes[0], step.params
-    made = Operand(0, out.dtype, out.shape, out.strides or contiguous_strides(out.shape))
-
-    def transform(a: Any) -> Any:
+    """The kernels of an `fft`, `rfft` or `irfft`, dim after dim."""
+    x, y, params = step.inputs[0], step.outputs[0], step.params
+    family = _family(_KINDS[y.dtype.name])
+    y_strides = y.strides or contiguous_strides(y.shape)
+    call, source = _Call(), 0
+    dims = params["dims"] if step.name == "fft" else (params["dim"],)
+    scale = factor_of(params["norm"], math.prod((x if step.name == "rfft" else y).shape[d] for d in dims))
+    kept = [d for d in dims if y.shape[d] > 1] or dims[:1]
+    x_item, y_item, x_strides, shape = x.dtype.itemsize, y.dtype.itemsize, x.strides, x.shape
+    for k, dim in reversed(list(enumerate(kept))):
         if step.name == "fft":
-            return np.fft.ifftn(a, axes=params["dims"], norm="forward") if params["inverse"] else np.fft.fftn(a, axes=params["dims"])
-        if step.name == "rfft":
-            return np.fft.rfft(a, axis=params["dim"])
-        return np.fft.irfft(a, params["size"], axis=params["dim"], norm="forward")
-
-    source, target, loops = _view_of(x), _view_of(made), _loops(step)
-    passes = [(loop, [(d,), (), (d,)]) for loop, d in loops or ()]
-
-    def run(ints: int, memory: Any) -> Any:
-        storage = alloc(nbytes)
-        target(storage)[...] = transform(source(memory))
-        return storage
-
-    def run_loops(ints: int, memory: Any) -> Any:
-        storage = alloc(nbytes)
-        a, out = source(memory), target(storage)
-        for loop, axes in passes:
-            a = loop(a, 1, out, axes=axes)
-        return storage
-
-    return [Launch(run_loops if passes and nbytes else run, None, (0,))]
+            what, size, inverse = COMPLEX, y.shape[dim], params["inverse"]
+        elif step.name == "rfft":
+            size, inverse = x.shape[dim], False
+            what = FULL if size % 2 else HALVES
+        else:
+            size, inverse = params["size"], False
+            what = STRIDED if size % 2 else PAIRS
+        others = [(shape[d], x_strides[d] * x_item, y_strides[d] * y_item) for d in range(len(shape)) if d != dim]
+        steps = x_strides[dim] * x_item, y_strides[dim] * y_item
+        _along(call, _Transform(family, what, size, steps, others, (x_item, y_item), inverse, 1.0 if k else scale), step.sizes[0], source)
+        assert call.result is not None
+        source, x_strides, x_item = call.result, y_strides, y_item
+    return call.launches

@@ -14,25 +14,42 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Launch", "joined"]
+__all__ = ["Constants", "Launch", "joined"]
 
 
 class Launch:
     """One kernel of a library call: `call(address of ints, *words)`; `ints` is None for what is no kernel, which gets 0 and makes the call's results.
 
     `words` say what it takes: from 0 on words of the call, and below 0 buffers that kernels of the call made before: -1 is the first.  Of the
-    buffers that it makes the first `results` are the call's results (None: all); the others are for kernels that follow.
+    buffers that it makes the first `results` are the call's results (None: all); the others are for kernels that follow.  `keep` is what lies at
+    addresses among the ints.
     """
 
-    __slots__ = ("call", "ints", "results", "words")
+    __slots__ = ("call", "ints", "keep", "results", "words")
 
-    def __init__(self, call: Callable[..., Any], ints: Sequence[int] | None, words: Sequence[int], results: int | None = None) -> None:
-        self.call, self.ints, self.words, self.results = call, ints, words, results
+    def __init__(
+        self, call: Callable[..., Any], ints: Sequence[int] | None, words: Sequence[int], results: int | None = None, keep: Any = None
+    ) -> None:
+        self.call, self.ints, self.words, self.results, self.keep = call, ints, words, results, keep
+
+    def constants(self) -> Constants:
+        """The ints as they are given to the kernel."""
+        made = Constants("q", self.ints or ())
+        made.keep = self.keep
+        return made
+
+
+class Constants(array):
+    """The constants of a kernel; `keep` must live as long as they are used."""
+
+    __slots__ = ("keep",)
+
+    keep: Any
 
 
 def joined(launches: Sequence[Launch]) -> Callable[..., Any]:
     """The call as a function of its words: it returns the Storage of the result, a tuple of them, or None."""
-    held = [array("q", launch.ints or [0]) for launch in launches]
+    held = [launch.constants() for launch in launches]
 
     def run(*words: Any) -> Any:
         made: list[Any] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,19 +22,19 @@ NORMS = ("forward", "backward", "ortho")
 # ***** the three transforms that all others are made of, over dims: rows of the operator table *****
 
 
-def _forward(x: Any, dims: tuple[int, ...], scale: float, inverse: bool) -> Any:
-    """scale * sum x exp(-+ 2 pi i ...) of complex x."""
-    return function_of("fft_c2c")(x, dims, inverse, scale)
+def _forward(x: Any, dims: tuple[int, ...], norm: str, inverse: bool) -> Any:
+    """The sum of x exp(-+ 2 pi i ...) of complex x, times a factor."""
+    return function_of("fft_c2c")(x, dims, inverse, norm)
 
 
-def _real_to_half(x: Any, dims: tuple[int, ...], scale: float) -> Any:
+def _real_to_half(x: Any, dims: tuple[int, ...], norm: str) -> Any:
     """The half of the forward transform of real x that holds everything."""
-    return function_of("fft_r2c")(x, dims, scale)
+    return function_of("fft_r2c")(x, dims, norm)
 
 
-def _half_to_real(x: Any, dims: tuple[int, ...], size: int, scale: float) -> Any:
+def _half_to_real(x: Any, dims: tuple[int, ...], size: int, norm: str) -> Any:
     """The inverse transform of such a half, real."""
-    return function_of("fft_c2r")(x, dims, size, scale)
+    return function_of("fft_c2r")(x, dims, size, norm)
 
 
 def _padded(x: Any, dim: int, size: int) -> Any:
@@ -60,14 +59,12 @@ def _as_float(x: Tensor, want_complex: bool) -> Any:
     return x.to(x._spec.dtype.to_complex()) if want_complex and not x._spec.dtype.is_complex else x
 
 
-def _scale(norm: str | None, count: int, forward: bool) -> float:
-    """What the unnormalised sum is multiplied by."""
+def _factor(norm: str | None, forward: bool) -> str:
+    """What the sums are multiplied by, as the operators take it."""
     norm = "backward" if norm is None else norm
     if norm not in NORMS:
         raise RuntimeError(f'Invalid normalization mode: "{norm}"')
-    if norm == "ortho":
-        return 1.0 / math.sqrt(count) if count else 1.0
-    return 1.0 / count if (norm == "forward") == forward and count else 1.0
+    return "ortho" if norm == "ortho" else "mean" if (norm == "forward") == forward else "none"
 
 
 def _one(x: Tensor, n: int | None, dim: int, name: str) -> tuple[int, int]:
@@ -123,7 +120,7 @@ def _declare_one(name: str, inverse: bool) -> None:
     ) -> Tensor:
         x = _as_float(input, True)
         at, size = _one(x, n, dim, name)
-        return into(out, _forward(_padded(x, at, size), (at,), _scale(norm, size, not inverse), inverse))
+        return into(out, _forward(_padded(x, at, size), (at,), _factor(norm, not inverse), inverse))
 
     function.__doc__ = f"The {'inverse ' if inverse else ''}Fourier transform along dim."
     composite(name, spaces=FFT, learns=True)(function)
@@ -144,7 +141,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     _no_complex("rfft", input)
     x = _as_float(input, False)
     at, size = _one(x, n, dim, "rfft")
-    return into(out, _real_to_half(_padded(x, at, size), (at,), _scale(norm, size, True)))
+    return into(out, _real_to_half(_padded(x, at, size), (at,), _factor(norm, True)))
 
 
 def _real_size(x: Any, n: int | None, at: int) -> int:
@@ -160,7 +157,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     x = _as_float(input, True)
     at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "irfft")
     size = _real_size(x, n, at)
-    return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _scale(norm, size, False)))
+    return into(out, _half_to_real(_padded(x, at, size // 2 + 1), (at,), size, _factor(norm, False)))
 
 
 @composite("hfft", spaces=FFT, learns=True)
@@ -169,7 +166,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     x = _as_float(input, True)
     at, _ = _one(x, None if x._spec.ndim and x._spec.shape[dim] else 1, dim, "hfft")
     size = _real_size(x, n, at)
-    return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _scale(norm, size, True)))
+    return into(out, _half_to_real(T["conj"](_padded(x, at, size // 2 + 1)), (at,), size, _factor(norm, True)))
 
 
 @composite("ihfft", spaces=FFT, learns=True)
@@ -178,7 +175,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     _no_complex("ihfft", input)
     x = _as_float(input, False)
     at, size = _one(x, n, dim, "ihfft")
-    return into(out, T["conj"](_real_to_half(_padded(x, at, size), (at,), _scale(norm, size, False))))
+    return into(out, T["conj"](_real_to_half(_padded(x, at, size), (at,), _factor(norm, False))))
 
 
 # ***** several dims *****
@@ -193,7 +190,7 @@ def _declare_many(name: str, inverse: bool) -> None:
         if not dims:
             return into(out, x.clone())
         return into(
-            out, _forward(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), not inverse), inverse)
+            out, _forward(_fit(x, dims, sizes), tuple(dims), _factor(norm, not inverse), inverse)
         )
 
     def plane(
@@ -225,7 +222,7 @@ def rfftn(
     x = _as_float(input, False)
     dims, sizes = _several(x, s, dim)
     _some_dims("rfftn", dims)
-    return into(out, _real_to_half(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), True)))
+    return into(out, _real_to_half(_fit(x, dims, sizes), tuple(dims), _factor(norm, True)))
 
 
 def _last_sizes(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int], int]:
@@ -246,8 +243,7 @@ def irfftn(
     """The inverse of `rfftn`."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
-    count = math.prod([*sizes[:-1], last])
-    return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _scale(norm, count, False)))
+    return into(out, _half_to_real(_fit(x, dims, sizes), tuple(dims), last, _factor(norm, False)))
 
 
 @composite("hfftn", spaces=FFT, learns=True)
@@ -257,9 +253,8 @@ def hfftn(
     """The Fourier transform over dims of a signal that is Hermitian in time: real."""
     x = _as_float(input, True)
     dims, sizes, last = _last_sizes(x, s, dim)
-    count = math.prod([*sizes[:-1], last])
     fitted = T["conj"](_fit(x, dims, sizes))
-    return into(out, _half_to_real(fitted, tuple(dims), last, _scale(norm, count, True)))
+    return into(out, _half_to_real(fitted, tuple(dims), last, _factor(norm, True)))
 
 
 @composite("ihfftn", spaces=FFT, learns=True)
@@ -271,7 +266,7 @@ def ihfftn(
     x = _as_float(input, False)
     dims, sizes = _several(x, s, dim)
     _some_dims("ihfftn", dims)
-    return into(out, T["conj_physical"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _scale(norm, math.prod(sizes), False))))
+    return into(out, T["conj_physical"](_real_to_half(_fit(x, dims, sizes), tuple(dims), _factor(norm, False))))
 
 
 def _plane(name: str) -> None:
