@@ -110,6 +110,9 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
     if name in ("__get__", "__set__", "__delete__"):
         found = _static_name(getattr(f, "__self__", None))
         return None if found is None else f"torch.Tensor.{found}.{name}"
+    page = (getattr(f, "__module__", None) or "").partition(".")[2]
+    if page in _PAGES and name in vars(import_module(f"rushlight.{page}")) and getattr(import_module(f"rushlight.{page}"), name) is f:
+        return f"torch.{page}.{name}"
     for space, names in SPACES.items():
         if name in names and names.get(name) is f:
             return f"torch.{name}" if space == "torch" else f"torch.{space}.{name}"
@@ -117,6 +120,10 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
         return f"torch.Tensor.{name}"
     found = _static_name(f)
     return None if found is None else f"torch.Tensor.{found}"
+
+
+# The pages whose functions go by their names there, though the package has some of them too.
+_PAGES = ("nn.functional", "nn.init")
 
 
 def _static_name(value: Any) -> str | None:

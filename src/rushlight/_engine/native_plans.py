@@ -139,9 +139,30 @@ def _dress(cls: Any) -> None:
     cls.__module__, cls.__name__ = "rushlight", "operator_function"
     cls.__repr__ = lambda self: f"<function {self.__qualname__}>"
     cls.__reduce__ = _named
+    cls.__signature__ = property(_signature)
     # Composites are functions in Python: what they take by name, with its defaults, can be asked of them as of any other.
     cls.__kwdefaults__ = property(lambda self: self.__wrapped__.__kwdefaults__)
     cls.__defaults__ = property(lambda self: self.__wrapped__.__defaults__)
+
+
+def _signature(function: Any) -> Any:
+    """What `inspect.signature` says of a dispatcher: the parameters of its row, or those of the function in Python."""
+    import inspect
+
+    row = vars(function).get("operator")
+    if row is None:
+        wrapped = getattr(function, "__wrapped__", None)
+        return None if wrapped is None else inspect.signature(inspect.unwrap(wrapped))
+    return schema_signature(row, inspect)
+
+
+def schema_signature(row: Any, inspect: Any, *more: Any) -> Any:
+    """The parameters of a row of the operator table as the module `inspect` has them, with `more` after those that may stand by place."""
+    parameter = inspect.Parameter
+    kinds = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    made = [parameter(a.name, kinds[a.keyword_only], default=parameter.empty if a.required else a.default) for a in row.schema.arguments]
+    made[row.schema.positional : row.schema.positional] = more
+    return inspect.Signature(made)
 
 
 def _named(function: Callable[..., Any]) -> Any:

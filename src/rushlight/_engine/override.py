@@ -125,7 +125,7 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
             state.word = before & ~FUNCTION_MODE
         try:
             types = tuple(type(v) for v in has_override(args, kwargs))
-            return True, mode.__torch_function__(function, types, tuple(args), kwargs)
+            return True, mode.__torch_function__(function, types, *as_shown(function, args, kwargs))
         finally:
             state.function_modes.append(mode)
             state.word = before
@@ -159,14 +159,68 @@ def dispatch(function: Any, asked: list[Any], args: Sequence[Any], kwargs: dict[
 def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The answer of the first of `found` whose class does not decline; TypeError where all do."""
     types = tuple(type(v) for v in found)
+    args, kwargs = as_shown(function, args, kwargs)
     for value in found:
-        made = type(value).__torch_function__(function, types, tuple(args), dict(kwargs))
+        made = type(value).__torch_function__(function, types, args, dict(kwargs))
         if made is not NotImplemented:
             return made
     raise TypeError(
         f"no implementation found for '{getattr(function, '__name__', function)}' on types that implement __torch_function__: "
         f"{[t.__name__ for t in types]}"
     )
+
+
+# ***** the arguments as overrides see them *****
+
+# PyTorch's functions that are Python hand what is required on by place and everything else by name, given or not; the native ones hand on what they
+# were given.  In `nn.functional` these are native:
+_NATIVE = frozenset((
+    "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_tbc",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity", "gelu", "hardshrink", "linear", "logsigmoid", "native_channel_shuffle",
+    "one_hot", "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "prelu", "scaled_dot_product_attention", "softplus", "softshrink",
+))  # fmt: skip
+# Outside of it these are Python:
+_PYTHON = frozenset((
+    "cdist", "lobpcg", "lu", "norm", "pca_lowrank", "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive",
+))  # fmt: skip
+_FORMS: dict[Any, tuple[list[str], int, dict[str, Any]] | None] = {}
+
+
+def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call in the form in which PyTorch shows them to overrides; calls that do not fit the function stay as they are."""
+    if function not in _FORMS:
+        _FORMS[function] = _form(function)
+    form = _FORMS[function]
+    if form is None or len(args) > len(form[0]):
+        return tuple(args), kwargs
+    names, required, defaults = form
+    given = dict(zip(names, args, strict=False))
+    if any(name in given or name not in defaults and name not in names[:required] for name in kwargs) or any(
+        name not in given and name not in kwargs for name in names[:required]
+    ):
+        return tuple(args), kwargs
+    given.update(kwargs)
+    return tuple(given[name] for name in names[:required]), {name: given.get(name, default) for name, default in defaults.items()}
+
+
+def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
+    """(names of what may stand by place, how many of them are required, default of each other), or None for what is shown as it was given."""
+    name, page = getattr(function, "__name__", ""), getattr(function, "__module__", "") or ""
+    page = page.partition(".")[2]
+    python = page == "nn.functional" and name not in _NATIVE and not name.endswith("_") or page == "" and name in _PYTHON
+    if not python:
+        return None
+    import inspect
+
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
+        return None
+    places = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    return places, sum(each.default is each.empty for each in parameters), defaults
 
 
 def _note_class(cls: Any) -> None:

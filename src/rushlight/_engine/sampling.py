@@ -37,8 +37,8 @@ __all__ = ["METHODS", "NOISES", "ZeroGradient", "overridable", "quick", "write_r
 METHODS: dict[str, Callable[..., Any]] = {}  # what `_surface` puts on Tensor
 
 
-def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let subclasses and modes take a call over, as they may for every operator."""
+def overridable(function: Callable[..., Any], public: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Let subclasses and modes take a call over, as they may for every operator; they are shown `public`, the function itself where there is none."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         asks = STATE.word & FUNCTION_MODE
@@ -57,7 +57,7 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.touches_memory = True  # type: ignore[attr-defined]
-    shown: list[Any] = [call]  # what overrides are shown; its learner, where there is one
+    shown: list[Any] = [call if public is None else public]  # what overrides are shown; its learner, where there is one
     call.shown = shown  # type: ignore[attr-defined]
     return call
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import tensor
 from rushlight._engine.tensor import Tensor
 from rushlight._types.dtype import BOOL
@@ -85,7 +86,11 @@ _check_tensor_all = partial(_check_tensor_all_with, RuntimeError)
 
 
 def _assert(condition: Any, message: str) -> None:
-    """AssertionError with this text unless a condition holds; a tensor's truth counts."""
+    """AssertionError with this text unless a condition holds; a tensor's truth counts.  Classes with `__torch_function__` are asked what it means."""
+    if type(condition) is not bool and hasattr(type(condition), "__torch_function__"):
+        handled, made = OVERRIDE[0](_assert, (condition, message), {})
+        if handled:
+            return made
     if not condition:
         raise AssertionError(message)
 

@@ -16,6 +16,7 @@ from rushlight._engine.autocast import casts, policy_of
 from rushlight._engine.call import OVERRIDE, Caller, make_binary, make_function, make_unary
 from rushlight._engine.fast import make_learner
 from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
+from rushlight._engine.native_plans import schema_signature
 from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import CHECKED, refuse_dtype
@@ -23,7 +24,7 @@ from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.accepting import Accepting
 from rushlight._types.dtype import DType
 
-__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
+__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "asking", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
 
 
 class Space(MutableMapping[str, Any]):
@@ -286,7 +287,13 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
     plain = function_of(name)
     count = OPERATORS[name].schema.positional
 
+    state, known = STATE, plain_classes
+
     def function(*args: Any, inplace: bool = False, **kwargs: Any) -> Any:
+        if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
+            handled, made = OVERRIDE[0](function, args, {**kwargs, "inplace": inplace} if inplace else kwargs)
+            if handled:
+                return made
         if len(args) > count:
             *args, inplace = args
         return inplace_of(name)(*args, **kwargs) if inplace else plain(*args, **kwargs)
@@ -294,7 +301,32 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = plain.__doc__
     function.operator, function.inplace_flag = OPERATORS[name], True  # type: ignore[attr-defined]
+    import inspect  # whoever asks for `nn.functional` has it already
+
+    flag = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False)
+    function.__signature__ = schema_signature(OPERATORS[name], inspect, flag)  # type: ignore[attr-defined]
     return function
+
+
+def asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function in plain Python as users have it: modes and classes with a say are asked first."""
+    handler, state, plain = OVERRIDE, STATE, plain_classes
+
+    @functools.wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        asked = state.word & FUNCTION_MODE
+        if not asked:
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if type(value) not in plain and hasattr(type(value), "__torch_function__"):
+                    asked = True
+                    break
+        if asked:
+            handled, made = handler[0](public, args, kwargs)
+            if handled:
+                return made
+        return function(*args, **kwargs)
+
+    return public
 
 
 def row_of(value: Any) -> tuple[str, Operator] | None:

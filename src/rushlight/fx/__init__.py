@@ -1,49 +1,45 @@
-"""The names of `torch.fx` that programs need in order to be imported.  Nothing is traced symbolically here yet: `symbolic_trace` and making a
-`Graph`, a `GraphModule` or a `Tracer` raise NotImplementedError; `wrap` and `has_side_effect`, which only mark functions for a tracer, do that.
+"""`torch.fx`: programs as graphs that can be read and changed.
+
+`symbolic_trace` runs a module or a function with values that write down what is done to them, and makes a `Graph` of `Node`s; a `GraphModule` is the
+module that its code makes.  `Interpreter` runs a graph node by node, `Transformer` makes another one, `replace_pattern` exchanges parts.
 
 >>> import rushlight as torch
->>> isinstance(torch.nn.Identity(), torch.fx.GraphModule)
-False
+>>> class Net(torch.nn.Module):
+...     def __init__(self):
+...         super().__init__()
+...         self.linear = torch.nn.Linear(4, 5)
+...     def forward(self, x):
+...         return self.linear(x + 1).clamp(min=0.0, max=1.0)
+>>> traced = torch.fx.symbolic_trace(Net())
+>>> print(traced.graph)
+graph():
+    %x : [num_users=1] = placeholder[target=x]
+    %add : [num_users=1] = call_function[target=operator.add](args = (%x, 1), kwargs = {})
+    %linear : [num_users=1] = call_module[target=linear](args = (%add,), kwargs = {})
+    %clamp : [num_users=1] = call_method[target=clamp](args = (%linear,), kwargs = {min: 0.0, max: 1.0})
+    return clamp
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from rushlight._base.absent import absent_class, absent_function
-from rushlight.nn.modules.module import Module
+from rushlight.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
+from rushlight.fx.graph import CodeGen, Graph
+from rushlight.fx.graph_module import GraphModule
+from rushlight.fx.interpreter import Interpreter, Transformer
+from rushlight.fx.node import Node, has_side_effect, map_arg
+from rushlight.fx.proxy import Proxy
+from rushlight.fx.subgraph_rewriter import replace_pattern
 
 __all__ = [
-    "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "has_side_effect", "replace_pattern", "symbolic_trace", "wrap",
+    "PH", "CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer", "Transformer", "has_side_effect", "map_arg",
+    "replace_pattern", "symbolic_trace", "wrap",
 ]  # fmt: skip
-
-_WHY = "there is no symbolic tracing yet"
-
-Proxy, Node, Graph = (absent_class(f"torch.fx.{name}", _WHY) for name in ("Proxy", "Node", "Graph"))
-Tracer, Interpreter, Transformer = (absent_class(f"torch.fx.{name}", _WHY) for name in ("Tracer", "Interpreter", "Transformer"))
-GraphModule = absent_class("torch.fx.GraphModule", _WHY, (Module,))
-symbolic_trace = absent_function("torch.fx.symbolic_trace", _WHY)
-replace_pattern = absent_function("torch.fx.replace_pattern", _WHY)
-
-
-def wrap(fn_or_name: Any) -> Any:
-    """Mark a function of the calling module, itself or by name, as one that a tracer should not look into; returns the argument."""
-    if not isinstance(fn_or_name, str) and not callable(fn_or_name):
-        raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
-    if sys._getframe(1).f_code.co_name != "<module>":
-        raise NotImplementedError("wrap must be called at the top level of a module")
-    return fn_or_name
-
-
-def has_side_effect(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function whose calls a graph must keep; it is returned."""
-    return fn
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("experimental", "graph_module", "node", "proxy"):
+    if name in ("experimental", "immutable_collections", "operator_schemas", "passes", "traceback"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"rushlight.fx has no {name!r} yet")

@@ -340,7 +340,7 @@ def _(function: Any, input: Any) -> Any:
     return _mapped(input, rushlight.conj, "ConjBackward0") if input.is_complex() and call_name(function) == "conj" else input
 
 
-@Nested.implements("_functional_dropout", "dropout")
+@Nested.implements("dropout")
 def _(function: Any, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     return _mapped(input, lambda v: rushlight.nn.functional.dropout(v, p, training), "DropoutBackward0")
 

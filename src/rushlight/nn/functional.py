@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from rushlight import _surface
+from rushlight._surface.registry import asking
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
 # name, because they call them; those of the second only count where no operator has the name.
@@ -52,6 +53,7 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"rushlight.nn.functional has no {name!r} yet")
         value = getattr(import_module(f"rushlight.nn.composites.{place}"), name)
         if isinstance(value, FunctionType):
+            value = value if hasattr(value, "shown") else asking(value)
             value.__module__ = __name__  # where pickle finds it
     globals()[name] = value
     return value

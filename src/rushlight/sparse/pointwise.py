@@ -120,7 +120,7 @@ def _(function: Any, input: Any) -> Any:
     return input
 
 
-@SparseKind.implements("_functional_dropout", "dropout")
+@SparseKind.implements("dropout")
 def _(function: Any, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if training and p > 0:
         raise NotImplementedError("Could not run 'aten::bernoulli_.float' with arguments from the 'SparseCPU' backend.")

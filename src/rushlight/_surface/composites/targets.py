@@ -6,6 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._engine.call import OVERRIDE
+from rushlight._engine.native_plans import schema_signature
+from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.tensor import plain_classes
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPACES, function_of
 
@@ -17,7 +21,13 @@ _BAD = re.compile(r"index (-?\d+) is out of bounds for dimension \d+ with size (
 def _checked(name: str) -> Callable[..., Any]:
     """The operator, with the kernel's complaint about an index in the words of a loss."""
 
+    state, known = STATE, plain_classes
+
     def loss(*args: Any, **kwargs: Any) -> Any:
+        if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
+            handled, made = OVERRIDE[0](loss, args, kwargs)
+            if handled:
+                return made
         try:
             return function_of(name)(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
@@ -29,8 +39,11 @@ def _checked(name: str) -> Callable[..., Any]:
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = OPERATORS[name].doc
     loss.operator = OPERATORS[name]  # type: ignore[attr-defined]
+    import inspect  # whoever asks for `nn.functional` has it already
+
+    loss.__signature__ = schema_signature(OPERATORS[name], inspect)  # type: ignore[attr-defined]
     return loss
 
 
 for _name in ("cross_entropy", "nll_loss"):
-    SPACES["nn.functional"][_name] = _checked(_name)
+    SPACES["nn.functional"].defer(_name, _checked, _name)

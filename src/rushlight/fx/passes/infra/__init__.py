@@ -1,0 +1,5 @@
+"""`torch.fx.passes.infra`: what a pass is and what it returns."""
+
+from __future__ import annotations
+
+__all__ = ["pass_base"]

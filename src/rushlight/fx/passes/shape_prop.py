@@ -1,0 +1,72 @@
+"""`torch.fx.passes.shape_prop`: run a graph once and keep what each value was like in `node.meta`.
+
+>>> import rushlight as torch
+>>> module = torch.fx.symbolic_trace(torch.nn.Linear(2, 3))
+>>> _ = ShapeProp(module).propagate(torch.ones(4, 2))
+>>> [tuple(node.meta["tensor_meta"].shape) for node in module.graph.nodes][-1]
+(4, 3)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rushlight._engine.tensor import Tensor
+from rushlight.fx.interpreter import Interpreter
+from rushlight.fx.node import Node, map_aggregate
+
+__all__ = ["ShapeProp", "TensorMetadata"]
+
+
+class TensorMetadata(NamedTuple):
+    """What is known of a tensor without its values; shape, dtype, whether it wants a gradient, strides, memory format, quantisation."""
+
+    shape: Any
+    dtype: Any
+    requires_grad: bool
+    stride: tuple[int, ...]
+    memory_format: Any
+    is_quantized: bool
+    qparams: dict[str, Any]
+
+
+def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) -> TensorMetadata:
+    """See `TensorMetadata`."""
+    import rushlight as torch
+
+    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    fits = {torch.channels_last: 4, torch.channels_last_3d: 5}
+    possible = [each for each in formats if fits.get(each, result.dim()) == result.dim()] if include_contiguity else []
+    layout = next((each for each in possible if result.is_contiguous(memory_format=each)), None)
+    return TensorMetadata(result.shape, result.dtype, result.requires_grad, result.stride(), layout, result.is_quantized, {})
+
+
+class ShapeProp(Interpreter):
+    """Runs a graph module for some arguments; then `node.meta` has "type", and for tensors "tensor_meta" (nested as the value is)."""
+
+    def __init__(self, gm: Any, fake_mode: Any = None) -> None:
+        super().__init__(gm)
+        if fake_mode is not None:
+            raise NotImplementedError("rushlight has no fake tensors yet: ShapeProp runs the graph with what it is given (on the device meta without values)")
+
+    def run_node(self, n: Node) -> Any:
+        """Run a node and keep what its value is like."""
+        result = super().run_node(n)
+        found = False
+
+        def extract(value: Any) -> Any:
+            nonlocal found
+            if not isinstance(value, Tensor):
+                return value
+            found = True
+            return _extract_tensor_metadata(value)
+
+        meta = map_aggregate(result, extract)
+        if found:
+            n.meta["tensor_meta"] = meta
+        n.meta["type"] = type(result)
+        return result
+
+    def propagate(self, *args: Any) -> Any:
+        """Run the graph; what it returns."""
+        return super().run(*args)
