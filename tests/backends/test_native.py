@@ -51,6 +51,7 @@ from rushlight._backends.native import (
     srem,
     stack,
     store,
+    subtract_products,
     trunc,
     u8,
     u16,
@@ -246,6 +247,17 @@ def bit_tricks(out, x, y):
     out.u64[5] = funnel_left(x, x, 13)
     out.i64[6] = mulhi(y, y * 3)
     out.u32[14] = mulhi(u32(x), u32(0x9E3779B9))
+
+
+@native("void(ptr, ptr, ptr)")
+def rest_of_products(p, q, r):
+    subtract_products(f64, p, q, r)
+
+
+def test_products_are_subtracted_in_lanes():
+    p, q, r = ((ctypes.c_double * 8)(*(f(k) for k in range(8))) for f in (lambda k: 10.0 * k, lambda k: k + 0.5, lambda k: 2.0 - k))
+    bind(rest_of_products)(address(p), address(q), address(r))
+    assert list(p) == [10.0 * k - (k + 0.5) * (2.0 - k) for k in range(8)]
 
 
 def test_bit_tricks():

@@ -137,4 +137,60 @@ def test_exchanges_out_of_range() -> None:
 def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lapack, "blas", lambda: Blas(None, None))
     with pytest.raises(RuntimeError, match="LAPACK's dgetrf.*RUSHLIGHT_BLAS_LIBRARY"):
-        by_kernels("lu", np.eye(2))
+        by_kernels("lu", np.eye(40))
+
+
+# ***** small matrices, one in each lane of a vector *****
+
+
+def batches(wide: int) -> list[tuple[int, ...]]:
+    """Batches that fill no vector, one, and parts of several, of the sizes that are taken for small."""
+    return [(2, 1, 1), (3, 8, 8), (wide, 5, 5), (wide + 1, 32, 32), (3, wide, 9, 9)]
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 8)])
+@pytest.mark.parametrize("case", range(5))
+def test_small_matrices(dtype: str, lanes: int, case: int) -> None:
+    shape = batches(lanes)[case]
+    *lead, _, n = shape
+    tolerance = {"rtol": 2e-3, "atol": 2e-4} if dtype == "float32" else {"rtol": 1e-9, "atol": 1e-10}
+    h = (positive(*shape) + n * np.eye(n)).astype(dtype)
+    lower, info = by_kernels("cholesky", h)
+    np.testing.assert_allclose(lower, np.linalg.cholesky(h.astype("float64")), **tolerance)
+    assert not info.any() and not np.triu(lower, 1).any()
+    for m in {n, max(n - 3, 1), min(n + 2, 32)}:
+        a = matrix(*lead, n, m, dtype=dtype)
+        both, pivots, info = by_kernels("lu", a)
+        assert not info.any()
+        for place in np.ndindex(*lead):
+            expected, order, _ = scipy.linalg.lapack.dgetrf(a[place].astype("float64"))
+            np.testing.assert_allclose(both[place], expected, **tolerance)
+            np.testing.assert_array_equal(pivots[place] - 1, order)
+    b = matrix(*lead, n, 4, dtype=dtype)
+    for upper, unit in [(False, False), (False, True), (True, False), (True, True)]:
+        triangle = ((np.triu if upper else np.tril)(matrix(*shape, dtype=dtype)) / n + np.eye(n)).astype(dtype)
+        solved = by_kernels("triangular_solve", triangle, b, upper=upper, unit=unit)[0]
+        used = triangle * (1 - np.eye(n)) + np.eye(n) if unit else triangle
+        np.testing.assert_allclose(solved, np.linalg.solve(used.astype("float64"), b), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_small_matrix_does_not_feel_its_neighbours(dtype: str) -> None:
+    a = positive(37, 6, 6, dtype=dtype)
+    for name in ("cholesky", "lu"):
+        whole = by_kernels(name, a)
+        for k in (0, 15, 36):
+            for one, among in zip(by_kernels(name, a[k]), whole, strict=True):
+                np.testing.assert_array_equal(one, among[k])
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_failures_of_small_matrices(count: int) -> None:
+    a = np.broadcast_to(np.eye(3), (count, 3, 3)).copy()
+    a[1], a[2], a[3] = -np.eye(3), np.diag([1.0, 2.0, -1.0]), np.diag([1.0, np.nan, 1.0])
+    info = by_kernels("cholesky", a)[1]
+    assert info[:4].tolist() == [0, 1, 3, 2] and not info[4:].any()
+    a[1], a[2], a[3] = 0.0, np.diag([1.0, 0.0, 1.0]), np.eye(3)[::-1]
+    both, pivots, info = by_kernels("lu", a)
+    assert info[:4].tolist() == [0, 1, 2, 0] and not info[4:].any()
+    assert pivots[3].tolist() == [3, 2, 3] and both[2].tolist() == a[2].tolist()

@@ -9,12 +9,13 @@ from rushlight._backends.cpu.attention import attention_call, attention_grad_cal
 from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.direct import direct_call, takes_direct
 from rushlight._backends.cpu.fourier import fourier_call
-from rushlight._backends.cpu.lapack import LAPACK, lapack_call, permutation_call
+from rushlight._backends.cpu.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.products import integer_call, product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.small_factors import factor_call
 from rushlight._backends.cpu.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.cpu.topk_native import make_kth, make_topk
@@ -119,7 +120,7 @@ def _allocate(step: ExternStep) -> list[Launch]:
 _EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     "dot": _dot, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
     "conv_windows": _conv,
-    **dict.fromkeys(LAPACK, lapack_call), "resample": resample_call, "resample_back": resample_back_call,
+    **dict.fromkeys(LAPACK, factor_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip

@@ -20,7 +20,7 @@ from rushlight._backends.native.types import i32, i64
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import numel
 
-__all__ = ["LAPACK", "lapack_call", "permutation_call"]
+__all__ = ["LAPACK", "batches", "lapack_call", "permutation_call", "strides_of"]
 
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _GRAIN = 1 << 18  # operations that are worth a thread's while
@@ -305,14 +305,14 @@ def _ask(layout: _Layout, address: int) -> list[int]:
     return found
 
 
-def _strides(operand: Operand, rank: int) -> tuple[list[int], int, int]:
+def strides_of(operand: Operand, rank: int) -> tuple[list[int], int, int]:
     """Steps in bytes of the batch dims, of rows, of columns."""
     steps = [s * operand.dtype.itemsize for s in operand.strides]
     lead = len(steps) - rank
     return steps[:lead], steps[lead] if rank else 0, steps[lead + 1] if rank == 2 else 0
 
 
-def _batches(sizes: Sequence[int], steps: list[list[int]]) -> list[list[int]]:
+def batches(sizes: Sequence[int], steps: list[list[int]]) -> list[list[int]]:
     """Rows (size, a step for each operand); dims that are one run of memory in all of them are merged."""
     made: list[list[int]] = []
     for size, *here in zip(sizes, *steps, strict=True):
@@ -331,11 +331,11 @@ def _constants(layout: _Layout, address: int) -> list[int]:
     total = numel(lead)
     records, steps = [], []
     for buf, operand, rank, at, mode, extra in layout.operands:
-        batch, row, column = _strides(operand, rank)
+        batch, row, column = strides_of(operand, rank)
         shape = (*operand.shape[len(operand.shape) - rank :], 1, 1)[:2]
         records += [buf, operand.dtype.itemsize, *shape, row, column, at, mode, extra, 0]
         steps.append(batch)
-    dims = _batches(lead, steps)
+    dims = batches(lead, steps)
     sizes = [s for x in step.inputs for s in x.shape[-2:]]
     work = max(sizes) * numel(max((x.shape[-2:] for x in step.inputs), key=numel))
     chunk = min(total, max(1, _GRAIN // work, -(-total // _MOST_PIECES)))

@@ -28,7 +28,7 @@ None`). `stack(64)` is local memory; `static("name", nbytes)` declares zeroed me
 
 **Calls**: other native functions, `extern("log", "f64(f64)")` (a C function declared at module level, `...` for
 varargs), `call_ptr("i32(ptr)", f, p)` through a pointer, and the intrinsics of `intrinsics.py`: atomic_load/store/add/
-xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, mulhi, funnel_left,
+xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, subtract_products, mulhi, funnel_left,
 popcount, clz, ctz, bswap, sdiv, srem,
 sqrt, floor, ceil, trunc, rint, fma, copysign, isnan, bits, bitcast, select, unlikely, trap, float_control,
 set_float_control.  A native function's name, a string and `extern_data("PyExc_ValueError")` are pointers where a ptr
@@ -90,6 +90,7 @@ from rushlight._backends.native.intrinsics import (
     store,
     store_chosen,
     store_places,
+    subtract_products,
     ticks,
     trap,
     trunc,
@@ -127,5 +128,5 @@ __all__ = [
     "copysign", "ctz", "extern", "extern_data", "f32", "f64", "fence", "float_control", "floor", "fma", "funnel_left",
     "i1", "i8", "i16", "i32", "i64", "isnan", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause",
     "popcount", "prefetch", "ptr", "rint", "sdiv", "select", "set_bytes", "set_float_control", "sqrt", "srem", "stack", "static",
-    "store", "store_chosen", "store_places", "ticks", "trap", "trunc", "u8", "u16", "u32", "u64", "unlikely", "void",
+    "store", "store_chosen", "store_places", "subtract_products", "ticks", "trap", "trunc", "u8", "u16", "u32", "u64", "unlikely", "void",
 ]  # fmt: skip

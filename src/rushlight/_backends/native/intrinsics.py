@@ -11,7 +11,8 @@ __all__ = [
     "Intrinsic", "atomic_add", "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bits", "bitcast", "bswap",
     "call_ptr", "ceil", "clz", "copysign", "ctz", "fence", "float_control", "floor", "fma", "funnel_left", "isnan",
     "load", "memcpy", "memmove", "memset", "mulhi", "pause", "popcount", "prefetch", "rint", "sdiv", "select",
-    "set_bytes", "set_float_control", "sqrt", "srem", "stack", "store", "store_chosen", "store_places", "ticks", "trap", "trunc", "unlikely",
+    "set_bytes", "set_float_control", "sqrt", "srem", "stack", "store", "store_chosen", "store_places", "subtract_products", "ticks", "trap", "trunc",
+    "unlikely",
 ]  # fmt: skip
 
 
@@ -145,6 +146,19 @@ def store_places(c: Any, args: list[Any]) -> Any:
     c.emit(f"%all.{n} = shufflevector <8 x i64> %one.{n}, <8 x i64> poison, <8 x i32> zeroinitializer")
     c.emit(f"%places.{n} = add <8 x i64> %all.{n}, <" + ", ".join(f"i64 {k}" for k in range(8)) + ">")
     _chosen(c, 8, "i64", f"%places.{n}", mask, p)
+
+
+@_intrinsic(4)
+def subtract_products(c: Any, args: list[Any]) -> Any:
+    """subtract_products(T, p, q, r): the 64 bytes of floats at p become p - q * r, element by element, each rounded twice."""
+    t, *places = _type(c, args[0]), *(c.typed(a, ptr) for a in args[1:])
+    c.count += 1
+    n, vector = c.count, f"<{64 // t.itemsize} x {t.llvm}>"
+    for name, p in zip("pqr", places, strict=True):
+        c.emit(f"%{name}.{n} = load {vector}, {p}, align {t.itemsize}")
+    c.emit(f"%product.{n} = fmul {vector} %q.{n}, %r.{n}")
+    c.emit(f"%rest.{n} = fsub {vector} %p.{n}, %product.{n}")
+    c.emit(f"store {vector} %rest.{n}, {places[0]}, align {t.itemsize}")
 
 
 # ***** atomics, all sequentially consistent *****
