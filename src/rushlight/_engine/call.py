@@ -9,10 +9,10 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autocast import casting_plan
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.determinism import alerting
-from rushlight._engine.families import Families, Outline
+from rushlight._engine.families import Families, Outline, casting
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.lower import Literal
-from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, make_dispatcher
+from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, learn_family, make_dispatcher
 from rushlight._engine.out import call_out
 from rushlight._engine.pieces import common_device, node_name, operator_pieces
 from rushlight._engine.plan import Pieces, PlanMould, program_of
@@ -20,7 +20,7 @@ from rushlight._engine.results import result_name, result_type_of
 from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._engine.underivable import underivable
-from rushlight._engine.view import view_plan
+from rushlight._engine.view import view_casting, view_plan
 from rushlight._engine.watch import NAMING, observed_plan
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._ops.precision import choose
@@ -42,11 +42,12 @@ OVERRIDE: list[Any] = [None]
 class Caller:
     """One operator's slow path: binding, plans by template and specs."""
 
-    __slots__ = ("families", "name", "op", "plans", "result")
+    __slots__ = ("_recent", "families", "name", "op", "plans", "result")
 
     def __init__(self, op: Operator) -> None:
         self.op, self.name = op, op.schema.name
         self.plans, self.families = new_plan_table(), Families()
+        self._recent: Any = (None, None)
         self.result: Any = None
         names = [r for r in op.schema.results if r]
         if len(names) > 1:
@@ -92,7 +93,9 @@ class Caller:
         if enabled("plan"):
             log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
         if op.kind == "view":
-            return view_plan(op, template, tensors[0], self.families)
+            plan, found = view_plan(op, template, tensors[0], self.families)
+            self._recent = plan, found and view_casting(op, template, tensors[0]._spec, found)
+            return plan
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
@@ -104,6 +107,11 @@ class Caller:
         if pieces.refused is not None:
             return underivable(plan, op, pieces.refused, wrt, node_name(op, template, specs))
         return unordered(op, template, plan)
+
+    def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
+        """How calls are told to `learn_family` for which this plan was made, where it was made last and is cast from a mould; else None."""
+        recent, found = self._recent
+        return found if recent is plan else None
 
     def casting(self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType) -> Callable[..., Any] | None:
         """The plan of a call of which the tensors at `places` are cast first, with the casts in its graph; None where one would have to be stored.
@@ -129,12 +137,16 @@ class Caller:
         def make(trail: Trail, outlines: list[Any]) -> PlanMould:
             return PlanMould(operator_pieces(op, template, outlines, wrt, CPU, Outline.of), trail)
 
+        def plan(mould: PlanMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+            return None if mould.pieces.refused is not None else mould.plan(values, sizes, specs, (op, template, specs))
+
         found = self.families.find((template, _STATE.word, tuple(wrt)), specs, make)
         if found is None:
             return None, None
-        mould, values, sizes = found
-        in_specs = [*specs, *[None] * (len(mould.pieces.in_specs) - len(specs))]
-        return mould.plan(values, sizes, in_specs, (op, template, specs)), mould.pieces
+        made = found.mould.plan(*found[1:3], specs, (op, template, specs))
+        # What is refused, or kept from being unordered, is another plan than this one.
+        self._recent = made, (lambda known: casting(found, specs, 0, make, plan, known), False)
+        return made, found.mould.pieces
 
 
 def unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +191,11 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
         plan, inputs = caller.prepare((self, other), {})
         operands = [a for a in (self, other) if any(a is b for b in inputs)]
         if len(operands) == len(inputs) and all(a is b for a, b in zip(operands, inputs, strict=True)):
-            learn(method, (self, other), {}, plan, [0, 1] if len(operands) == 2 else [0])
+            picks = [0, 1] if len(operands) == 2 else [0]
+            learn(method, (self, other), {}, plan, picks)
+            further = caller.further(plan)
+            if further is not None:
+                learn_family(method, (self, other), {}, picks, None, *further)
         return plan(*inputs)
 
     second = EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC  # a number of the former kind is part of a plan
@@ -224,7 +240,7 @@ def make_function(caller: Caller, check: Callable[..., None] | None = None) -> A
         out = kwargs.pop("out", None) if op.out else None
         return caller.call(args, kwargs) if out is None else call_out(caller, args, kwargs, out)
 
-    function = make_dispatch(op, caller.prepare, slow, caller.result, check)
+    function = make_dispatch(op, caller.prepare, slow, caller.result, check, caller.further)
     function.__name__ = function.__qualname__ = caller.name
     function.__doc__ = op.doc
     function.__module__ = __name__

@@ -53,11 +53,12 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     if asking_classes and _holds_kind(args):
         return make_function(caller(name))(*args, **kwargs)
     if RUNS.now is not None:
-        return run_recorded(caller(name).prepare, args, kwargs, caller(name).result)
+        row = caller(name)
+        return run_recorded(row.prepare, args, kwargs, row.result, row.further)
     found = _DISPATCH.get(name)
     if found is None:
         row = caller(name)
-        found = _DISPATCH[name] = make_dispatch(row.op, row.prepare, row.call, row.result)
+        found = _DISPATCH[name] = make_dispatch(row.op, row.prepare, row.call, row.result, further=row.further)
     return found(*args, **kwargs)
 
 

@@ -11,22 +11,24 @@ Where they do not hold, another mould is made, up to a few; a family that hardly
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._base.knobs import Knob
 from rushlight._base.log import LOG, log
 from rushlight._engine.lower import Literal
-from rushlight._engine.state import PlanTable, new_plan_table
+from rushlight._engine.native_plans import ready
+from rushlight._engine.state import PlanTable, count_plan, forget_calls, new_plan_table
 from rushlight._engine.watch import RECORDER
 from rushlight._types.device import CPU
 from rushlight._types.dtype import DType
 from rushlight._types.layout import contiguous_strides, numel
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Unfollowed
-from rushlight._types.trail import LEAST, Trail
+from rushlight._types.trail import FOLLOWS, LEAST, Trail
 
-__all__ = ["CHECK", "FAMILIES", "Families", "Outline", "abstracted", "symbolic"]
+__all__ = ["CHECK", "FAMILIES", "Families", "Found", "Outline", "abstracted", "casting", "symbolic"]
 
 FAMILIES: Knob[bool] = Knob(
     "families", env="RUSHLIGHT_FAMILIES", kind=bool, default=True, doc="Use what was derived for one set of sizes again for others.",
@@ -40,7 +42,6 @@ MAX_MOULDS = 64  # of one family: layers of a network differ in sizes that decid
 MAX_NEAR = 256  # magnitudes of sizes that a family tells apart
 TRIES = 12  # moulds made before a family is asked whether they were of use
 MAX_HELD = 4096  # moulds in all: a mould takes some 10 to 50 kB
-FOLLOWS = 1 << 20  # in a key: the stride is that of another dim times its size
 
 
 class Outline:
@@ -72,48 +73,24 @@ class Outline:
         return self.numel * self.dtype.itemsize
 
 
-def describe(specs: Sequence[Spec | None], sizes: list[int], key: list[Any]) -> None:
-    """Append to `key` what specs are apart from the values of sizes, and to `sizes` (all of which differ) those values, each once.
-
-    A size below 3 stands for itself, any other for its place in `sizes`.
-    """
-    places = {n: k for k, n in enumerate(sizes, LEAST)}
-    place, first = places.setdefault, LEAST
-    for spec in specs:
-        if spec is None:
-            key.append(None)
-            continue
-        key.append(spec.dtype)
-        shape = spec.shape
-        key += [place(n, len(places) + first) if n >= first else n for n in shape]
-        if spec.plain:
-            key.append(-1 - spec.conj - 2)
-            continue
-        key.append(-5 - spec.conj - 2 * spec.contiguous)
-        strides = spec.strides
-        reached = {step * n: d for d, (n, step) in enumerate(zip(shape, strides, strict=True)) if n > 1 and step}
-        for step in strides:
-            key.append(step if step < first else FOLLOWS + reached[step] if step in reached else place(step, len(places) + first))
-    sizes[:] = places
-
-
-def outlines(specs: Sequence[Spec | None], key: Sequence[Any], symbols: Sequence[Any]) -> list[Outline | None]:
-    """The specs with symbols for sizes, as `key` (of `describe`) says."""
-    parts = iter(key)
+def outlines(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[Any]) -> list[Outline | None]:
+    """The specs with symbols for sizes, as `key` (of the native `describe`) says."""
+    parts = iter(array("q", key))
     made: list[Outline | None] = []
 
     def size(code: int) -> Any:
         return symbols[code - LEAST] if code >= LEAST else code
 
     for spec in specs:
-        dtype = next(parts)
+        next(parts)  # its dtype
         if spec is None:
             made.append(None)
             continue
+        next(parts)  # its device
         shape = [size(next(parts)) for _ in spec.shape]
-        how = next(parts)
+        next(parts)  # what its strides are
         strides: Sequence[Any] = contiguous_strides(shape)
-        if how < -4:
+        if not spec.plain:
             codes = [next(parts) for _ in shape]
             found: dict[int, Any] = {}
 
@@ -124,7 +101,7 @@ def outlines(specs: Sequence[Spec | None], key: Sequence[Any], symbols: Sequence
                 return found[d]
 
             strides = [stride(d) for d in range(len(shape))]
-        made.append(Outline(dtype, shape, strides, spec.contiguous, spec.conj))
+        made.append(Outline(spec.dtype, shape, strides, spec.contiguous, spec.conj))
     return made
 
 
@@ -201,6 +178,15 @@ class Family:
         return self.made < TRIES + self.used
 
 
+class Found(NamedTuple):
+    """A mould that serves, the values of its `numbers`, the sizes for which they are, and the family that it is of."""
+
+    mould: Any
+    values: tuple[Any, ...]
+    sizes: Sequence[int]
+    family: Family
+
+
 class _Table(PlanTable):
     """Families by their signatures.  Moulds cost more than plans: those that were of use since it was thinned out last stay."""
 
@@ -232,17 +218,16 @@ class Families:
         return sum(len(family.moulds) for family in list(self._known.values()))
 
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any],
-             sizes: Sequence[int] = (), again: bool = False) -> tuple[Any, tuple[Any, ...], list[int]] | None:  # fmt: skip
-        """(mould, the values of its `numbers`, sizes) for these specs, or None where it is to be derived in full.
+             sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
+        """The mould for these specs with the values of its `numbers`, or None where it is to be derived in full.
 
         `head` is what else tells signatures apart; `make(trail, outlines)` gives a mould (it has `numbers`, and `literal(values, sizes)`, a text of
         all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its family.
         """
         if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
             return None
-        found, key = [*sizes], [*head]
-        describe(specs, found, key)
-        signature = tuple(key)
+        key, found = ready().describe(tuple(specs), tuple(sizes))
+        signature = (head, key)
         family = self._known.get(signature)
         if family is None:
             family = self._known[signature] = Family()
@@ -252,9 +237,41 @@ class Families:
         if known is not None:
             mould, values = known
             if CHECK.get():
-                _check(mould, values, make, specs, signature[len(head) :], found)
-            return mould, values, found
-        return _derive(family, signature[len(head) :], specs, make, found) if family.worthwhile else None
+                _check(mould, values, make, specs, key, found)
+            return Found(mould, values, found, family)
+        return _derive(family, key, specs, make, found) if family.worthwhile else None
+
+
+def casting(
+    found: Found, specs: Sequence[Spec], leading: int, make: Callable[[Trail, list[Outline | None]], Any], plan: Callable[..., Any],
+    known: tuple[Sequence[Spec], Sequence[int]],
+) -> Callable[..., Any] | None:  # fmt: skip
+    """What makes plans for further sizes of a family: called natively, with what the native `family` says of a call; it gives None where there is no
+    mould.
+
+    `known` is what it says of the call with `specs` for which `found` is.  `plan(mould, values, sizes, specs)` makes one; the `leading` of the sizes
+    are none of the specs'.  None where it does not say everything of that call, or in another order.
+    """
+    family, given, sizes = found.family, *known
+    if len(given) != len(specs) or any(a is not b for a, b in zip(given, specs, strict=True)) or sorted(sizes) != sorted(found.sizes):
+        return None
+    order = None if tuple(sizes) == tuple(found.sizes) else [sizes.index(n) for n in found.sizes]
+
+    def cast(specs: tuple[Spec, ...], *sizes: int) -> Any:
+        if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
+            return None
+        values = sizes if order is None else tuple([sizes[k] for k in order])
+        found = family.found(values)
+        if found is None:
+            return None
+        if CHECK.get():
+            key, same = ready().describe(specs, values[:leading])
+            assert same == values, f"sizes {values} of {specs} are {same}"
+            _check(*found, make, specs, key, same)
+        count_plan()
+        return plan(*found, values, specs)
+
+    return cast
 
 
 _held = [0]
@@ -263,6 +280,7 @@ _all: weakref.WeakSet[Families] = weakref.WeakSet()
 
 def _forget() -> None:
     """Drop moulds, which can be made again: those of no use since this was done last, or all where that is too few of them."""
+    forget_calls()  # what casts plans has its family
     _held[0] = sum(families.thin() for families in list(_all))
     if _held[0] > MAX_HELD // 2:
         for families in list(_all):
@@ -271,8 +289,8 @@ def _forget() -> None:
 
 
 def _derive(
-    family: Family, key: Sequence[Any], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any], sizes: list[int]
-) -> tuple[Any, tuple[Any, ...], list[int]] | None:
+    family: Family, key: bytes, specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any], sizes: Sequence[int]
+) -> Found | None:
     """Make a mould for these sizes and keep it."""
     trail = Trail(sizes)
     family.made += 1
@@ -295,12 +313,12 @@ def _derive(
         _forget()
     _held[0] += 1
     family.keep((cast, mould), sizes)
-    return mould, values, sizes
+    return Found(mould, values, sizes, family)
 
 
 def _check(
-    mould: Any, values: tuple[Any, ...], make: Callable[[Trail, list[Outline | None]], Any], specs: Sequence[Spec | None], key: Sequence[Any],
-    sizes: list[int],
+    mould: Any, values: tuple[Any, ...], make: Callable[[Trail, list[Outline | None]], Any], specs: Sequence[Spec | None], key: bytes,
+    sizes: Sequence[int],
 ) -> None:  # fmt: skip
     """AssertionError where what is cast for these sizes differs from what is derived for them."""
     trail = Trail(sizes)

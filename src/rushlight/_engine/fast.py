@@ -19,6 +19,7 @@ from rushlight._engine.native_plans import (
     STATIC,
     identity_plan,
     learn,
+    learn_family,
     make_dispatcher,
     readable,
     tape_plan,
@@ -44,12 +45,13 @@ def _kinds(op: Operator) -> list[int]:
 
 
 def make_dispatch(
-    op: Operator, prepare: Callable[..., Any], slow: Callable[..., Any], wrap: Any, check: Callable[..., None] | None = None
-) -> Any:
+    op: Operator, prepare: Callable[..., Any], slow: Callable[..., Any], wrap: Any, check: Callable[..., None] | None = None,
+    further: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
     `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None; `check(args)` may
-    raise for what was not called before.
+    raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `learn_family`).
     """
     kinds = _kinds(op)
     count = len(kinds)
@@ -70,6 +72,9 @@ def make_dispatch(
         same = _gather(picks, args, kwargs)
         if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
             learn(call, args, kwargs, plan, picks, wrap)
+            families = None if further is None else further(plan)
+            if families is not None:
+                learn_family(call, args, kwargs, picks, wrap, *families)
         made = plan(*inputs)
         return tuple.__new__(wrap, made) if wrap is not None else made
 
@@ -82,7 +87,7 @@ def make_dispatch(
         if unusual:
             spoil()
             return made
-        return run_recorded(prepare, args, kwargs, wrap)
+        return run_recorded(prepare, args, kwargs, wrap, further)
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
@@ -106,10 +111,11 @@ def make_dispatch(
 
 class _Runs(threading.local):
     """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the result, and the named tuple that
-    the result is (or None).
+    the result is (or None).  `last` is the plan that was found last, and what says how others are made for other sizes (see `learn_family`).
     """
 
     now: Any = None
+    last: Any = (None, None)
 
 
 RUNS = _Runs()
@@ -219,12 +225,13 @@ def unlearnt(call: Callable[[], Any]) -> Any:
         spoil()
 
 
-def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None) -> Any:
+def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None, further: Any = None) -> Any:
     """Find a plan and run it, noting it."""
     word, outer = STATE.word, RUNS.now
     RUNS.now, STATE.word = None, word & ~LEARNING  # as `unwatched`, which takes longer
     try:
         plan, inputs = prepare(args, kwargs)
+        RUNS.last = plan, further
         made = plan(*inputs)
     finally:
         RUNS.now, STATE.word = outer, word
@@ -232,8 +239,9 @@ def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[
 
 
 def make_learner(
-    function: Callable[..., Any], names: Sequence[str], tensors: int = 1, tapes: bool = True, shortcut: Callable[..., Any] | None = None
-) -> Any:
+    function: Callable[..., Any], names: Sequence[str], tensors: int = 1, tapes: bool = True, shortcut: Callable[..., Any] | None = None,
+    alike: bool = False,
+) -> Any:  # fmt: skip
     """`function`, which is plain Python, with the plans of its calls kept.
 
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
@@ -244,6 +252,9 @@ def make_learner(
     plan.  So it is of functions of any other kind, which want no `tapes`: what their arguments are is looked at once for a signature.
 
     `shortcut` is asked before anything is learnt: where it does not give NotImplemented, a plan for this call would not be worth its cost.
+
+    Of a function that is `alike` it is known that, where it runs one plan for some sizes, it runs the same for others of which that can be made: it
+    looks at sizes to no other end, and tells the plan none but those that were written or are its tensors' (one that follows is -1).
     """
 
     def missed(*args: Any, **kwargs: Any) -> Any:
@@ -270,7 +281,7 @@ def make_learner(
         finally:
             RUNS.now = before
             STATE.word = word
-        _learn_tape(call, kinds, loose, given, named, runs, made)
+        _learn_tape(call, kinds, loose, given, named, runs, made, alike)
         if stands:
             if made is given[0]:
                 made = args[0]
@@ -326,7 +337,7 @@ def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
 
 
 def _learn_tape(
-    call: Any, kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any], runs: Tape, made: Any
+    call: Any, kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any], runs: Tape, made: Any, alike: bool
 ) -> None:
     """Keep what ran for a call, or the function itself where that is not enough."""
     if runs.whole():
@@ -345,6 +356,10 @@ def _learn_tape(
             picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
             if None not in picks:
                 learn(call, args, kwargs, plan, picks, wrap)
+                last, further = RUNS.last
+                families = further(plan) if alike and last is plan and further is not None else None
+                if families is not None:
+                    learn_family(call, args, kwargs, picks, wrap, *families)
                 return
         found = _tape_of(steps, varying, args, made)
         if found is not None:

@@ -9,7 +9,7 @@ from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import OVERRIDE, Caller, unordered
-from rushlight._engine.families import Families, Outline
+from rushlight._engine.families import Families, Found, Outline
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import (
     apart,
@@ -87,7 +87,7 @@ class InplaceCaller:
         wants = bool(wrt) and (target.dtype.is_floating_point or target.dtype.is_complex)
         found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
         if found is not None:
-            mould, values, sizes = found
+            mould, values, sizes, _ = found
             exe, weak = mould.executable(values), mould.weak
             bounds = number_bounds(target.dtype) if "fits" in op.tags and weak else None
             run = inplace_run(exe, len(specs), mould.specs(values), any(d.is_complex for d in weak))
@@ -145,8 +145,8 @@ class InplaceCaller:
             plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
         return unordered(self.op, template, plan)
 
-    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[KernelMould, tuple[Any, ...], list[int]] | None:
-        """(mould, the values of its numbers, sizes), with a backward for the tensors numbered `wrt`; None where there is none."""
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> Found | None:
+        """The mould, with a backward for the tensors numbered `wrt`, or None where there is none."""
 
         def make(trail: Trail, outlines: list[Any]) -> KernelMould:
             graph, backward = self._traced(template, outlines), None

@@ -34,8 +34,8 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "make_dispatcher", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "kernel_plan", "known", "learn", "learn_family", "make_dispatcher", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
     "view_plan",
 ]  # fmt: skip
 
@@ -74,6 +74,7 @@ def ready() -> Any:
     table = runtime.fast
     _objects(table, d.TENSOR_TYPE, [Tensor, Size])
     _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
+    _slots(table, d.SPEC_DTYPE, Spec, ("dtype", "device", "shape", "strides", "plain", "contiguous", "conj"))
     _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_autograd_meta"))
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1
@@ -209,6 +210,25 @@ def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: An
     if found:
         count_plan()
     return found
+
+
+def learn_family(
+    dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], picks: Sequence[Any], wrap: Any, casting: Callable[..., Any], sized: bool
+) -> None:
+    """Keep what was learnt with `learn`, and how plans for calls are made that differ from this one in sizes alone; ints are sizes if `sized`.
+
+    `casting(known)` gives a function that makes them, or None; see `_engine.families`.
+    """
+    names = tuple(kwargs) or None
+    values = (*args, *kwargs.values())
+    known = _READY[0].family(dispatcher, values, names, int(sized))
+    made = None if known is None else casting(known)
+    if made is not None:
+        keep: list[Any] = []
+        for value in values:
+            _keep(value, keep)
+        places = tuple([_place(p, len(args), list(kwargs)) for p in picks])
+        _READY[0].learn(dispatcher, values, names, made, places, wrap, tuple(keep), int(sized))
 
 
 def known(dispatcher: Any) -> int:
@@ -348,9 +368,12 @@ class Recast:
     recipe alone.
     """
 
-    __slots__ = ("_first", "_recipe", "_results", "_steps", "_words")
+    __slots__ = ("_first", "_held", "_recipe", "_results", "_steps", "_words", "layout")
 
-    def __init__(self, plan: Any) -> None:
+    def __init__(self, plan: Any, constants: Sequence[tuple[int, int]] | None = None, offsets: tuple[Sequence[int], int] | None = None) -> None:
+        """`constants`: which of the values that `cast` takes are those of each step; `offsets`: which say where each view begins, in elements of so
+        many bytes.  Without either there is no `cast`.
+        """
         p = require("rushlight._backends.cpu.plan_words")
         self._first = plan.keep[0]  # it keeps the kernels
         self._words: array[int] = plan.keep[-1]
@@ -361,11 +384,23 @@ class Recast:
             at += 5 + words[at + 2] + words[at + 4]
         self._results = words[p.RESULTS]  # pairs: where, and a spec
         self._recipe = p.RECIPE if words[p.RECORDS] else None
+        self._held = words.tobytes()
+        self.layout: bytes | None = None
+        if constants is not None or offsets is not None:
+            lists = [w for place, part in zip(self._steps, constants or (), strict=True) for w in (place, *part)]
+            places, item = offsets or ((), 0)
+            taken = sum(stop - start for start, stop in constants or ())
+            head = [len(words), taken, self._results, self._recipe or 0, len(self._steps), item]
+            self.layout = array("q", [*head, *lists, *places]).tobytes()
 
     @staticmethod
     def fits(plan: Any) -> bool:
         """Whether a plan is one that can be cast again."""
         return type(plan) is _READY[0].Plan
+
+    def cast(self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], recipe: Any, kind: int = KERNEL) -> Any:
+        """The plan with the constants, or the places of views, that are among these values."""
+        return _READY[0].cast(kind, fallback, self._first, self._held, self.layout, values, specs, recipe)
 
     def plan(self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], recipe: Any) -> Any:
         """The plan with these."""
@@ -377,16 +412,6 @@ class Recast:
         if self._recipe is not None:
             words[self._recipe] = id(recipe)
         return _READY[0].plan(KERNEL, fallback, (self._first, *constants, *specs, recipe, words), words.buffer_info()[0])
-
-    def views(self, fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], recipe: Any) -> Any:
-        """The plan of views with these specs, so many bytes on."""
-        words, at = self._words[:], self._results
-        for spec, step in views:
-            words[at], words[at + 1] = step, id(spec)
-            at += 2
-        if self._recipe is not None:
-            words[self._recipe] = id(recipe)
-        return _READY[0].plan(VIEW, fallback, (*[spec for spec, _ in views], recipe, words), words.buffer_info()[0])
 
 
 def _recording(p: Any, recipe: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:
@@ -423,12 +448,11 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
     p = require("rushlight._backends.cpu.plan_words")
     if type(plan) is not ready().Plan:
         return None
-    *keep, words = plan.keep
+    words = array("q", plan.keep[-1])
     if len(words) <= p.RECORDS or not words[p.N_STEPS] or words[p.RECORDS]:
         return None
-    words = array("q", words)
     words[p.OFFSET] = step
-    return _READY[0].plan(KERNEL, fallback, (*keep, words), words.buffer_info()[0])
+    return _READY[0].plan(KERNEL, fallback, (*plan.keep, words), words.buffer_info()[0])
 
 
 def inplace_plan(
@@ -589,7 +613,6 @@ def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
     p = require("rushlight._backends.cpu.plan_words")
     if type(plan) is not ready().Plan:
         return None
-    *keep, words = plan.keep
-    words = array("q", words)
+    words = array("q", plan.keep[-1])
     words[p.OFFSET], words[p.SILENT] = step, 1
-    return _READY[0].plan(INPLACE, fallback, (*keep, words), words.buffer_info()[0])
+    return _READY[0].plan(INPLACE, fallback, (*plan.keep, words), words.buffer_info()[0])

@@ -6,6 +6,7 @@ A plan is a closure over a kernel, its output specs and, where gradients are wan
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from rushlight._base.errors import user_code, user_frame
@@ -323,16 +324,23 @@ class PlanMould:
         specs, recipe = self.specs(values), self.recipe(sizes)
         if recipe is not None:
             recipe.origin = origin
-        constants = self._program.constants(values, self._first) if self._again else None
-        if constants is not None:
-            late = Late(lambda: self.pieces.closure(self.executable(values), in_specs, specs, recipe))
-            return self._again.plan(late, constants, specs, recipe)
+        if self._again:
+            late = Late(lambda: self.pieces.closure(self.executable(values), self._inputs(in_specs), specs, recipe))
+            if self._again.layout is not None:
+                return self._again.cast(late, values, tuple(specs), recipe)
+            constants = self._program.constants(values, self._first)
+            if constants is not None:
+                return self._again.plan(late, constants, specs, recipe)
         exe = self.executable(values)
-        plan = self.pieces.around(exe, in_specs, specs, recipe)
+        plan = self.pieces.around(exe, self._inputs(in_specs), specs, recipe)
         if self._again is None:
-            self._again = Recast(plan) if Recast.fits(plan) else False
             self._program.follow(exe)
+            self._again = Recast(plan, self._program.constants_in(self._first)) if Recast.fits(plan) else False
         return plan
+
+    def _inputs(self, in_specs: Sequence[Spec | None]) -> list[Spec | None]:
+        """The specs of all inputs, of which those of tensors are given: numbers come after them."""
+        return [*in_specs, *[None] * (len(self.pieces.in_specs) - len(in_specs))]
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """All that a plan for these sizes is made of, as text."""
@@ -478,7 +486,7 @@ def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Calla
 
         found = shared.families.find((STATE.word, grads), specs, make, backward.sizes, again=True)
         if found is not None:
-            mould, values, sizes = found
+            mould, values, sizes, _ = found
             if isinstance(mould, ShowMould):
                 return _showing(mould.layouts(values), specs)
             return _passing(backward.shared.found.graph, mould.plan(values, sizes, specs))
@@ -581,6 +589,12 @@ class ShowMould:
             found.append((number, tuple(values[at : at + n]), tuple(values[at + n : at + 2 * n]), values[at + 2 * n]))
             at += 2 * n + 1
         return found
+
+    @property
+    def offsets(self) -> list[int]:
+        """Which of the values say where each view begins."""
+        ends = list(accumulate(2 * n + 1 for _, n in self._layouts))
+        return [end - 1 for end in ends]
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """The layouts for one set of sizes, as text."""

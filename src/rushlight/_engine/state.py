@@ -26,6 +26,7 @@ __all__ = [
     "PlanTable",
     "clear_plans",
     "count_plan",
+    "forget_calls",
     "forgetful",
     "new_plan_table",
     "plan_counts",
@@ -90,7 +91,7 @@ def count_plan() -> None:
     if _made >= MAX_PLANS:
         for table in list(_TABLES.values()):
             table.thin()
-        _forget_calls()
+        forget_calls()
         _made = plan_counts()
         if _made > MAX_PLANS // 2:
             clear_plans()
@@ -119,10 +120,11 @@ def clear_plans() -> None:
     _made = 0
     for table in list(_TABLES.values()):
         table.clear()
-    _forget_calls()
+    forget_calls()
 
 
-def _forget_calls() -> None:
+def forget_calls() -> None:
+    """Forget what dispatchers learnt."""
     for dispatcher in forgetful:
         forget[0](dispatcher)
 

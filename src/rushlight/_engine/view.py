@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.node import Node, next_sequence
-from rushlight._engine.families import Families, abstracted, symbolic
+from rushlight._engine.families import Families, Found, abstracted, casting, symbolic
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.integers import as_int, as_ints
 from rushlight._engine.kinds import Kind
 from rushlight._engine.lower import Literal, differentiate, differentiate_graph, trace_operator
-from rushlight._engine.native_plans import Recast, retyped_plan
+from rushlight._engine.native_plans import VIEW, Recast, retyped_plan
 from rushlight._engine.native_plans import view_plan as native_view
 from rushlight._engine.pieces import node_name
 from rushlight._engine.plan import Late, Recipe, ShowMould, SizedBackward
@@ -26,7 +26,7 @@ from rushlight._types.layout import numel, overlaps_itself
 from rushlight._types.spec import Spec
 from rushlight._types.trail import Trail
 
-__all__ = ["as_strided", "link_view", "view_plan"]
+__all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
 
 _new = Tensor.__new__
 # Operators with one node for several views, which therefore may not be changed in place; the others (`tensor_split`) are slices side by side.
@@ -69,12 +69,16 @@ class ViewPieces:
 
 
 class ViewMould(ShowMould):
-    """The pieces of a view with symbolic sizes.  `again`: how native plans are made like the first one; False where there are none."""
+    """The pieces of a view with symbolic sizes; `wants` is whether it records.
 
-    __slots__ = ("again", "backwards", "pieces")
+    `again`: how native plans are made like the first one; False where there are none.
+    """
 
-    def __init__(self, pieces: ViewPieces, trail: Trail) -> None:
+    __slots__ = ("again", "backwards", "pieces", "wants")
+
+    def __init__(self, pieces: ViewPieces, trail: Trail, wants: bool) -> None:
         super().__init__([(0, *layout) for layout in pieces.layouts])
+        self.wants = wants
         self.pieces, self.backwards = pieces, [SizedBackward(b, trail) for b in pieces.backwards]
         self.again: Any = None
 
@@ -84,33 +88,55 @@ class ViewMould(ShowMould):
         return "\n".join([f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back])
 
 
-def _found(
-    op: Operator, template: Sequence[Any], spec: Spec, wants: bool, families: Families
-) -> tuple[ViewMould, tuple[Any, ...], list[int]] | None:
-    """A view's mould, the values of its numbers and the sizes; None where there is none."""
+def view_plan(
+    op: Operator, template: Sequence[Any], tensor: Tensor, families: Families
+) -> tuple[Callable[..., Any], Found | None]:
+    """The plan of a view operator, which gives a tensor, or a tuple of them for operators that return several; and what it is cast from, if it is."""
+    spec = tensor._spec
+    wants = bool(STATE.word & GRAD) and tensor._rg
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
+    found = families.find((head, STATE.word, wants), [spec], _mould_maker(op, head, wants), sizes) if spec.device is CPU else None
+    if found is not None:
+        return _cast(op, spec, *found[:3]), found
+    pieces = ViewPieces(op, template, spec, wants)
+    return _planned(op, spec, pieces, pieces.layouts, pieces.backwards, None), None
+
+
+def _mould_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[Trail, list[Any]], ViewMould]:
+    """What makes the mould of a view; `head` is its template without sizes."""
 
     def make(trail: Trail, outlines: list[Any]) -> ViewMould:
-        return ViewMould(ViewPieces(op, symbolic(head, trail.symbols), outlines[0], wants), trail)
+        return ViewMould(ViewPieces(op, symbolic(head, trail.symbols), outlines[0], wants), trail, wants)
 
-    return families.find((head, STATE.word, wants), [spec], make, sizes)
+    return make
 
 
-def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: Families | None = None) -> Callable[..., Any]:
-    """The plan of a view operator: a tensor, or a tuple of them for operators that return several.  `families` keeps moulds."""
-    spec = tensor._spec
+def view_casting(op: Operator, template: Sequence[Any], spec: Spec, found: Found) -> tuple[Callable[..., Any], bool] | None:
+    """How this call of a view is told to `learn_family`; None where a size may come from elsewhere than from what was written."""
+    sizes: list[int] = []
+    head = abstracted(tuple(template), sizes)
+    if any(abstracted(a.default, []) != a.default for a in op.schema.arguments):
+        return None
+    make = _mould_maker(op, head, found.mould.wants)
+
+    def plan(mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any]:
+        return _cast(op, specs[0], mould, values, sizes)
+
+    return (lambda known: casting(found, [spec], len(sizes), make, plan, known)), True
+
+
+def _cast(op: Operator, spec: Spec, mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int]) -> Callable[..., Any]:
+    """The plan of a view for one set of sizes."""
+    layouts = [layout[1:] for layout in mould.layouts(values)]
+    return _planned(op, spec, mould.pieces, layouts, [b.at(sizes) for b in mould.backwards], (mould, values))
+
+
+def _planned(
+    op: Operator, spec: Spec, pieces: ViewPieces, layouts: Sequence[Any], backwards: Sequence[Any], cast: tuple[ViewMould, tuple[int, ...]] | None
+) -> Callable[..., Any]:
+    """The plan of a view with these layouts, `cast` from a mould or not."""
     word = STATE.word
-    wants = bool(word & GRAD) and tensor._rg
-    found = _found(op, template, spec, wants, families) if families is not None and spec.device is CPU else None
-    mould = None
-    if found is None:
-        pieces = ViewPieces(op, template, spec, wants)
-        layouts, backwards = pieces.layouts, pieces.backwards
-    else:
-        mould, values, sizes = found
-        pieces = mould.pieces
-        layouts, backwards = [layout[1:] for layout in mould.layouts(values)], [b.at(sizes) for b in mould.backwards]
     item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
     parts = [(Spec.of(dtype, spec.device, shape, strides, conj), offset * item) for shape, strides, offset in layouts]
     several = pieces.several
@@ -119,14 +145,14 @@ def view_plan(op: Operator, template: Sequence[Any], tensor: Tensor, families: F
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS and not creation:
         creation = "multi"
-    if mould is not None and mould.again:
+    if cast is not None and cast[0].again:
         late = Late(lambda: _closure(parts, several, creation, recipe, recipes, False))
-        return mould.again.views(late, parts, recipe)
+        return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), recipe, VIEW)
     run = _closure(parts, several, creation, recipe, recipes, bool(word & INFERENCE))
     native = not (word & INFERENCE or recipes or spec.device is META)
     plan = native_view(run, parts, creation, several, recipe) if native else run
-    if mould is not None and mould.again is None:
-        mould.again = Recast(plan) if Recast.fits(plan) else False
+    if cast is not None and cast[0].again is None:
+        cast[0].again = Recast(plan, offsets=(cast[0].offsets, item)) if Recast.fits(plan) else False
     return plan
 
 

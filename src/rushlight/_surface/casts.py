@@ -175,7 +175,7 @@ Tensor._make_wrapper_subclass = staticmethod(  # type: ignore[attr-defined]
 )
 
 
-@composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"))
+@composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"), alike=True)
 @forms(
     "(self: Tensor, *size: int) -> Tensor",
     "(self: Tensor, size: Sequence[int]) -> Tensor",

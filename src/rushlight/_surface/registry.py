@@ -111,7 +111,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 def composite(
     name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = (),
-    apart: bool = False, refuses: str = "", learns: Sequence[str] | bool = (), tensors: int = 1, once: bool = False,
+    apart: bool = False, refuses: str = "", learns: Sequence[str] | bool = (), tensors: int = 1, once: bool = False, alike: bool = False,
     shortcut: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
@@ -121,14 +121,15 @@ def composite(
 
     A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them tensors: its plans are kept
     (see `_engine.fast.make_learner`).  With True they are those that it declares, each of them a tensor, tensors in a sequence, or a value.  Of one
-    that does more than choose, arguments are looked at `once` for each signature.  `shortcut` may answer what is not worth learning (see there).
+    that does more than choose, arguments are looked at `once` for each signature.  For `alike` and `shortcut`
+    see there, too.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _refusing(function, name, refuses) if refuses else function
         declared = Accepting(function, name, spaces)
         public = _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
-        make = functools.cache(lambda _: _learner(public, learns or once, tensors, not once, shortcut))
+        make = functools.cache(lambda _: _learner(public, learns or once, tensors, not once, shortcut, alike))
         for each in (name, *aliases):
             word = method if isinstance(method, str) else each
             for space in spaces:
@@ -157,11 +158,13 @@ def _declared_names(function: Any) -> list[str]:
     return [name if name == "out" else f"{name}?" for name in (*names[:count], *loose, *names[count:])]  # `out` is looked at each time
 
 
-def _learner(public: Any, names: Sequence[str] | bool, tensors: int, tapes: bool, shortcut: Callable[..., Any] | None) -> Any:
+def _learner(
+    public: Any, names: Sequence[str] | bool, tensors: int, tapes: bool, shortcut: Callable[..., Any] | None, alike: bool
+) -> Any:
     """A public function whose plans are kept; it is what overrides are shown."""
     if isinstance(names, bool):
         names, tensors = _declared_names(public), 0
-    made = make_learner(public, names, tensors, tapes, shortcut)
+    made = make_learner(public, names, tensors, tapes, shortcut, alike)
     made.overridable = hasattr(public, "__wrapped__")
     if hasattr(public, "shown"):
         public.shown[0] = made

@@ -18,9 +18,10 @@ from typing import Any
 
 from rushlight._types.symbols import Integer, Real, Terms, Unfollowed, as_double, double_bits, single, truncated
 
-__all__ = ["LEAST", "Trail"]
+__all__ = ["FOLLOWS", "LEAST", "Trail"]
 
 LEAST = 3  # what symbols are at least: smaller sizes are written into kernels
+FOLLOWS = 1 << 20  # where what a layout is apart from its sizes is written: the stride is that of another dim times its size
 _INF = math.inf
 
 

@@ -217,6 +217,10 @@ class Mould:
         """Say which executable native plans are made like: `constants` are those of its kernels."""
         self._alike = [[_handed(*kernel) for kernel in kernels] for kernels in first.laid]
 
+    def constants_in(self, first: int) -> list[tuple[int, int]] | None:
+        """Which of the values are the constants of each kernel, where those of `numbers` are `first` and so on; None where a library call is looked up."""
+        return None if any(call is None for _, call, _, _ in self._steps) else [(first + start, first + stop) for _, _, start, stop in self._steps]
+
     def constants(self, values: Sequence[int], first: int) -> list[array[int]] | None:
         """What the kernels of the program are called with: `values[first:]` are those of `numbers`.
 

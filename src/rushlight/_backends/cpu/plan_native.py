@@ -17,6 +17,7 @@ from rushlight._backends.cpu.dispatch_native import (
     PLAN_TYPE,
     Py_False,
     Py_True,
+    PyBytes_FromStringAndSize,
     PyObject_Vectorcall,
     sequence_items,
     small_int,
@@ -24,6 +25,13 @@ from rushlight._backends.cpu.dispatch_native import (
 from rushlight._backends.cpu.node_native import link_view, record, record_view
 from rushlight._backends.cpu.plan_words import (
     BOUNDED,
+    C_CONSTANTS,
+    C_ITEM,
+    C_LISTS,
+    C_RECIPE,
+    C_RESULTS,
+    C_STEPS,
+    C_WORDS,
     CONSTANTS,
     CREATION,
     FROM_TENSOR,
@@ -76,6 +84,7 @@ from rushlight._backends.cpu.stub_native import (
     H_FN,
     H_METHOD,
     HEADER,
+    PyBytes_AsString,
     PyErr_Clear,
     PyLong_Type,
     PyTuple_New,
@@ -101,9 +110,9 @@ from rushlight._backends.cpu.tensor_native import (
     slot,
     user_place,
 )
-from rushlight._backends.native import i64, native, ptr, stack, u64, unlikely
+from rushlight._backends.native import i64, memcpy, native, ptr, stack, u64, unlikely
 
-__all__ = ["PLAN_BYTES", "plan_dealloc", "py_kernel_address", "py_plan"]
+__all__ = ["PLAN_BYTES", "plan_dealloc", "py_cast", "py_kernel_address", "py_plan"]
 
 # words of a plan object
 P_CALL, P_FALLBACK, P_KEEP, P_DATA = range(2, 6)
@@ -529,10 +538,9 @@ def item_plan(self, args, flagged, names):
 # ***** what Python calls *****
 
 
-@native("ptr(ptr, ptr, i64)")
-def py_plan(unused, args, count):
-    """plan(kind: int, fallback, keep, address of the description) -> plan object"""
-    kind, data = PyLong_AsLongLong(args.ptr[0]), PyLong_AsLongLong(args.ptr[3])
+@native("ptr(i64, ptr, ptr, ptr)")
+def new_plan(kind, fallback, keep, data):
+    """A plan object of this kind with this description."""
     self = PyObject_New(FAST.ptr[PLAN_TYPE])
     if self is None:
         return None
@@ -557,10 +565,71 @@ def py_plan(unused, args, count):
         self.ptr[P_CALL] = show_plan
     if kind == 10:
         self.ptr[P_CALL] = tape_plan
-    self.ptr[P_FALLBACK] = kept(args.ptr[1])
-    self.ptr[P_KEEP] = kept(args.ptr[2])
-    self.i64[P_DATA] = data
+    self.ptr[P_FALLBACK] = kept(fallback)
+    self.ptr[P_KEEP] = kept(keep)
+    self.ptr[P_DATA] = data
     return self
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_plan(unused, args, count):
+    """plan(kind: int, fallback, keep, address of the description) -> plan object"""
+    return new_plan(PyLong_AsLongLong(args.ptr[0]), args.ptr[1], args.ptr[2], ptr(PyLong_AsLongLong(args.ptr[3])))
+
+
+@native("void(ptr, ptr, ptr, ptr, ptr)")
+def cast_words(words, layout, values, specs, recipe):
+    """Fill in what differs in a description: `layout` as of `cast`."""
+    items = sequence_items(values)
+    count = layout.i64[C_STEPS]
+    step = layout + 8 * C_LISTS
+    end = words + 8 * layout.i64[C_WORDS]
+    for _k in range(count):
+        start, stop = step.i64[1], step.i64[2]
+        words.ptr[step.i64[0]] = end
+        for j in range(start, stop):
+            value = small_int(items.ptr[j])
+            if unlikely(value == -1 << 63):  # the bits of a double, as they may be
+                value = PyLong_AsLongLong(items.ptr[j])
+            end.i64[j - start] = value
+        end = end + 8 * (stop - start)
+        step = step + 24
+    results = layout.i64[C_RESULTS]
+    for k in range(specs.i64[2]):
+        words.ptr[results + 2 * k + 1] = sequence_items(specs).ptr[k]
+        if layout.i64[C_ITEM] != 0:  # views: where each begins
+            words.i64[results + 2 * k] = small_int(items.ptr[step.i64[k]]) * layout.i64[C_ITEM]
+    if layout.i64[C_RECIPE] != 0:
+        words.ptr[layout.i64[C_RECIPE]] = recipe
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_cast(unused, args, count):
+    """cast(kind, fallback, first, words: bytes, layout: bytes, values: tuple, specs: tuple, recipe) -> plan object
+
+    A plan that differs from another, whose description is `words` and which keeps `first`, in its constants, specs and recipe.  `layout` says
+    where they are: numbers as C_WORDS and those after it name them, then for every step the place of its constants, and which of `values` they are;
+    or for every view which of `values` says where it begins, in elements of C_ITEM bytes.
+    """
+    held, layout, values, specs = args.ptr[3], PyBytes_AsString(args.ptr[4]), args.ptr[5], args.ptr[6]
+    size = held.i64[2]
+    made = PyBytes_FromStringAndSize(None, size + 8 * layout.i64[C_CONSTANTS])
+    if made is None:
+        return None
+    words = PyBytes_AsString(made)
+    memcpy(words, PyBytes_AsString(held), size)
+    keep = PyTuple_New(4)
+    if keep is None:
+        Py_DecRef(made)
+        return None
+    PyTuple_SetItem(keep, 0, kept(args.ptr[2]))
+    PyTuple_SetItem(keep, 1, kept(specs))
+    PyTuple_SetItem(keep, 2, kept(args.ptr[7]))
+    PyTuple_SetItem(keep, 3, made)
+    cast_words(words, layout, values, specs, args.ptr[7])
+    out = new_plan(PyLong_AsLongLong(args.ptr[0]), args.ptr[1], keep, words)
+    Py_DecRef(keep)
+    return out
 
 
 @native("void(ptr)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rushlight._engine import convert
@@ -13,7 +14,7 @@ from rushlight._types.layout import infer_size, view_strides, wrap_dim
 __all__: list[str] = []
 
 
-@composite("reshape", method=True, learns=("input", "shape"))
+@composite("reshape", method=True, learns=("input", "shape"), alike=True)
 @forms("(input: Tensor, *shape: int) -> Tensor", "(input: Tensor, shape: Sequence[int]) -> Tensor")
 def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """The same elements under another shape: a view if strides allow it, else a copy."""
@@ -21,8 +22,7 @@ def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
         shape = (kwargs.pop("shape"),)
     target = as_shape_with_hole(shape)
     spec = input._spec
-    target = infer_size(target, spec.numel)
-    if view_strides(spec.shape, spec.strides, target) is None:
+    if view_strides(spec.shape, spec.strides, infer_size(target, spec.numel)) is None:
         input = convert.call("clone_contiguous", input)
     return convert.call("view", input, target)
 
@@ -46,7 +46,7 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     return reshape(self, other.shape)
 
 
-@composite("flatten", method=True, learns=("input", "start_dim", "end_dim"))
+@composite("flatten", method=True, learns=("input", "start_dim", "end_dim"), alike=True)
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims start_dim..end_dim merged into one; a view where possible, `input` itself where nothing changes."""
     shape = input._spec.shape
@@ -57,9 +57,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         return reshape(input, 1)
     if first == last:
         return input
-    merged = 1
-    for size in shape[first : last + 1]:
-        merged *= size
+    merged = -1 if input._spec.numel else math.prod(shape[first : last + 1])
     return reshape(input, (*shape[:first], merged, *shape[last + 1 :]))
 
 
