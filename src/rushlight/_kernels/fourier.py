@@ -60,7 +60,7 @@ class _Lanes:
         self.writer = Writer(self.vector, self.element, fma, lambda value: number(kind, value))
 
     def at(self, base: str, offset: str | int) -> str:
-        return base if offset == 0 else self.writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+        return base if offset in (0, "0") else self.writer.let(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def get(self, base: str, offset: int = 0) -> str:
         return self.writer.let(f"load {self.vector}, ptr {self.at(base, offset)}, align {self.size}")
@@ -194,11 +194,11 @@ class FourierPass:
 
     def _butterfly(self, t: _Lanes, turns: list[tuple[str, str]]) -> None:
         w, r = t.writer, self.radix
-        x_legs, y_legs = ([0, f"%{v}_leg", *(f"%{v}_leg{k}" for k in range(2, r))][:r] for v in "xy")
+        x_legs, y_legs = (["0", f"%{v}_leg", *(f"%{v}_leg{k}" for k in range(2, r))][:r] for v in "xy")
         found = w.transform([t.load(self.load, t.at("%x", leg), t.at("%xx", leg) if self.load == "R" else "") for leg in x_legs])
         for k, value in enumerate(found):
             if self.store == "T":
-                other = t.at("%yy", w.let(f"mul i64 %s, {t.whole * k}") if k else 0)
+                other = t.at("%yy", w.let(f"mul i64 %s, {t.whole * k}") if k else "0")
                 value = w.times(value, (t.get(other), t.get(other, t.whole // 2)))
             elif self.last:
                 value = w.mul(value[0], "%factor"), w.mul(value[1], "%factor")

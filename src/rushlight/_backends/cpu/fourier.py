@@ -35,6 +35,7 @@ _SIZES = {"f32": 4, "f64": 8}
 _PIECE = 1 << 14  # numbers that are worth a thread's while
 _NEAR = 1 << 19  # bytes of a sequence that stay in a core's cache with what is made of it
 _SHORT = 64  # numbers: shorter sequences are no matrix
+_ROWS = 2048  # numbers: up to here rows may lie across lanes, where there are enough of them
 _COLUMN = 1 << 13  # numbers: longer sequences are taken one by one, whatever lies beside them
 # what a pass of a radix costs for each number, measured; memory moved and arithmetic done
 _COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2}
@@ -71,6 +72,12 @@ def matrix_of(n: int, lanes: int) -> tuple[int, int]:
 
     found = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
     return min(((k, n // k) for d in found for k in (d, n // d)), key=lambda pair: cost(pair[0]))
+
+
+def filled(n: int, lanes: int) -> float:
+    """How much of the tiles of its matrix a sequence fills."""
+    n1, n2 = matrix_of(n, lanes)
+    return 2 * n / (-(-n1 // lanes) * lanes * n2 + -(-n2 // lanes) * lanes * n1)
 
 
 @lru_cache(1 << 10)
@@ -341,7 +348,8 @@ def _along(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
         return
     at = t.lane_dim()
     beside = at >= 0 and t.others[at][1:] == t.units
-    if t.n < _SHORT or (beside and t.n <= _COLUMN):
+    across = t.batch >= t.family.lanes and t.n <= _ROWS and filled(t.n, t.family.lanes) < 0.9
+    if t.n < _SHORT or (beside and t.n <= _COLUMN) or across:
         _by_lanes(call, t, nbytes, source)
     else:
         _by_matrix(call, t, nbytes, source)
