@@ -28,7 +28,10 @@ LOADS = {
     "S": "in a tile", "C": "complex numbers of neighbouring sequences", "D": "the same, parts exchanged",
     "R": "two rows of real numbers of neighbouring sequences, the real and the imaginary parts",
 }  # fmt: skip
-STORES = {**LOADS, "U": "in a tile, and there are no more passes", "T": "in a tile, times a factor for each element"}
+STORES = {
+    **LOADS, "U": "in a tile, and there are no more passes", "T": "in a tile, times a factor for each element",
+    "V": "in a tile, times the product of an element's factor and one for each element and lane",
+}
 
 
 def element_of(kind: str) -> tuple[str, int]:
@@ -125,8 +128,8 @@ class FourierPass:
 
     `symbol(src, src2, src_step, dst, dst2, dst_step, twiddles, m, s, scale)`: elements of the first pass (`load` is not "S": s is 1) lie `src_step`
     bytes apart, those of the last one (`store` is not "S": m is 1) `dst_step`; elements of a tile otherwise.  `src2` and `dst2` are the second rows
-    of "R", and `dst2` the factors of "T", an element of a tile for each.  `twiddles` are those for k = 1 .. r - 1 for each p.  The last pass
-    multiplies by `scale`, but not where there are factors.
+    of "R", and `dst2` the factors of "T" and "V", an element of a tile for each.  `twiddles` are those for k = 1 .. r - 1 for each p, and the other
+    factors of "V", one for each element.  The last pass multiplies by `scale`, but not where there are factors.
     """
 
     __slots__ = ("fma", "kind", "lanes", "load", "radix", "store")
@@ -174,7 +177,7 @@ class FourierPass:
         for k in range(2, r):
             w.say(f"%x_leg{k} = mul i64 %x_leg, {k}", f"%y_leg{k} = mul i64 %y_leg, {k}")
         w.say(f"%x_turn = mul i64 %s, {t.whole}", f"%y_turn = mul i64 %y_leg, {r}")
-        if self.last and self.store != "T":
+        if self.last and self.store not in "TV":
             w.say(f"%narrow = {'fptrunc double %scale to float' if self.kind == 'f32' else 'fadd double %scale, -0.0'}")
             w.say(f"%one = insertelement {t.vector} poison, {t.element} %narrow, i64 0")
             w.say(f"%factor = shufflevector {t.vector} %one, {t.vector} poison, <{t.lanes} x i32> zeroinitializer")
@@ -183,9 +186,9 @@ class FourierPass:
         w.say(f"%x{o} = phi ptr [%src, %entry], [%x{o}1, %next]", f"%y{o} = phi ptr [%dst, %entry], [%y{o}1, %next]")
         if self.load == "R":
             w.say("%xx = phi ptr [%src2, %entry], [%xx1, %next]")
-        if self.store in "RT":
+        if self.store in "RTV":
             w.say("%yy = phi ptr [%dst2, %entry], [%yy1, %next]")
-        if not self.last:
+        if not self.last or self.store == "V":
             w.say("%w = phi ptr [%twiddles, %entry], [%w1, %next]")
 
     def _turns(self, t: _Lanes) -> list[tuple[str, str]]:
@@ -197,14 +200,18 @@ class FourierPass:
         x_legs, y_legs = (["0", f"%{v}_leg", *(f"%{v}_leg{k}" for k in range(2, r))][:r] for v in "xy")
         found = w.transform([t.load(self.load, t.at("%x", leg), t.at("%xx", leg) if self.load == "R" else "") for leg in x_legs])
         for k, value in enumerate(found):
-            if self.store == "T":
+            if self.store in "TV":
                 other = t.at("%yy", w.let(f"mul i64 %s, {t.whole * k}") if k else "0")
-                value = w.times(value, (t.get(other), t.get(other, t.whole // 2)))
+                factor = t.load("S", other)
+                if self.store == "V":
+                    own = t.at("%w", w.let(f"mul i64 %s, {2 * t.size * k}") if k else "0")
+                    factor = w.times(factor, (t.spread(own), t.spread(own, t.size)))
+                value = w.times(value, factor)
             elif self.last:
                 value = w.mul(value[0], "%factor"), w.mul(value[1], "%factor")
             elif k:
                 value = w.times(value, turns[k - 1])
-            t.store("S" if self.store in "UT" else self.store, value, t.at("%y", y_legs[k]), t.at("%yy", y_legs[k]) if self.store == "R" else "")
+            t.store("S" if self.store in "UTV" else self.store, value, t.at("%y", y_legs[k]), t.at("%yy", y_legs[k]) if self.store == "R" else "")
         x_step = "%src_step" if self.first else t.whole
         y_step = "%dst_step" if self.last else "%y_turn" if self.first else t.whole
         w.say(f"%x1 = getelementptr i8, ptr %x, i64 {x_step}", f"%y1 = getelementptr i8, ptr %y, i64 {y_step}")
@@ -213,10 +220,10 @@ class FourierPass:
         w = t.writer
         if self.load == "R":
             w.say("%xx1 = getelementptr i8, ptr %xx, i64 %src_step")
-        if self.store in "RT":
+        if self.store in "RTV":
             w.say(f"%yy1 = getelementptr i8, ptr %yy, i64 {'%dst_step' if self.store == 'R' else t.whole}")
-        if not self.last:
-            w.say(f"%w1 = getelementptr i8, ptr %w, i64 {2 * t.size * (self.radix - 1)}")
+        if not self.last or self.store == "V":
+            w.say(f"%w1 = getelementptr i8, ptr %w, i64 {2 * t.size * (1 if self.last else self.radix - 1)}")
         w.say("%i1 = add nuw nsw i64 %i, 1", "%more = icmp slt i64 %i1, %turns", "br i1 %more, label %outer, label %done", "done:", "ret void")
 
 

@@ -36,6 +36,7 @@ _PIECE = 1 << 14  # numbers that are worth a thread's while
 _NEAR = 1 << 19  # bytes of a sequence that stay in a core's cache with what is made of it
 _SHORT = 64  # numbers: shorter sequences are no matrix
 _ROWS = 2048  # numbers: up to here rows may lie across lanes, where there are enough of them
+_FACTORS = 1 << 17  # bytes: more factors of a matrix are computed when they are needed, from fewer
 _COLUMN = 1 << 13  # numbers: longer sequences are taken one by one, whatever lies beside them
 # what a pass of a radix costs for each number, measured; memory moved and arithmetic done
 _COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2}
@@ -168,6 +169,24 @@ def _passes_of(family: _Family, n: int, load: str, store: str) -> tuple[int, Any
     return held.buffer_info()[0], (held, keep)
 
 
+def _matrix_plan(family: _Family, n: int, load: str, store: str) -> tuple[int, tuple[int, int], Any]:
+    """(address, sizes of the matrix, what must be kept) of a matrix plan."""
+    n1, n2 = matrix_of(n, family.lanes)
+    tiles, item, keep = -(-n2 // family.lanes), 2 * _SIZES[family.kind], []
+    if n * item > _FACTORS:
+        factors = _table(family, 6, n, n1, 0, family.lanes * n1)
+        firsts = _table(family, 7, n, n1, n2, tiles * n1)
+        keep += [factors, firsts]
+        others = [factors.ptr, firsts.ptr]
+    else:
+        keep.append(_table(family, 1, n, n1, n2, tiles * family.lanes * n1))
+        others = [keep[0].ptr, 0]
+    columns, kept_columns = _passes_of(family, n1, load, "V" if others[1] else "T")
+    rows, kept_rows = _passes_of(family, n2, "S", store)
+    words = array("q", [columns, rows, *others])
+    return words.buffer_info()[0], (n1, n2), (words, keep, kept_columns, kept_rows)
+
+
 # ***** one dim *****
 
 
@@ -285,28 +304,26 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
 
 def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     family, n, what = t.family, t.n, t.what
-    n1, n2 = matrix_of(n, family.lanes)
     swap = t.inverse and what == COMPLEX
-    first, kept_first = _passes_of(family, n1, "D" if swap else "C", "T")
-    second, kept_second = _passes_of(family, n2, "S", "D" if swap or what == PAIRS else "C")
+    plan, (n1, n2), kept = _matrix_plan(family, n, "D" if swap else "C", "D" if swap or what == PAIRS else "C")
     lanes, item = family.lanes, 2 * _SIZES[family.kind]
     across, along = -(-n2 // lanes), -(-n1 // lanes)
-    factors = _table(family, 1, n, n1, n2, across * lanes * n1)
     twiddles = _table(family, 3, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
-    keep = kept_first, kept_second, factors, twiddles
+    keep = kept, twiddles
     rows = t.batch
     chunk = max(1, _PIECE // n)
 
     def words(tile_chunk: int, tiles: int) -> list[int]:
         return [
-            first, second, what, int(t.inverse), n1, n2, factors.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
+            plan, what, int(t.inverse), n1, n2, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
             _bits(t.scale / (2 if what == HALVES else 1)), tile_chunk, -(-tiles // tile_chunk), *_outer(t.others),
         ]  # fmt: skip
 
     if what != COMPLEX or not t.near() or n * item <= _NEAR:
         call.into(t, "whole", -(-rows // chunk), words(1, 1), keep, nbytes, source)
         return
-    between = item * lanes * (along * lanes) * across + 64
+    pitch = item * lanes * across
+    between = along * lanes * (pitch if pitch % 2048 else pitch + item * lanes) + 64
     column_chunk, row_chunk = max(1, _PIECE // (lanes * n1)), max(1, _PIECE // (lanes * n2))
     mid = call.add(t, "columns", rows * -(-across // column_chunk), words(column_chunk, across), keep, [between * rows], (source,), False)
     call.into(t, "rows", rows * -(-along // row_chunk), words(row_chunk, along), keep, nbytes, mid)
@@ -315,19 +332,16 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
 def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     family, n = t.family, t.size
     m = smooth_above(2 * n - 1)
-    n1, n2 = matrix_of(m, family.lanes)
-    first, kept_first = _passes_of(family, n1, "C", "T")
-    second, kept_second = _passes_of(family, n2, "S", "C")
-    factors = _table(family, 1, m, n1, n2, -(-n2 // family.lanes) * family.lanes * n1)
+    plan, (n1, n2), kept = _matrix_plan(family, m, "C", "C")
     chirps = _table(family, 4, 2 * n, n, 0, n)
     filter_ = _filter(family, n, m)
     what = {HALVES: FULL, PAIRS: STRIDED}.get(t.what, t.what)
     chunk = max(1, _PIECE // (4 * m))
     words = [
-        first, second, what, int(t.inverse), n1, n2, factors.ptr, n, chirps.ptr, filter_.ptr, t.src_step, t.dst_step, t.batch, chunk,
+        plan, what, int(t.inverse), n1, n2, n, chirps.ptr, filter_.ptr, t.src_step, t.dst_step, t.batch, chunk,
         _bits(t.scale / m), *_outer(t.others),
     ]  # fmt: skip
-    call.into(t, "chirp", -(-t.batch // chunk), words, (kept_first, kept_second, factors, chirps, filter_), nbytes, source)
+    call.into(t, "chirp", -(-t.batch // chunk), words, (kept, chirps, filter_), nbytes, source)
 
 
 def _filter(family: _Family, n: int, m: int) -> Any:

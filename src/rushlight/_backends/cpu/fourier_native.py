@@ -29,11 +29,12 @@ from rushlight._backends.native import (
     memcpy,
     memset,
     native,
+    stack,
     store,
 )
 from rushlight._kernels.fourier import FourierMoves
 
-__all__ = ["PASSES", "CHIRP", "COMPLEX", "FULL", "HALVES", "LANES", "PAIRS", "STRIDED", "WHOLE", "make_fourier", "make_tables"]
+__all__ = ["PASSES", "CHIRP", "COMPLEX", "FULL", "HALVES", "LANES", "MATRIX", "PAIRS", "STRIDED", "WHOLE", "make_fourier", "make_tables"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64}
 
@@ -45,10 +46,12 @@ COMPLEX, HALVES, PAIRS, FULL, STRIDED = range(5)
 # source, step in the result), the last one innermost
 LANES = Words("""main edge kind inverse n count src_lane src_step dst_lane dst_step src_way dst_way twiddles tiles chunk
 units scale outer""", first=8)
-# `first` and `second`: tile plans of the columns and of the rows; factors of each tile of columns
-WHOLE = Words("""first second kind inverse n1 n2 factors twiddles src_step dst_step rows chunk scale tile_chunk tile_pieces outer""", first=8)
-# `m`: the smooth length, `n1 n2` its matrix; `chirp` and `filter` are n and m numbers
-CHIRP = Words("""first second kind inverse n1 n2 factors n chirp filter src_step dst_step rows chunk scale outer""", first=8)
+WHOLE = Words("matrix kind inverse n1 n2 twiddles src_step dst_step rows chunk scale tile_chunk tile_pieces outer", first=8)
+# `n1 n2`: the matrix of the smooth length m; `chirp` and `filter` are n and m numbers
+CHIRP = Words("matrix kind inverse n1 n2 n chirp filter src_step dst_step rows chunk scale outer", first=8)
+# of a matrix: the tile plans of its columns and rows; factors for each tile of columns.  Where there are `firsts`, these are for each tile, and
+# `factors` for all
+MATRIX = Words("columns rows factors firsts")
 PASSES = Words("function m s twiddles")  # of a tile plan, after how many they are
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -72,17 +75,23 @@ def put_root(part, x, y, out):
     out.f64[0], out.f64[1] = x, y
 
 
+@native("void(i64, i64, ptr)")
+def root(k, n, out):
+    """exp(-2 pi i k / n), 0 <= k < n, from an angle below pi / 4: symmetric, and exact at the quarters."""
+    part, rest = 8 * k // n, 8 * k % n
+    if part % 2 == 1:
+        rest = n - rest
+    angle = EIGHTH * f64(rest) / f64(n)
+    put_root(part, cos(angle), sin(angle), out)
+
+
 @native("void(i64, ptr)")
 def put_roots(n, out):
-    """exp(-2 pi i k / n) for all k, from angles below pi / 4: symmetric, and exact at the quarters.  Of multiples of 8 an eighth is computed."""
+    """The same for all k; where n is a multiple of 8 an eighth is computed."""
     eighth = n // 8
     if n % 8 != 0:
         for k in range(n):
-            part, rest = 8 * k // n, 8 * k % n
-            if part % 2 == 1:
-                rest = n - rest
-            angle = EIGHTH * f64(rest) / f64(n)
-            put_root(part, cos(angle), sin(angle), out + 16 * k)
+            root(i64(k), n, out + 16 * k)
         return
     held = out + 16 * n
     for k in range(eighth + 1):
@@ -102,6 +111,8 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
     what 2: n / 4 + 1 roots k, n = 2 h, each as a pair
     what 3: the same, real parts and behind them imaginary ones
     what 4: `a` chirps: root k * k of n = 2 a
+    what 6: the factors of a matrix for all its tiles: for each row the roots row * lane, lane by lane
+    what 7: those for each tile: the roots row * column of its first column
     what 5: their conjugates on both sides of 0 in a circle of `b` numbers
     """
     real = REAL[kind]
@@ -113,6 +124,20 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
 
     @native("i64(ptr, i64, i64, i64, i64)", name=f"fourier_tables_{kind}x{lanes}")
     def tables(out, what, n, a, b):
+        one = stack(16)
+        if what == 6:
+            for row in range(a):
+                for lane in range(lanes):
+                    root(row * lane % n, n, one)
+                    store(real, out, 2 * lanes * row + lane, real(one.f64[0]))
+                    store(real, out, 2 * lanes * row + lane + lanes, real(one.f64[1]))
+            return 0
+        if what == 7:
+            for t in range((b + lanes - 1) // lanes):
+                for row in range(a):
+                    root(row * (t * lanes) % n, n, one)
+                    put_pair(out, t * a + row, one.f64[0], one.f64[1])
+            return 0
         slot = borrow(16 * (n + n // 8 + 1))
         if slot < 0:
             return 1
@@ -157,8 +182,8 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
 # ***** one tile, one sequence *****
 
 
-@native("void(ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr, f64)")
-def run_tile(plan, src, src2, src_step, dst, dst2, dst_step, ping, pong, scale):
+@native("void(ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr, ptr, f64)")
+def run_tile(plan, src, src2, src_step, dst, dst2, dst_step, firsts, ping, pong, scale):
     """The passes of a plan; between them elements go to and fro between two tiles."""
     passes = plan.i64[0]
     here = src
@@ -166,6 +191,8 @@ def run_tile(plan, src, src2, src_step, dst, dst2, dst_step, ping, pong, scale):
         at = plan + 8 + 32 * i
         there = dst if i == passes - 1 else ping
         function, twiddles, m, s = at.ptr[PASSES.function], at.ptr[PASSES.twiddles], at.i64[PASSES.m], at.i64[PASSES.s]
+        if i == passes - 1:
+            twiddles = firsts
         call_ptr(STEP, function, here, src2, src_step, there, dst2, dst_step, twiddles, m, s, scale)
         here = there
         ping, pong = pong, ping
@@ -293,7 +320,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             dst, dst2, dst_step = y + y_step, y, 2 * y_step
         if at.i64[LANES.dst_way] == 1 or what == HALVES:
             dst, dst_step = made, i64(whole_bytes)
-        run_tile(at.ptr[LANES.main], src, src2, src_step, dst, dst2, dst_step, ping, pong, at.f64[LANES.scale])
+        run_tile(at.ptr[LANES.main], src, src2, src_step, dst, dst2, dst_step, None, ping, pong, at.f64[LANES.scale])
         if what == HALVES:
             if at.i64[LANES.dst_way] == 0:
                 halves_c(made, y, y_step, at.ptr[LANES.twiddles], n)
@@ -318,7 +345,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             src = made
             pairs_c(held, i64(whole_bytes), made, at.ptr[LANES.twiddles], n)
         dst = held if what == PAIRS else made
-        run_tile(at.ptr[LANES.edge], src, src, i64(whole_bytes), dst, dst, i64(whole_bytes), ping, pong, at.f64[LANES.scale])
+        run_tile(at.ptr[LANES.edge], src, src, i64(whole_bytes), dst, dst, i64(whole_bytes), None, ping, pong, at.f64[LANES.scale])
         if what == HALVES:
             dst = held
             halves_c(made, held, i64(whole_bytes), at.ptr[LANES.twiddles], n)
@@ -351,46 +378,56 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
 
     # ***** a sequence as a matrix *****
 
-    @native("void(ptr, ptr, ptr, ptr, i64, i64, ptr, i64, i64)", name=f"fourier_columns_of_{name}")
-    def columns_of(plan, factors, mid, x, n1, n2, room, begin, end):
-        """Tiles of columns of the n1 x n2 numbers at x, transformed, times factors, to tiles [n1][n2 / lanes] at mid."""
+    @native("i64(i64)", name=f"fourier_pitch_{name}")
+    def pitch_of(n2):
+        """Bytes between rows of tiles: not a multiple of a page's, which would share few places of a cache."""
         tiles = (n2 + lanes - 1) // lanes
-        each = whole_bytes * n1 + 192
+        return whole_bytes * (tiles + 1 if whole_bytes * tiles % 2048 == 0 else tiles)
+
+    @native("void(ptr, ptr, ptr, i64, i64, ptr, i64, i64)", name=f"fourier_columns_of_{name}")
+    def columns_of(plan, mid, x, n1, n2, room, begin, end):
+        """Tiles of columns of the n1 x n2 numbers at x, transformed, times factors, to tiles [n1][n2 / lanes] at mid."""
+        each, pitch = whole_bytes * n1 + 192, pitch_of(n2)
         for t in range(begin, end):
             src, step, count = x + i64(whole_bytes) * t, item * n2, min(n2 - lanes * t, i64(lanes))
             if count < lanes:
                 copy_rows(room + 2 * each, src, n1, item * count, i64(whole_bytes), step)
                 src, step = room + 2 * each, i64(whole_bytes)
-            to, by = mid + i64(whole_bytes) * t, factors + whole_bytes * n1 * t
-            run_tile(plan, src, src, step, to, by, whole_bytes * tiles, room, room + each, 1.0)
+            factors, firsts = plan.ptr[MATRIX.factors], plan.ptr[MATRIX.firsts]
+            if firsts is None:
+                factors += whole_bytes * n1 * t
+            else:
+                firsts += item * n1 * t
+            run_tile(plan.ptr[MATRIX.columns], src, src, step, mid + i64(whole_bytes) * t, factors, pitch, firsts, room, room + each, 1.0)
 
     @native("void(ptr, ptr, ptr, i64, i64, ptr, i64, i64, f64)", name=f"fourier_rows_of_{name}")
     def rows_of(plan, y, mid, n1, n2, room, begin, end, scale):
         """Groups of rows of that, transformed, to columns of the n2 x n1 numbers at y."""
-        tiles = (n2 + lanes - 1) // lanes
+        tiles, pitch = (n2 + lanes - 1) // lanes, pitch_of(n2)
         each = whole_bytes * lanes * tiles + 192
+        held, made, passes = room + 2 * each, room + 3 * each, plan.ptr[MATRIX.rows]
         for g in range(begin, end):
             count = min(n1 - lanes * g, i64(lanes))
-            turn(mid + i64(lanes) * g * whole_bytes * tiles, whole_bytes * tiles, room + 2 * each, lanes * tiles)
+            turn(mid + i64(lanes) * g * pitch, pitch, held, lanes * tiles)
             if count == lanes:
-                run_tile(plan, room + 2 * each, y, 0, y + i64(whole_bytes) * g, y, item * n1, room, room + each, scale)
+                run_tile(passes, held, y, 0, y + i64(whole_bytes) * g, y, item * n1, None, room, room + each, scale)
             else:
-                run_tile(plan, room + 2 * each, y, 0, room + 3 * each, y, i64(whole_bytes), room, room + each, scale)
-                copy_rows(y + i64(whole_bytes) * g, room + 3 * each, n2, item * count, item * n1, i64(whole_bytes))
+                run_tile(passes, held, y, 0, made, y, i64(whole_bytes), None, room, room + each, scale)
+                copy_rows(y + i64(whole_bytes) * g, made, n2, item * count, item * n1, i64(whole_bytes))
 
     @native("i64(i64, i64)", name=f"fourier_mid_{name}")
     def mid_bytes(n1, n2):
-        return whole_bytes * ((n1 + lanes - 1) // lanes * lanes) * ((n2 + lanes - 1) // lanes) + 64
+        return (n1 + lanes - 1) // lanes * lanes * pitch_of(n2) + 64
 
     @native("i64(i64, i64)", name=f"fourier_room_{name}")
     def room_bytes(n1, n2):
         """Of the tiles that columns and rows work in."""
         return 4 * (whole_bytes * (max(n1, n2) + lanes) + 192)
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, ptr, ptr, f64)", name=f"fourier_matrix_{name}")
-    def matrix(first, second, factors, y, x, n1, n2, mid, room, scale):
-        columns_of(first, factors, mid, x, n1, n2, room, i64(0), (n2 + lanes - 1) // lanes)
-        rows_of(second, y, mid, n1, n2, room, i64(0), (n1 + lanes - 1) // lanes, scale)
+    @native("void(ptr, ptr, ptr, i64, i64, ptr, ptr, f64)", name=f"fourier_matrix_{name}")
+    def matrix(plan, y, x, n1, n2, mid, room, scale):
+        columns_of(plan, mid, x, n1, n2, room, i64(0), (n2 + lanes - 1) // lanes)
+        rows_of(plan, y, mid, n1, n2, room, i64(0), (n1 + lanes - 1) // lanes, scale)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_whole_{name}")
     def whole(bufs, ints, piece):
@@ -426,7 +463,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
                 src = made
             if what == HALVES or not y_near:
                 dst = held if what == PAIRS else made
-            matrix(ints.ptr[WHOLE.first], ints.ptr[WHOLE.second], ints.ptr[WHOLE.factors], dst, src, n1, n2, mid, room, ints.f64[WHOLE.scale])
+            matrix(ints.ptr[WHOLE.matrix], dst, src, n1, n2, mid, room, ints.f64[WHOLE.scale])
             if what == HALVES:
                 memcpy(made + item * n, made, item)
                 to = y if y_near else held
@@ -450,7 +487,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         x = bufs.ptr[1] + offset(ints + 8 * (WHOLE.outer + 1), ints.i64[WHOLE.outer], number, i64(1))
         mid, end = bufs.ptr[0] + mid_bytes(n1, n2) * number, min((part + 1) * chunk, (n2 + lanes - 1) // lanes)
-        columns_of(ints.ptr[WHOLE.first], ints.ptr[WHOLE.factors], mid, x, n1, n2, borrowed(slot), part * chunk, end)
+        columns_of(ints.ptr[WHOLE.matrix], mid, x, n1, n2, borrowed(slot), part * chunk, end)
         give_back(slot)
         return 0
 
@@ -463,7 +500,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         y = bufs.ptr[0] + offset(ints + 8 * (WHOLE.outer + 1), ints.i64[WHOLE.outer], number, i64(2))
         mid, end = bufs.ptr[1] + mid_bytes(n1, n2) * number, min((part + 1) * chunk, (n1 + lanes - 1) // lanes)
-        rows_of(ints.ptr[WHOLE.second], y, mid, n1, n2, borrowed(slot), part * chunk, end, ints.f64[WHOLE.scale])
+        rows_of(ints.ptr[WHOLE.matrix], y, mid, n1, n2, borrowed(slot), part * chunk, end, ints.f64[WHOLE.scale])
         give_back(slot)
         return 0
 
@@ -494,16 +531,16 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         mid = borrowed(slot)
         room = mid + inside
         held, made = room + side, room + side + line
-        first, second, factors = ints.ptr[CHIRP.first], ints.ptr[CHIRP.second], ints.ptr[CHIRP.factors]
+        plan = ints.ptr[CHIRP.matrix]
         for number in range(piece * chunk, min((piece + 1) * chunk, ints.i64[CHIRP.rows])):
             x = bufs.ptr[1] + offset(dims, outer, number, i64(1))
             y = bufs.ptr[0] + offset(dims, outer, number, i64(2))
             gather(held, x, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.src_step], i64(item))
             times(held, held, ints.ptr[CHIRP.chirp], n)
             memset(held + item * n, 0, item * (m - n))
-            matrix(first, second, factors, made, held, n1, n2, mid, room, 1.0)
+            matrix(plan, made, held, n1, n2, mid, room, 1.0)
             times_swapped(made, made, ints.ptr[CHIRP.filter], m)
-            matrix(first, second, factors, held, made, n1, n2, mid, room, ints.f64[CHIRP.scale])
+            matrix(plan, held, made, n1, n2, mid, room, ints.f64[CHIRP.scale])
             for k in range(n):
                 a, b = load(real, held, 2 * k), load(real, held, 2 * k + 1)
                 store(real, held, 2 * k, b)
