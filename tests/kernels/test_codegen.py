@@ -84,6 +84,18 @@ def test_concatenation_is_one_kernel_without_selects():
     check(lambda a, b: prim.cat(a, b, dim=0), normal(400, 300), normal(2, 300))
 
 
+def test_concatenations_of_concatenations_ask_nothing_either():
+    def frame(x, left, above):
+        return prim.cat(above, prim.cat(left, x, left, dim=2), above, dim=1)
+
+    arrays = normal(3, 20, 40), normal(3, 20, 2), normal(3, 1, 44)
+    ran = check(frame, *arrays)
+    (text,) = [step.kernel.text() for step in ran.program.steps]
+    assert text.count("section") == 5 and "select" not in text
+    kept = check(lambda x, left: [(inner := prim.cat(left, x, dim=1)), prim.cat(inner, inner * 2.0, dim=0)], normal(20, 40), normal(20, 2))
+    assert len(kept.results) == 2
+
+
 def test_the_parts_of_a_concatenation_are_laid_out_one_by_one(monkeypatch):
     from rushlight._kernels import nest
 

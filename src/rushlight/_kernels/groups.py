@@ -199,19 +199,24 @@ class Group:
 
     def store_regions(self, node: Node, target: Source) -> None:
         """A concatenation that is stored: each operand has loops of its own, so no element asks whose it is."""
-        dim, start = node.params["dim"], 0
         self.shape = (-1,)  # nothing else joins
+        self._store_regions(node, target, [0] * len(node.outputs[0].shape))
+        self.values.append(node.outputs[0])
+
+    def _store_regions(self, node: Node, target: Source, corner: Sequence[int]) -> None:
+        """The operands of a concatenation whose first element belongs at `corner`; those of concatenations among them in their turn."""
+        start = list(corner)
         for x in node.inputs:
-            if numel(x.shape):
+            if x.node is not None and x.node.prim.name == "cat" and self.held(x) is None:
+                self._store_regions(x.node, target, start)
+            elif numel(x.shape):
                 dims = [Var(s, "d") if s != 1 else None for s in x.shape]
                 index = [d.ix if d is not None else ZERO for d in dims]
-                place = list(index)
-                place[dim] = place[dim] + start
                 stage = Stage([d for d in dims if d is not None])
-                stage.stores.append(Store(target.buffer, target.place(place), self.puller.pull(x, index)))
+                place = target.place([i + first for i, first in zip(index, start, strict=True)])
+                stage.stores.append(Store(target.buffer, place, self.puller.pull(x, index)))
                 self.stages.append(stage)
-            start += x.shape[dim]
-        self.values.append(node.outputs[0])
+            start[node.params["dim"]] += x.shape[node.params["dim"]]
 
     def match_rows(self, dims: list[Var], places: list[Ix]) -> tuple[dict[Var, Ix], list[Var]]:
         """How the dims of a value follow from the row, given where it reads the group's reductions; and the dims that do not."""
