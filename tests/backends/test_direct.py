@@ -126,6 +126,23 @@ def test_bits_do_not_depend_on_threads() -> None:
     assert all(torch.equal(found[0], f) for f in found)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_pieces_of_all_channels(dtype: str) -> None:
+    """Large images whose channels lie side by side are cut into bands of rows: right numbers, and the same bits for any number of threads."""
+    before = torch.get_num_threads()
+    for shape, size, stride in (((4, 70, 37, 50), 3, 1), ((3, 40, 61, 44), 5, 2), ((8, 33, 9, 100), 7, 1)):
+        x, w, p = RNG.standard_normal(shape), RNG.standard_normal((shape[1], 1, size, size)), {"padding": size // 2, "stride": stride, "groups": shape[1]}
+        tx = torch.tensor(x).to(getattr(torch, dtype)).contiguous(memory_format=torch.channels_last)
+        tw, seen = torch.tensor(w).to(tx.dtype), []
+        for threads in (1, 2, 3, 8):
+            torch.set_num_threads(threads)
+            seen.append(as_float(torch.nn.functional.conv2d(tx, tw, **p)))
+        torch.set_num_threads(before)
+        want = convolved(as_float(tx), as_float(tw), **p)
+        np.testing.assert_allclose(seen[0] / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype])
+        assert all((one == seen[0]).all() for one in seen)
+
+
 def test_special_values_stay_where_they_belong() -> None:
     x = torch.zeros(1, 4, 9, 33)
     x[0, 1, 4, 16], x[0, 2, 8, 32] = float("nan"), float("inf")

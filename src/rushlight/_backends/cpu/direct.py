@@ -34,6 +34,8 @@ _TAPS = LONGEST_ROW  # places of a kernel that are unrolled at once
 _LINE = 64  # bytes that come from memory together
 _ASIDE = 32  # vectors of a row that may stand aside until they are rounded and written
 _BUNDLE = 32  # channels of a place that are given to an epilogue at once
+_NEAR = 1 << 18  # bytes of the rows of an image that are read vector by vector: they stay in the second cache
+_FEW = 8  # pieces that suffice for images that are large
 _WANTED = 64  # pieces that large work is cut into at least, where it can be
 _GIL_WORK = 1 << 18  # multiplications from which other Python threads may run meanwhile
 
@@ -243,8 +245,19 @@ class Direct:
         if words["together"] and words["groups"] > 1:  # vectors of narrow numbers are parts of a line of the cache: all of it in one piece
             line = max(_LINE // (lanes * self.item), 1)
             words["chunk"] = min(-(-words["chunk"] // line) * line, units)
+        if words["together"] and not words["y_turn"]:
+            self._bring_all(r, reach, high)
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
 
+    def _bring_all(self, r: int, reach: int, high: int) -> None:
+        """Pieces of few rows and all channels, where there are enough: a line of the cache holds channels of several vectors."""
+        words = self.words
+        line = words["in_w"] * max(words["x_w"], words["lanes"]) * self.item * words["kernel_d"]
+        fitting = max((_NEAR // line - reach) // words["stride_h"] + 1, 2 * reach, r)
+        bands = -(-high // (fitting // r * r))
+        if words["groups"] > 1 and words["batch"] * words["out_d"] * bands >= _FEW:
+            words["band"] = -(-(-(-high // bands)) // r) * r
+            words["bands"], words["chunk"] = -(-high // words["band"]), words["groups"]
 
     def bundle(self) -> None:
         """Where an epilogue takes channels of a place side by side, groups of few are given to it some at a time."""
