@@ -177,7 +177,7 @@ class Direct:
         words = self.words
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
         return (
-            planes and len(x.shape) == 5 and words["depth"] == self.outs == 1 and x.dtype is y.dtype and x.dtype.itemsize == self.size
+            planes and len(x.shape) == 5 and words["depth"] == self.outs == 1 and x.dtype is y.dtype
             and words["out_w"] < words["lanes"] <= 2 * self.groups
         )  # fmt: skip
 
@@ -256,7 +256,7 @@ class Direct:
         fitting = max((_NEAR // line - reach) // words["stride_h"] + 1, 2 * reach, r)
         bands = -(-high // (fitting // r * r))
         if words["groups"] > 1 and words["batch"] * words["out_d"] * bands >= _FEW:
-            words["band"] = -(-(-(-high // bands)) // r) * r
+            words["band"] = -(-_even(high, fitting // r * r) // r) * r
             words["bands"], words["chunk"] = -(-high // words["band"]), words["groups"]
 
     def bundle(self) -> None:

@@ -47,6 +47,7 @@ x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w
 y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows x_turn y_turn bundle operand after given""", first=8)
 D_BYTES = 8 * (8 + len(D))
 
+SOME = 128  # pairs of narrow numbers of a row that are widened before they are sorted
 SIGNATURE = "void(ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, i64)"
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -153,13 +154,20 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             if width > first:
                 take(to + size * (first + pad), x + item * first * stride, width - first, stride)
             return
-        if item == size and stride == 1 and step == 2 and apart == 1 and pad >= 0:
+        if stride == 1 and step == 2 and apart == 1 and pad >= 0:
             pairs = width // 2
             place = to + size * (pad // 2)
             other = place + size * phase
             if pad % 2 == 1:
                 place, other = other, place + size
-            part(place, other, x, pairs)
+            if item == size:
+                part(place, other, x, pairs)
+            else:  # some at a time are widened, then sorted
+                some = stack(2 * size * SOME)
+                for k in range(0, pairs, SOME):
+                    count = min(i64(SOME), pairs - k)
+                    take(some, x + item * 2 * k, 2 * count, 1)
+                    part(place + size * k, other + size * k, some, count)
             if width % 2 == 1:
                 take(place + size * pairs, x + item * (width - 1), 1, 1)
             return
@@ -206,15 +214,15 @@ def _make_fill(source: str, ready: NativeFunction) -> NativeFunction:
 # ***** small planes whose channels are brought together *****
 
 
-def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, NativeFunction]:
-    real, n = REAL[source], tile.turned
+def _make_turns(source: str, tile: RegisterTile, take: NativeFunction, put: NativeFunction) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
+    real, n, item = REAL[source], tile.turned, item_of(source)
     size = real.itemsize
     turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
-    def turn_in(ints, to, x, valid):
-        """Planes of `valid` channels as one plane whose places hold a vector of them."""
-        plane, lanes, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.lanes], ints.i64[D.x_turn]
+    @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_planes_{source}")
+    def turn_planes(ints, to, x, valid, apart):
+        """Planes of `valid` channels, `apart` from one another, as one plane whose places hold a vector of them."""
+        plane, lanes = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.lanes]
         whole = valid // n * n
         if plane < n:
             whole = 0
@@ -226,10 +234,21 @@ def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, Native
             for k in range(plane):
                 store(real, to, k * lanes + i, load(real, x, i * apart + k))
 
-    @native("void(ptr, ptr, ptr, i64)", name=f"turn_out_{source}")
-    def turn_out(ints, y, from_, valid):
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
+    def turn_in(ints, to, x, wide, valid):
+        """The same of planes in memory; narrow ones are widened to `wide` before."""
+        plane, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.x_turn]
+        if item == size:
+            turn_planes(ints, to, x, valid, apart)
+        else:
+            for i in range(valid):
+                take(wide + size * i * plane, x + item * i * apart, plane, 1)
+            turn_planes(ints, to, wide, valid, plane)
+
+    @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_out_{source}")
+    def turn_out(ints, y, from_, valid, apart):
         """The way back."""
-        plane, lanes, apart = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes], ints.i64[D.y_turn]
+        plane, lanes = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes]
         whole = valid // n * n
         if plane < n:
             whole = 0
@@ -241,7 +260,18 @@ def _make_turns(source: str, tile: RegisterTile) -> tuple[NativeFunction, Native
             for k in range(plane):
                 store(real, y, i * apart + k, load(real, from_, k * lanes + i))
 
-    return turn_in, turn_out
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_narrow_{source}")
+    def turn_narrow(ints, y, from_, wide, valid):
+        """The way back to memory; what is narrow there lies in `wide` before."""
+        if item == size:
+            turn_out(ints, y, from_, valid, ints.i64[D.y_turn])
+        else:
+            plane = ints.i64[D.out_h] * ints.i64[D.out_w]
+            turn_out(ints, wide, from_, valid, plane)
+            for i in range(valid):
+                put(y + item * i * ints.i64[D.y_turn], 1, wide + size * i * plane, plane)
+
+    return turn_in, turn_out, turn_narrow
 
 
 # ***** weights *****
@@ -349,8 +379,9 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
     return block
 
 
-def _make_unit(source: str, target: str, fill: NativeFunction, block: NativeFunction) -> NativeFunction:
+def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, put: NativeFunction) -> NativeFunction:
     size, y_item = REAL[source].itemsize, item_of(target)
+    fill, block = _make_fill(source, make_ready(source, mover, take)), _make_block(target, REAL[source], mover, put)
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
     def unit(ints, y, x, memory, begin, end, depth, valid):
@@ -435,8 +466,9 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     take, put = make_movers(source, mover)
     put_target = put if source == target else make_movers(target, mover)[1]
     load_weights = _make_load_weights(source, added, mover, take)
-    unit = _make_unit(source, target, _make_fill(source, make_ready(source, mover, take)), _make_block(target, real, mover, put_target))
-    (turn_in, turn_out), (collected, put_epilogue) = _make_turns(source, turner), _make_after(source, target)
+    unit = _make_unit(source, target, mover, take, put_target)
+    turned_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
+    (turn_in, turn_out, turn_narrow), (collected, put_epilogue) = _make_turns(source, turner, take, put), _make_after(source, target)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
     def direct(bufs, ints, piece):
@@ -449,7 +481,8 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         rows_bytes = size * ints.i64[D.rows] * ints.i64[D.pitch] * ints.i64[D.depth] * ints.i64[D.kernel_d]
         turned_bytes: i64 = 0
         if ints.i64[D.y_turn] != 0:
-            turned_bytes = size * lanes * (ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w])
+            planes = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
+            turned_bytes = size * lanes * (planes if item == size else 2 * planes)
         begin = piece % ints.i64[D.bands] * ints.i64[D.band]
         end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
         own = stack(D_BYTES)
@@ -481,15 +514,15 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
             load_weights(bufs, ints, memory, each, group, valid)
             if ints.i64[D.y_turn] != 0:
                 made = turned + size * lanes * ints.i64[D.in_h] * ints.i64[D.in_w]
-                turn_in(ints, turned, x, valid)
-                unit(ints, made, turned, memory, begin, end, 0, lanes)
+                wide = made + size * lanes * ints.i64[D.out_h] * ints.i64[D.out_w]  # for narrow planes
+                turn_in(ints, turned, x, wide, valid)
+                turned_unit(ints, made, turned, memory, begin, end, 0, lanes)
                 if kept == 0:
-                    turn_out(ints, bufs.ptr[0] + size * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, valid)
+                    turn_narrow(ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid)
                 elif ints.i64[D.after] == 2:
                     status = status | put_epilogue(bufs, own, given, piece, made, image, channel, count, i64(0), places)
                 else:
-                    own.i64[D.y_turn] = places
-                    turn_out(own, done, made, valid)
+                    turn_out(own, done, made, valid, places)
                     status = status | put_epilogue(bufs, own, given, piece, done, image, channel, count, i64(0), places)
                 continue
             for depth in range(ints.i64[D.out_d]):
