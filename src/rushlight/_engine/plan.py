@@ -196,7 +196,7 @@ class Recipe:
                 if STATE.word & GRAD:  # create_graph: what is recorded depends on more than specs
                     made = self.plans(*saved, grad)
                     return [None if o is None else made[o] for o in self.outputs]
-                plan = self._fast[key] = self.plans.prepare(*saved, grad)
+                plan = self._fast[key] = self._prepared((*saved, grad))
             self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
             made = plan(*saved, grad)
             return made if self._in_order else [None if o is None else made[o] for o in self.outputs]
@@ -209,6 +209,14 @@ class Recipe:
         if any(g is not None for g in grads[self.n_results :]):
             found = self._through_residuals(saved, grads, found)
         return found
+
+    def _prepared(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The plan of the backward graph for these inputs, outside of any graph."""
+        found = self._found
+        if self._plans is None and type(found) is BackwardAt and found.shared.found.graph.nodes:
+            return _sized_plan(found, self.cls.__name__, inputs)  # of most sizes there is one call: what keeps plans for more is not made yet
+        plan: Callable[..., Any] = self.plans.prepare(*inputs)
+        return plan
 
     def _zeros(self, number: int) -> Tensor:
         from rushlight._engine.memory import zeros_spec
@@ -289,12 +297,13 @@ class Pieces:
 class PlanMould:
     """The pieces of a plan with symbolic sizes, and its program: plans are cast from it."""
 
-    __slots__ = ("_again", "_backward", "_ends", "_program", "numbers", "pieces")
+    __slots__ = ("_again", "_alike", "_backward", "_ends", "_program", "numbers", "pieces")
 
     def __init__(self, pieces: Pieces, trail: Trail) -> None:
         self.pieces = pieces
         self.numbers: list[Any] = []
         self._ends = _noted(pieces.specs, self.numbers)
+        self._alike = [_like(trail, spec, pieces.in_specs) for spec in pieces.specs]
         program = program_of(pieces.forward, pieces.in_specs, pieces.specs)
         self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
         self.numbers += self._program.numbers
@@ -321,7 +330,11 @@ class PlanMould:
 
     def plan(self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None) -> Callable[..., Any]:
         """The plan for one set of sizes; `origin` is the call that its recipe belongs to."""
-        specs, recipe = self.specs(values), self.recipe(sizes)
+        specs: list[Any] = [
+            Spec.of(dtype, CPU, values[a:b], values[b:c]) if k is None else in_specs[k]
+            for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
+        ]
+        recipe = self.recipe(sizes)
         if recipe is not None:
             recipe.origin = origin
         if self._again:
@@ -393,6 +406,17 @@ def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, i
     return ends
 
 
+def _like(trail: Trail, spec: Any, others: Sequence[Any]) -> int | None:
+    """Which of the others a spec is whatever the sizes, if it is one of them."""
+    if spec.conj:
+        return None
+    wanted = [trail.written(n) for n in (*spec.shape, *spec.strides)]
+    return next((
+        k for k, s in enumerate(others) if s is not None and s.dtype is spec.dtype and s.ndim == spec.ndim and not s.conj
+        and [trail.written(n) for n in (*s.shape, *s.strides)] == wanted
+    ), None)  # fmt: skip
+
+
 def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int]) -> list[Spec]:
     """The specs that were noted, for one set of sizes."""
     return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in ends]
@@ -416,10 +440,11 @@ class Late:
 class SizedBackward:
     """A `Backward` with symbolic sizes, and what is shared by all that are made of it."""
 
-    __slots__ = ("_graphs", "_trail", "families", "found")
+    __slots__ = ("_graphs", "_trail", "families", "found", "passes")
 
     def __init__(self, found: Backward, trail: Trail) -> None:
         self.found, self._trail, self.families = found, trail, Families()
+        self.passes = bool(_passed(found.graph))  # whether some of its results are what it is given
         self._graphs: Any = None
 
     def graphs(self, sizes: Sequence[Any]) -> list[Graph]:
@@ -489,7 +514,8 @@ def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Calla
             mould, values, sizes, _ = found
             if isinstance(mould, ShowMould):
                 return _showing(mould.layouts(values), specs)
-            return _passing(backward.shared.found.graph, mould.plan(values, sizes, specs))
+            plan = mould.plan(values, sizes, specs)
+            return _passing(shared.found.graph, plan) if shared.passes else plan
     return _graph_plan(backward.graph, name, inputs)
 
 
@@ -637,7 +663,7 @@ def _passing(graph: Graph, plan: Callable[..., Any]) -> Callable[..., Any]:
     """`plan`, which gives what the graph computes, with the outputs that are inputs between."""
     passed, n = _passed(graph), len(graph.outputs)
     computed = n - len(passed)
-    if not passed and computed == 1:
+    if not passed:
         return plan
 
     def run(*args: Any) -> Any:
