@@ -41,6 +41,7 @@ FAMILIES = (
     Family("resampling", "Pooling, resizing", "bandwidth", "vectors along rows of the image, no indices in memory unless asked for"),
     Family("attention", "Attention", "arithmetic", "blocks of scores stay in cache, softmax on the way; nothing as large as the square of the length"),
     Family("recurrent", "Recurrent layers", "arithmetic", "one product for the inputs of all steps, then steps over rows of the batch with the weights packed once"),
+    Family("fourier", "Fourier transforms", "arithmetic; long ones: bandwidth", "transforms side by side in lanes; one sequence is a matrix that stays in cache"),
     Family("moving", "Choosing, moving, ordering", "bandwidth", "rows are copied as rows; sorting by vector networks and merges"),
     Family("drawing", "Random numbers", "arithmetic", "the generator's state is cut into parts that threads advance alone, with PyTorch's numbers"),
     Family("optimizers", "Optimizers", "bandwidth", "one kernel for all parameters"),

@@ -1,7 +1,9 @@
-"""Rows of the kernel families: products, convolutions, attention, recurrent layers, choosing, ordering, random numbers, optimizers."""
+"""Rows of the kernel families: products, convolutions, attention, recurrent layers, Fourier transforms, choosing, ordering, random numbers,
+optimizers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -197,6 +199,50 @@ def _twice(t: Any) -> Call:
         t.autograd.grad((slope * slope).sum(), list(layer.parameters())[:2])
 
     return step
+
+
+# ***** Fourier transforms: 5 n log n operations, half of them for real numbers, is what they are counted by (FFTW's convention) *****
+
+
+def _fourier(transform: str, *shape: int, dims: tuple[int, ...] = (-1,), dtype: str = "complex64") -> None:
+    count, real = math.prod(shape), dtype.startswith("f")
+    flops = 5.0 * count * math.log2(math.prod(shape[d] for d in dims)) / (2 if real else 1)
+    size = {"complex64": 8, "complex128": 16, "float32": 4}[dtype]
+    where = "" if dims == (-1,) else "_dims_" + "_".join(str(d) for d in dims)
+    name = f"{transform}_{dtype}_{'x'.join(str(n) for n in shape)}{where}"
+
+    @row(f"fourier/{name}", flops=flops, moved=2.0 * size * count, dtype="float64" if size == 16 else "float32")
+    def make(t: Any) -> Call:
+        x, f = t.randn(*shape, dtype=getattr(t, dtype)), getattr(t.fft, transform)
+        if len(dims) > 1:
+            return lambda: f(x, dim=dims)
+        return lambda: f(x, dim=dims[0])
+
+
+for _n in (16, 256, 1000, 1009, 1024, 1155, 1 << 14, 1 << 20):
+    _fourier("fft", _n)
+for _rows, _n in ((4096, 16), (4096, 64), (1024, 256), (256, 1000), (64, 1009), (64, 4096)):
+    _fourier("fft", _rows, _n)
+_fourier("fft", 256, 1024, dtype="complex128")
+_fourier("fft", 1000, 512, dims=(0,))
+for _rows, _n in ((16, 64), (4, 256), (1, 1024)):
+    _fourier("fft2", _rows, _n, _n, dims=(-2, -1))
+_fourier("fftn", 64, 64, 64, dims=(0, 1, 2))
+_fourier("rfftn", 64, 64, 64, dims=(0, 1, 2), dtype="float32")
+for _shape in ((1024,), (1 << 20,), (1024, 256), (256, 1000)):
+    _fourier("rfft", *_shape, dtype="float32")
+
+
+@row("fourier/irfft_1024x256", flops=2.5 * 1024 * 256 * 8, moved=8.0 * 1024 * 256)
+def _back(t: Any) -> Call:
+    x = t.fft.rfft(t.randn(1024, 256))
+    return lambda: t.fft.irfft(x)
+
+
+@row("fourier/stft_32x16000_512", flops=2.5 * 32 * 126 * 512 * 9, moved=4.0 * 32 * (16000 + 126 * 514))
+def _frames(t: Any) -> Call:
+    x, window = t.randn(32, 16000), t.hann_window(512)
+    return lambda: t.stft(x, 512, hop_length=128, window=window, return_complex=True)
 
 
 # ***** choosing, moving, ordering, drawing *****

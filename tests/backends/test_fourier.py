@@ -160,7 +160,7 @@ def test_the_same_bits_for_any_number_of_threads(dtype: str) -> None:
         assert found[0] == found[1] == found[2] == found[3], shape
 
 
-def test_a_sequence_has_the_same_bits_wherever_it_lies_among_others() -> None:
+def test_a_short_sequence_has_the_same_bits_wherever_it_lies_among_others() -> None:
     rows = numbers((21, 48), "complex64")
     together = torch.fft.fft(torch.from_numpy(rows)).numpy()
     for k in (0, 16, 20):
