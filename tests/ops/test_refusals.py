@@ -21,6 +21,7 @@ def given(t: Any) -> SimpleNamespace:
     return SimpleNamespace(
         f=f, i=t.arange(6).reshape(2, 3), b=t.ones(2, 3, dtype=t.bool), d=f.double(), h=f.half(), c=f.to(t.complex64), v=t.ones(3), w=t.ones(4, 3),
         classes=t.tensor([0, 2]), z=t.ones(()), s=f.abs(), image=t.ones(1, 3, 4, 4), cube=f.reshape(1, 2, 3), five=t.ones(5),
+        last=t.ones(2, 3, 4, 4).contiguous(memory_format=t.channels_last),
     )  # fmt: skip
 
 
@@ -184,6 +185,12 @@ t.index_add(a.v, 0, a.classes, a.v[:2], alpha=2 + 0j) | t.addcmul(a.f, a.f, a.f,
 t.linalg.solve_triangular(t.eye(3) * 2, a.w[:3].double(), upper=True) | t.linalg.solve_triangular(t.eye(3).double() * 2, a.i.mT, upper=True)
 t.linalg.solve_triangular(t.eye(3) * 2, a.c.mT, upper=True) | t.special.chebyshev_polynomial_t(a.h, a.f) | t.special.zeta(a.h + 2, a.f + 3) | t.special.legendre_polynomial_p(a.f, a.h)
 t.linalg.vector_norm(a.h, dtype=t.float32) | t.linalg.matrix_norm(a.f, dtype=t.float64)
+t.tanh(a.w[:0].mT) | a.w[:0].mT + 1 | t.add(a.w[:0].mT, a.w[:0].mT) | t.relu(a.last[:0]) | a.last[:0] * 2 | t.where(a.last[:0] > 0, a.last[:0], a.last[:0]) | F.hardtanh(a.last[..., :0])
+t.deg2rad(a.cube[..., :0]) | t.fliplr(a.cube[..., :0].transpose(0, 1)) | t.sort(a.cube[..., :0])[0] | F.relu6(a.cube[..., :0]) | a.cube[..., :0].transpose(0, 1) + 1
+t.select(a.cube, 1, 1) | t.select(a.image[None], 1, 0) | t.select(a.image[:0], 2, 1) | F.logsigmoid(a.f.mT) | F.logsigmoid(a.last) | t.mvlgamma(a.w.mT + 3, 2)
+t.put(a.f.mT, a.classes, a.v[:2]) | t.stft(t.arange(20.0), 4, return_complex=False) | t.stft(t.arange(20.0)[None], 4, return_complex=False, center=False)
+F.conv1d(t.ones(1, 4, 5), t.ones(3, 2, 4).mT) | F.conv1d(t.ones(2, 5, 4).mT, t.ones(3, 4, 2)) | F.conv1d(t.ones(2, 5, 1).mT, t.ones(3, 1, 2))
+F.conv_transpose1d(t.ones(2, 4, 5), t.ones(4, 8, 3).mT) | F.conv_transpose1d(t.ones(2, 5, 4).mT, t.ones(4, 3, 2)) | F.conv1d(t.ones(2, 4, 5), t.ones(4, 2, 1).mT, groups=4)
 t.msort(a.f.mT) | t.argsort(a.cube.mT) | t.argsort(a.f.mT, stable=True) | t.nn.utils.rnn.pad_sequence([a.v, a.five.double()])
 """
 

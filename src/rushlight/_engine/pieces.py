@@ -92,10 +92,12 @@ def result_specs(
     """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other
     arguments)."""
     found = []
+    declared = zip(op.schema.arguments, template, strict=True) if op.numbers else ()
+    numbers = any(a.name in op.numbers and v is not None and not (isinstance(v, Slot) and v.kind == "tensor") for a, v in declared)
     for value in values:
         strides = None
         if op.like == "operands" and specs:
-            strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)])
+            strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)], numbers)
         elif op.like == "image":
             strides = image_strides(value.shape, specs[0].shape, specs[0].strides)
         elif callable(op.like):

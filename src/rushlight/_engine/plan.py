@@ -92,12 +92,18 @@ def image_like(shape: tuple[int, ...], specs: Sequence[Any]) -> tuple[int, ...] 
     return None if strides is None or is_contiguous(shape, strides) else strides
 
 
-def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int, ...]:
-    """Strides of a fresh element-wise result: the operands' own order of dims in memory (TensorIterator's rule)."""
+def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool = False) -> tuple[int, ...]:
+    """Strides of a fresh element-wise result: the operands' own order of dims in memory (TensorIterator's rule).
+
+    `numbers`: some operands are numbers, which the iterator sees as tensors without dims.
+    """
     same = [s for s in specs if s.shape == shape]
-    if all(s.contiguous for s in same) and (same or len(specs) < 2):
+    empty = 0 in shape
+    if empty and len(same) == len(specs) and not numbers:  # without elements each counts as contiguous
         return contiguous_strides(shape)
-    if same and not same[0].contiguous and all(s.strides == same[0].strides for s in same) and len(same) == len(specs):
+    if all(s.strides == contiguous_strides(s.shape) if empty else s.contiguous for s in same) and (same or len(specs) < 2):
+        return contiguous_strides(shape)
+    if same and not empty and not same[0].contiguous and all(s.strides == same[0].strides for s in same) and len(same) == len(specs):
         return restride(shape, same[0].strides)
     operands = [broadcast_strides(s.shape, s.strides, shape) for s in specs if s.ndim]
     ndim = len(shape)
@@ -123,6 +129,12 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec]) -> tuple[int,
                 at = j
             elif result < 0:
                 break
+    if empty and order != list(range(ndim))[::-1]:  # the iterator steps by sizes of 0 as well
+        steps, step = [0] * ndim, 1
+        for dim in order:
+            steps[dim] = step
+            step *= shape[dim]
+        return tuple(steps)
     strides = dense_strides(shape, order[::-1])
     return contiguous_strides(shape) if is_contiguous(shape, strides) else strides
 

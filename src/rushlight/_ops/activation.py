@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._ops.bodies import given_dtype, is_number, number_value, pair, refuse, take_slice, wrap
+from rushlight._ops.bodies import given_dtype, is_number, like_input, number_value, pair, refuse, take_slice, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 
@@ -54,7 +54,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 
 @operator("hardtanh(Tensor input, Scalar min_val=-1.0, Scalar max_val=1.0) -> Tensor", promote="same", promote_over=("input",), spaces=NN,
-          static=("min_val", "max_val"),
+          static=("min_val", "max_val"), like=like_input,
           method=False, inplace=True, tags=FLAG)  # fmt: skip
 def hardtanh(x: Any, min_val: Any, max_val: Any) -> Any:
     """x kept within [min_val, max_val]."""
@@ -81,6 +81,7 @@ def _(ct: Any, out: Any, x: Any, min_val: Any, max_val: Any) -> Any:
     inplace=True,
     tags=FLAG,
     node="HardtanhBackward0",
+    like=like_input,
 )
 def relu6(x: Any) -> Any:
     """x kept within [0, 6]."""
@@ -305,7 +306,7 @@ def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
 
 
 @operator(
-    "logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out="exact"
+    "logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out="exact", like="contiguous"
 )
 def logsigmoid(x: Any) -> Any:
     """log(1 / (1 + exp(-x)))."""

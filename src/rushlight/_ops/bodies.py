@@ -20,12 +20,12 @@ from rushlight._types.dtype import (
     ByName,
     DType,
 )
-from rushlight._types.layout import numel, wrap_dim
+from rushlight._types.layout import numel, preserved, wrap_dim
 from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
     "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
-    "given_dtype", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
+    "given_dtype", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
     "refuse", "rounded", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
@@ -298,6 +298,11 @@ def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
     lo[dim], hi[dim] = before, after
     return prim.pad(x, value=value, lo=tuple(lo), hi=tuple(hi), interior=(0,) * len(x.shape))
+
+
+def like_input(shape: Any, specs: Any) -> Any:
+    """Strides of a result that is laid like the first operand (an operator's `like`)."""
+    return preserved(shape, specs[0].strides)
 
 
 def accumulator(dtype: DType) -> DType:

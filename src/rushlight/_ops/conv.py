@@ -123,8 +123,12 @@ def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilatio
 
 def _layout(shape: Any, specs: Any) -> Any:
     """Channels last where the image or the weight is; of three dims of space only batches in float32 and bfloat16, as in PyTorch."""
-    if len(shape) not in (4, 5) or len(specs[1].shape) != len(shape):  # neither one dim of space nor a single image
+    if len(shape) not in (3, 4, 5) or len(specs[1].shape) != len(shape):  # not a single image
         return None
+    if len(shape) == 3:  # an image of one row, which PyTorch makes of an input that is contiguous
+        rows = [((*s.shape[:2], 1, s.shape[2]), (*s.strides[:2], s.shape[2] * s.strides[2], s.strides[2])) for s in specs[:2] if s is specs[1] or s.contiguous]
+        outer, inner, _, along = channels_last_strides((*shape[:2], 1, shape[2]))
+        return (outer, inner, along) if any(suggests_channels_last(*row) for row in rows) else None
     if len(shape) == 5 and (shape[0] == 1 or specs[0].dtype.name not in ("float32", "bfloat16")):
         return None
     last = any(suggests_channels_last(s.shape, s.strides) for s in specs[:2])

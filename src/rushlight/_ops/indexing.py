@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import flat, is_weak, narrow, number_value, wide, wrap
+from rushlight._ops.bodies import flat, is_weak, like_input, narrow, number_value, wide, wrap
 from rushlight._ops.places import (
     adding,
     as_index,
@@ -164,6 +164,7 @@ def take(x: Any, index: Any) -> Any:
 
 @operator(
     "put(Tensor input, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
+    like=like_input,
     inplace=True,
     inplace_spaces=(),
     tags=("unordered", "alone"),

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.bodies import is_weak
+from rushlight._ops.bodies import is_weak, like_input
 from rushlight._ops.table import operator, view
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, DType
 from rushlight._types.layout import channels_last_strides, contiguous_strides
-from rushlight._types.layout import preserved as preserved_strides
 
 __all__ = ["basic_index", "clone_to", "copy", "fill", "to_dtype", "zero"]
 
 FORMATS = {"contiguous_format": contiguous_strides, "channels_last": channels_last_strides, "channels_last_3d": channels_last_strides}
 
 
-def preserved(shape: Any, specs: Any) -> Any:
-    """Strides of a copy that keeps its source's order of dims."""
-    return preserved_strides(shape, specs[0].strides)
-
-
-@operator("clone_core(Tensor input) -> Tensor", spaces=(), method=False, like=preserved, node="CloneBackward0")
+@operator("clone_core(Tensor input) -> Tensor", spaces=(), method=False, like=like_input, node="CloneBackward0")
 def clone(x: Any) -> Any:
     """out[i] = x[i]: a copy with the memory order of its source."""
     return x
@@ -43,7 +37,7 @@ def clone_to(x: Any) -> Any:
     return x
 
 
-@operator("to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=preserved, node="ToCopyBackward0")
+@operator("to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=like_input, node="ToCopyBackward0")
 def to_dtype(x: Any, dtype: DType) -> Any:
     """out[i] = dtype(x[i]): a copy with another dtype, in the memory order of its source."""
     return build.convert(x, dtype)

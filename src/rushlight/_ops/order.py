@@ -9,6 +9,7 @@ from rushlight._ops.bodies import (
     dims_of,
     finish,
     flat,
+    like_input,
     lowest,
     narrow,
     not_implemented,
@@ -36,7 +37,7 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
     "sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)",
     node=lambda input, dim, descending, stable: f"SortBackward{int(stable)}",
     out="exact",
-    like="operands",
+    like=like_input,
 )
 def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     """values[i] <= values[i + 1] and values[i] = input[indices[i]] along dim (>= with `descending`); NaN counts as greatest."""

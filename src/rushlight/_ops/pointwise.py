@@ -11,6 +11,7 @@ from rushlight._ops.bodies import (
     isinf,
     isnan,
     largest_finite,
+    like_input,
     narrow,
     refuse,
     wide,
@@ -96,8 +97,8 @@ def _sinc(x: Any) -> Any:
 
 
 _unary("sinc", "sin(pi x) / (pi x), and 1 at 0.", _sinc, aliases=("special.sinc",))
-_unary("deg2rad", "x * pi / 180.", lambda x: x * (math.pi / 180.0), refused="c")
-_unary("rad2deg", "x * 180 / pi.", lambda x: x * (180.0 / math.pi), refused="c")
+_unary("deg2rad", "x * pi / 180.", lambda x: x * (math.pi / 180.0), refused="c", like=like_input)
+_unary("rad2deg", "x * 180 / pi.", lambda x: x * (180.0 / math.pi), refused="c", like=like_input)
 
 # ***** special functions *****
 

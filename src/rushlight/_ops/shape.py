@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import ge, le
 from typing import Any
 
-from rushlight._ops.bodies import along, common, not_implemented, pad_dim, take_slice, wrap
+from rushlight._ops.bodies import along, common, like_input, not_implemented, pad_dim, take_slice, wrap
 from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
@@ -157,18 +157,13 @@ def _flipped(x: Any, dims: Sequence[int]) -> Any:
     return prim.flip(x, dims=tuple(dims)) if dims else x
 
 
-def like_input(shape: Any, specs: Any) -> Any:
-    """Strides of a copy of the first operand."""
-    return preserved(shape, specs[0].strides)
-
-
 @operator("flip(Tensor input, int[] dims) -> Tensor", like=like_input)
 def flip(x: Any, dims: Any) -> Any:
     """out[..., i, ...] = x[..., n - 1 - i, ...]: the order of places along dims turned round."""
     return _flipped(x, _flip_dims(x, dims))
 
 
-@operator("fliplr(Tensor input) -> Tensor", like="operands", node="FlipBackward0")
+@operator("fliplr(Tensor input) -> Tensor", like=like_input, node="FlipBackward0")
 def fliplr(x: Any) -> Any:
     """out[:, i] = x[:, n - 1 - i]: columns in reverse."""
     if len(x.shape) < 2:
@@ -176,7 +171,7 @@ def fliplr(x: Any) -> Any:
     return _flipped(x, (1,))
 
 
-@operator("flipud(Tensor input) -> Tensor", like="operands", node="FlipBackward0")
+@operator("flipud(Tensor input) -> Tensor", like=like_input, node="FlipBackward0")
 def flipud(x: Any) -> Any:
     """out[i] = x[n - 1 - i]: rows in reverse."""
     if not x.shape:

@@ -319,7 +319,7 @@ def polygamma(n: int, x: Any) -> Any:
 polygamma.gradient(lambda ct, out, n, x: ct * rounded(_polygamma(n + 1, x), given_dtype(ct)))
 
 
-@operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", inplace=True, inplace_spaces=(), out=True,
+@operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", like="contiguous", inplace=True, inplace_spaces=(), out=True,
           aliases=("special.multigammaln",))  # fmt: skip
 def mvlgamma(x: Any, p: int) -> Any:
     """p (p - 1) / 4 log(pi) + sum over k < p of lgamma(x - k / 2)."""

@@ -181,7 +181,12 @@ def movedim(x: Any, source: Any, destination: Any) -> Any:
 # ***** parts *****
 
 
-@view("select(Tensor input, int dim, int index) -> Tensor")
+def _but_one(spec: Any, dim: int, index: int) -> list[int]:
+    dim %= spec.ndim
+    return [*spec.strides[:dim], *spec.strides[dim + 1 :]]
+
+
+@view("select(Tensor input, int dim, int index) -> Tensor", strides=_but_one)
 def select(x: Any, dim: int, index: int) -> Any:
     """input[..., index, ...]: one place along dim; the dim vanishes."""
     if not x.shape:

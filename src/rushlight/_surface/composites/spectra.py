@@ -84,7 +84,7 @@ def stft(
     if onesided and frames.is_complex():
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     found = found if input._spec.ndim == 2 else found.squeeze(0)
-    return found if return_complex else T["view_as_real"](convert.contiguous(found))
+    return found if return_complex else T["view_as_real"](found)
 
 
 @composite("istft", method=True)
