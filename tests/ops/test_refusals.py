@@ -109,7 +109,24 @@ t.isin(a.f, [1, 2]) | t.isin([1.0], a.f) | t.isin(a.f, 2) | t.isin(1, 2) | t.isi
 t.bucketize(a.b, a.b[0]) | t.searchsorted(a.v, [2.0]) | t.searchsorted(a.v, 2) | t.renorm(a.f, float("nan"), 0, 1.0) | t.renorm(a.f, 2.0, 0, float("nan"))
 """
 
+# Arguments by which there is no derivative, joined dtypes, bounds of two kinds, indices, names of arguments.
+JOINT = """
+F.nll_loss(a.f, a.classes, t.ones(3, requires_grad=True)) | F.soft_margin_loss(a.f, a.f.clone().requires_grad_()) | F.binary_cross_entropy(a.s, a.s, a.v.requires_grad_())
+F.binary_cross_entropy_with_logits(a.f, a.f, a.v.requires_grad_()) | F.multi_margin_loss(a.f, a.classes, weight=a.v.requires_grad_())
+F.batch_norm(a.f, a.v.requires_grad_(), t.ones(3)) | F.batch_norm(a.f, t.ones(3), a.v.requires_grad_(), training=True)
+t.special.chebyshev_polynomial_t(a.f, 1j) | t.special.legendre_polynomial_p(a.f, a.c) | t.tril(a.f.to(t.float8_e4m3fn)) | t.logcumsumexp(a.f.to(t.float8_e4m3fn), 0)
+t.histogram(a.f, a.v.double()) | t.histogram(a.f, 3, weight=a.d) | t.nonzero_static(a.f, size=2, out=t.empty(0)) | t.put(a.f, a.classes, a.v)
+t.index_reduce(a.f, 0, a.classes, a.f[:0], "mean") | t.index_reduce(a.f, 0, a.classes[None], a.f, "mean") | t.index_add(a.f[0, 0], 0, a.classes[:1], a.v[:1])
+t.index_fill(a.f, 0, a.classes.int(), 1) | t.index_fill(a.f, 0, a.classes[None], 1) | a.f.index_put_((None, a.classes), a.z) | a.f.index_put_((0,), a.z)
+t.clamp(a.f, a.v, 2) | a.f.clamp(2, a.v) | a.f.clamp_(min=a.v, max=2) | t.prod(a.f, None) | t.squeeze(a.f, None) | a.f.squeeze(dim=None)
+a.v.requires_grad_().bitwise_not_() | a.v.requires_grad_().view(3).gcd_(a.v) | t.linalg.cholesky(A=t.eye(2)) | t.linalg.norm(A=a.f) | t.linalg.lstsq(A=a.w, B=a.w)
+t.signal.windows.hamming(1.5) | t.signal.windows.hann(2.0) | t.signal.windows.hann(0, device=True) | t.empty(3, device=True) | t.device(0)
+"""
+
 OUT = """
+t.cat([a.f, a.f], out=t.empty(0, dtype=t.int64)) | t.hstack([a.f, a.f], out=t.empty(0, dtype=t.int64)) | t.stack([a.f, a.f], out=t.empty(0, dtype=t.bool))
+t.bitwise_and(a.f, a.f, out=t.empty(0, dtype=t.int64)) | t.bitwise_not(a.f, out=t.empty(0, dtype=t.int64)) | t.gcd(a.f, a.f, out=t.empty(0, dtype=t.bool))
+t.bitwise_and(a.f, a.f, out=t.empty(0))
 t.svd(a.f, out=t.empty(0)) | t.svd(a.f, out=(t.empty(0),)) | t.linalg.eigh(t.eye(2), out=t.empty(0, requires_grad=True)) | t.mode(a.f, out=(t.empty(0),))
 t.linalg.inv(t.eye(2), out=t.empty(0).double()) | t.linalg.det(t.eye(2), out=t.empty(0).double()) | t.linalg.eig(t.eye(2), out=(t.empty(0).cdouble(), t.empty(0).cdouble()))
 t.linalg.cond(t.eye(2), out=t.empty(0).double()) | t.linalg.norm(a.f, out=t.empty(0).double()) | t.norm(a.f, 3, 0, out=t.empty(0).double())
@@ -191,6 +208,11 @@ t.select(a.cube, 1, 1) | t.select(a.image[None], 1, 0) | t.select(a.image[:0], 2
 t.put(a.f.mT, a.classes, a.v[:2]) | t.stft(t.arange(20.0), 4, return_complex=False) | t.stft(t.arange(20.0)[None], 4, return_complex=False, center=False)
 F.conv1d(t.ones(1, 4, 5), t.ones(3, 2, 4).mT) | F.conv1d(t.ones(2, 5, 4).mT, t.ones(3, 4, 2)) | F.conv1d(t.ones(2, 5, 1).mT, t.ones(3, 1, 2))
 F.conv_transpose1d(t.ones(2, 4, 5), t.ones(4, 8, 3).mT) | F.conv_transpose1d(t.ones(2, 5, 4).mT, t.ones(4, 3, 2)) | F.conv1d(t.ones(2, 4, 5), t.ones(4, 2, 1).mT, groups=4)
+F.hinge_embedding_loss(a.f, a.v.requires_grad_()) | F.cosine_embedding_loss(a.f, a.f + 1, t.ones(2, requires_grad=True)) | t.eq(a.v, a.v, out=t.empty(0, requires_grad=True))
+t.lt(a.v.requires_grad_(), 2, out=t.empty(0)) | a.v.requires_grad_().logical_not_() | t.special.bessel_j0(a.v.requires_grad_(), out=t.empty(0)) | t.signal.windows.hamming(0.0)
+t.lu_unpack(t.eye(3)[None], t.tensor([2, 3, 3], dtype=t.int32))[0] | t.sort(a.v, stable=None)[0] | t.ones(2, 2, 6).dsplit(2, 1)[1] | t.ones(2, 6).hsplit(2, True)[2]
+t.linalg.cholesky(input=t.eye(2)) | t.linalg.norm(a=a.f) | t.linalg.vector_norm(input=a.f) | t.linalg.eigvalsh(input=t.eye(2)) | t.linalg.cond(x=t.eye(2)) | t.clone(input=a.f)
+t.linalg.solve_triangular(input=t.eye(3), B=a.w[:3], upper=True) | t.linalg.lstsq(input=a.w, b=a.w)[0] | t.clamp(a.f, a.z, 2)
 t.msort(a.f.mT) | t.argsort(a.cube.mT) | t.argsort(a.f.mT, stable=True) | t.nn.utils.rnn.pad_sequence([a.v, a.five.double()])
 """
 
@@ -214,7 +236,7 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [BINDING, ASKED, DTYPES, WRITTEN, MAKING, OUT, HELD], ids=["binding", "asked", "dtypes", "written", "making", "out", "held"])
+@pytest.mark.parametrize("table", [BINDING, ASKED, DTYPES, JOINT, WRITTEN, MAKING, OUT, HELD], ids=["binding", "asked", "dtypes", "joint", "written", "making", "out", "held"])
 def test_the_same_is_refused_in_the_same_way(table: str) -> None:
     import torch
 

@@ -38,7 +38,7 @@ _NATIVE = frozenset((
 
 def is_native(name: str, spaces: Sequence[str]) -> bool:
     """Whether PyTorch's own parser reads the arguments of a function, so that it takes NumPy's words and looks at every type."""
-    return name in _NATIVE if tuple(spaces) == ("nn.functional",) else name not in _OF_PYTHON
+    return name in _NATIVE if tuple(spaces) == ("nn.functional",) else name not in _OF_PYTHON or tuple(spaces) == ("linalg",)
 
 
 # What else PyTorch writes in Python asks something of a tensor before a parser sees it: by function, the attribute, and the arguments it is asked of.
@@ -80,6 +80,8 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
     schema = op.schema
     arguments = schema.arguments
     left = dict(kwargs)
+    if op.name in _LEFT_OUT and (None in args[1:] or any(left.get(word, 0) is None for word in ("dim", "axis"))):
+        raise TypeError(f"{name}() received an invalid combination of arguments: 'dim' may be left out, but not be None")
     if len(args) > schema.positional:
         args = _older(op, name, args, left) or _gather(schema, name, args)
     values: list[Any] = list(args)
@@ -114,6 +116,9 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
     return found
 
 
+_LEFT_OUT = frozenset(("prod", "squeeze"))  # whose forms without and with a dim are two functions
+
+
 def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -> Sequence[Any] | None:
     """The tensors of a call whose factors stand between them, which go to `left`; None where the call is no such form."""
     names = _OLDER.get(op.name)
@@ -138,7 +143,7 @@ def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
     """`x.view(2, 3)`: loose ints at the end stand for the one list that is declared there."""
     n = schema.positional
     last = schema.arguments[n - 1] if n else None
-    if last is not None and last.repeat == 0 and last.base in ("int", "Tensor"):
+    if last is not None and (last.repeat == 0 and last.base in ("int", "Tensor") or last.base == "ints"):
         return [*args[: n - 1], tuple(args[n - 1 :])]
     raise TypeError(f"{name}() takes {n} positional arguments but {len(args)} were given; the signature is {schema.text}")
 
@@ -237,7 +242,7 @@ def _plain(base: str, value: Any) -> Any:
     if base == "int":
         return integer(value)
     if base == "ints":
-        return tuple([integer(v, True) for v in value]) if isinstance(value, (tuple, list)) else integer(value)
+        return _ints(value) if isinstance(value, (tuple, list)) else integer(value)
     if base == "float":
         found = value if isinstance(value, int) else _number(value)
         if isinstance(found, complex) or found is None:
@@ -283,11 +288,13 @@ def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
             value = tuple(value)
     if argument.holes:
         return tuple([v if v is None else _plain(base, v) for v in value])
-    if base == "int":  # PyTorch's parser looks at the first: True may stand after it
-        items = tuple([int(v) if place and isinstance(v, bool) else integer(v, True) for place, v in enumerate(value)])
-    else:
-        items = tuple([_plain(base, v) for v in value])
+    items = _ints(value) if base == "int" else tuple([_plain(base, v) for v in value])
     return items * argument.repeat if argument.repeat and len(items) == 1 else items
+
+
+def _ints(values: Sequence[Any]) -> tuple[int, ...]:
+    """PyTorch's parser looks at the first: True may stand after it."""
+    return tuple([int(v) if place and isinstance(v, bool) else integer(v, True) for place, v in enumerate(values)])
 
 
 def _is_default(argument: Argument, value: Any) -> bool:

@@ -14,7 +14,7 @@ from rushlight._engine.fast import make_dispatch
 from rushlight._engine.lower import Literal
 from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, learn_family, make_dispatcher
 from rushlight._engine.out import call_out
-from rushlight._engine.pieces import common_device, node_name, operator_pieces
+from rushlight._engine.pieces import common_device, node_name, operator_pieces, wanted
 from rushlight._engine.plan import Pieces, PlanMould, program_of
 from rushlight._engine.results import result_name, result_type_of
 from rushlight._engine.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
@@ -98,7 +98,7 @@ class Caller:
             return plan
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
-        wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
         plan, pieces = self._cast(template, specs, wrt) if device is CPU and specs else (None, None)
         if plan is None:
             pieces = operator_pieces(op, template, specs, wrt, device)

@@ -124,16 +124,16 @@ def format_name(memory_format: Any) -> str:
     return memory_format.name
 
 
-def clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy with memory of its own; the gradient flows through."""
     word = format_name(memory_format)
     if word == "preserve_format":
-        return call("clone_core", x)
+        return call("clone_core", input)
     if word == "contiguous_format":
-        return call("clone_contiguous", x)
-    if x._spec.ndim != (4 if word == "channels_last" else 5):
+        return call("clone_contiguous", input)
+    if input._spec.ndim != (4 if word == "channels_last" else 5):
         raise RuntimeError(f"required rank {4 if word == 'channels_last' else 5} tensor to use {word} format")
-    return call("clone_channels_last", x)
+    return call("clone_channels_last", input)
 
 
 def is_in_format(spec: Spec, word: str) -> bool:

@@ -383,7 +383,7 @@ def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[
 
 
 def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write (or add, with `accumulate`) `values` at the places that `x[indices]` would read; None in `indices` takes a whole dim.
+    """Write (or add, with `accumulate`) `values` at the places that `x[indices]` would read.
 
     `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
     """
@@ -393,11 +393,14 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         raise TypeError(
             f"index_put_(): argument 'indices' (position 1) must be tuple of Tensors, not {type(indices).__name__}"
         )
+    for place, item in enumerate(indices):
+        if not isinstance(item, Tensor):
+            raise TypeError(f"index_put_(): expected Tensor as element {place} of 'indices', but got {type(item).__name__}")
     as_flag("index_put_", "accumulate", accumulate)
     if not isinstance(values, Tensor):
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
     values = _put_value(x, () if accumulate else indices, values)
-    items, tensors = split_index(x, tuple(slice(None) if i is None else i for i in indices))
+    items, tensors = split_index(x, tuple(indices))
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:  # all of them stand for numbers
         value = _fit(values, target)

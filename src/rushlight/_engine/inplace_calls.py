@@ -84,7 +84,7 @@ class InplaceCaller:
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
-        wants = bool(wrt) and (target.dtype.is_floating_point or target.dtype.is_complex)
+        wants = bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
         found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
         if found is not None:
             mould, values, sizes, _ = found
@@ -96,7 +96,12 @@ class InplaceCaller:
             recipe = Recipe(node_name(op, template, specs, inplace=True), mould.backward.at(sizes), wrt, [True], CPU)
             recipe.origin = (op, template, specs)
             return self._recording(template, run, recipe, specs, bounds)
-        graph = self._traced(template, specs)
+        try:
+            graph = self._traced(template, specs)
+        except NotImplementedError:  # as in PyTorch, whether the target may be changed comes before whether there is a kernel
+            if wants:
+                check_writable(tensors[0], True)
+            raise
         recipe, refused = None, None
         if wants:
             try:

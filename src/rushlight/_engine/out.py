@@ -22,7 +22,7 @@ from rushlight._ops.table import Operator
 from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, is_dense, overlaps_itself
-from rushlight._types.promotion import can_cast
+from rushlight._types.promotion import can_cast, join, number_dtype, result_type
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Unfollowed
 from rushlight._types.trail import Trail
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["OVERLAP", "SELF_OVERLAP", "call_out", "check_out_dtype", "check_outs", "for_target", "write_out"]
 
 _STATE = STATE
+_JOINING = frozenset(("cat", "column_stack", "dstack", "hstack", "stack", "vstack"))
+_UNRECORDED = frozenset(("no_history", "no_history_of_out"))
 SELF_OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before "
     "performing the operation."
@@ -44,10 +46,13 @@ OVERLAP = (
 
 
 def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Compute into given tensors: resized if need be, cast if PyTorch allows it.  Nothing is cast before by itself."""
-    if _STATE.word & AUTOCAST:
+    """Compute into given tensors: resized if need be, cast if PyTorch allows it.  Nothing is cast before by itself, and of operators tagged
+    "no_history" or "no_history_of_out" nothing is recorded.
+    """
+    without = AUTOCAST if _UNRECORDED.isdisjoint(caller.op.tags) else AUTOCAST | GRAD
+    if _STATE.word & without:
         word = _STATE.word
-        _STATE.word = word & ~AUTOCAST
+        _STATE.word = word & ~without
         try:
             return call_out(caller, args, kwargs, out)
         finally:
@@ -69,9 +74,14 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
         shape = broadcast_shapes(*[t._spec.shape for t in tensors])
         if shape != tuple(outs[0]._spec.shape):  # what is read may not be resized
             raise RuntimeError(f"output with shape {list(outs[0]._spec.shape)} doesn't match the broadcast shape {list(shape)}")
-    if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
-        return outs[0]
-    made = caller.call(args, kwargs)
+    try:
+        if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
+            return outs[0]
+        made = caller.call(args, kwargs)
+    except NotImplementedError:  # as in PyTorch, whether the result fits `out` comes before whether there is a kernel
+        if caller.op.promote == "same":
+            _check_joined(caller, values, outs[0])
+        raise
     results = list(made) if isinstance(made, (tuple, list)) else [made]
     for tensor, result in zip(outs, results, strict=True):
         write_out(caller.name, tensor, result, caller.op.out == "exact")
@@ -119,6 +129,17 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
     return outs
 
 
+def _check_joined(caller: Caller, values: Sequence[Any], out: Tensor) -> None:
+    """The error of an `out` that a result in the operands' joined dtype does not fit."""
+    named = {a.name: v for a, v in zip(caller.op.schema.arguments, values, strict=True)}
+    joined = [v for name, v in named.items() if caller.op.promote_over is None or name in caller.op.promote_over]
+    tensors = [(v._spec.dtype, v._spec.ndim) for v in joined if isinstance(v, Tensor)]
+    dtype = result_type(tensors, [number_dtype(v) for v in joined if isinstance(v, (bool, int, float, complex))], join)
+    if caller.op.out == "exact" and dtype is not out.dtype:
+        raise RuntimeError(f"{caller.name}(): Found dtype {out.dtype.scalar} but expected {dtype.scalar}")
+    check_out_dtype(caller.name, out, dtype)
+
+
 def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> None:
     """Copy a finished result into `out`, whose dtype must be the result's where it is `exact`."""
     only_tensors(name, out=out)
@@ -148,6 +169,8 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
 def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:
     """RuntimeError where a result may not be cast to the dtype of `out`."""
     if not can_cast(dtype, out.dtype):
+        if name in _JOINING:
+            raise TypeError(f"{name}(): input types can't be cast to the desired output type {out.dtype.scalar}")
         raise RuntimeError(f"result type {dtype.scalar} can't be cast to the desired output type {out.dtype.scalar}")
 
 

@@ -16,7 +16,7 @@ from rushlight._types.device import CPU, META, Device
 from rushlight._types.layout import image_strides
 from rushlight._types.spec import Spec
 
-__all__ = ["common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs"]
+__all__ = ["common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs", "wanted"]
 
 
 def operator_pieces(
@@ -36,6 +36,18 @@ def operator_pieces(
     except NotDifferentiableError as error:
         return Pieces(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
     return Pieces(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
+
+
+def wanted(op: Operator, template: Sequence[Any], tensors: Sequence[Tensor]) -> list[int]:
+    """The numbers of the tensors that want a gradient; RuntimeError for one that can have none."""
+    wrt = [i for i, t in enumerate(tensors) if t._rg]
+    if not wrt or not (op.constants or op.choosing):
+        return wrt
+    names = [a.name for a, item in zip(op.schema.arguments, template, strict=True) if isinstance(item, Slot) and item.kind == "tensor"]
+    for i in wrt:
+        if names[i] in op.constants:
+            raise RuntimeError(f"The function '{op.public}' is not differentiable with respect to argument '{names[i]}'. This input cannot have requires_grad True.")
+    return [i for i in wrt if names[i] not in op.choosing]
 
 
 def operator_recipe(

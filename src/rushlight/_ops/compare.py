@@ -40,7 +40,7 @@ def _comparison(name: str, alias: str, doc: str, compare: Rule) -> None:
         return compare(x, y)
 
     operator(f"{name}(Tensor input, Tensor other) -> Tensor", promote="same", numbers=("other",), out=True, inplace=True,
-             inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc,
+             inplace_spaces=(), aliases=(alias,) if alias else (), doc=doc, tags=("no_history_of_out",),
              node=lambda other, **_: f"{name.title()}Backward{int(hasattr(other, 'shape'))}")(body)  # fmt: skip
 
 
@@ -216,6 +216,8 @@ def _cut_to(x: Any, high: Any) -> Any:
           node=lambda input, min, max: "ClampBackward0" if hasattr(min, "shape") or hasattr(max, "shape") else "ClampBackward1")  # fmt: skip
 def clamp(x: Any, min: Any, max: Any) -> Any:
     """`input` kept within [min, max]; `max` wins where they cross."""
+    if min is not None and max is not None and is_weak(min) is not is_weak(max) and (max if is_weak(min) else min).shape:
+        raise TypeError("clamp() received an invalid combination of arguments: one bound is a tensor and the other a number")
     x, low, high = _bounds(x, min, max)
     x = x if low is None else _raise_to(x, low)
     return x if high is None else _cut_to(x, high)

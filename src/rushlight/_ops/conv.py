@@ -126,7 +126,8 @@ def _layout(shape: Any, specs: Any) -> Any:
     if len(shape) not in (3, 4, 5) or len(specs[1].shape) != len(shape):  # not a single image
         return None
     if len(shape) == 3:  # an image of one row, which PyTorch makes of an input that is contiguous
-        rows = [((*s.shape[:2], 1, s.shape[2]), (*s.strides[:2], s.shape[2] * s.strides[2], s.strides[2])) for s in specs[:2] if s is specs[1] or s.contiguous]
+        seen = [s for s in specs[:2] if s is specs[1] or s.contiguous]
+        rows = [((*s.shape[:2], 1, s.shape[2]), (*s.strides[:2], s.shape[2] * s.strides[2], s.strides[2])) for s in seen]
         outer, inner, _, along = channels_last_strides((*shape[:2], 1, shape[2]))
         return (outer, inner, along) if any(suggests_channels_last(*row) for row in rows) else None
     if len(shape) == 5 and (shape[0] == 1 or specs[0].dtype.name not in ("float32", "bfloat16")):

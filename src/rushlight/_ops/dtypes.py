@@ -26,12 +26,12 @@ _NO_HALF = (
 )  # fmt: skip
 
 REFUSED: dict[str, str] = {
-    **{f"special_{name}": "h" for name in _NO_HALF},
+    **{f"special_{name}": "hc8" for name in _NO_HALF},
     # activations
     "softsign": "b", "threshold": "b", "rms_norm": "bui",
     # pooling, windows
     "avg_pool1d": "bun8", "avg_pool2d": "bun8", "avg_pool3d": "bunh8", "local_response_norm": "bunc8", "adaptive_avg_pool3d": "8",
-    "im2col": "ui8", "col2im": "ui8", "pixel_shuffle": "8", "flip": "8", "cumsum": "8", "cumprod": "8", "masked_fill": "8", "frexp": "8",
+    "im2col": "ui8", "col2im": "ui8", "pixel_shuffle": "8", "flip": "8", **dict.fromkeys(("tril", "triu", "gather", "index_fill", "take", "pixel_unshuffle", "channel_shuffle", "logcumsumexp"), "8"), "cumsum": "8", "cumprod": "8", "masked_fill": "8", "frexp": "8",
     "conv_transpose1d": "u", "conv_transpose2d": "u", "conv_transpose3d": "u",
     # losses
     "mse_loss": "buic", "smooth_l1_loss": "buic", "huber_loss": "buic",

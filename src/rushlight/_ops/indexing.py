@@ -172,7 +172,7 @@ def take(x: Any, index: Any) -> Any:
 def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     """out.flat[index[i]] = source[i] (or += with `accumulate`): the input with flat places written over."""
     if numel(index.shape) != numel(source.shape):
-        raise RuntimeError(f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
+        raise IndexError(f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
                            f"index.numel() = {numel(index.shape)}")  # fmt: skip
     if x.dtype is not source.dtype:
         raise RuntimeError(

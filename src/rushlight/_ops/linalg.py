@@ -93,7 +93,7 @@ def _fits(name: str, a: Any, b: Any, left: bool) -> None:
 
 
 @operator(
-    "solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor", name="linalg_solve_triangular",
+    "solve_triangular(Tensor input, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor", name="linalg_solve_triangular",
     spaces=("linalg",), method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: bool) -> Any:
@@ -291,6 +291,8 @@ def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) ->
         raise RuntimeError(
             "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly pass the result of lu_factor?"
         )
+    if unpack_pivots and pivots.shape[:-1] != both.shape[:-2]:  # as many permutations as factors
+        pivots = build.broadcast_to(pivots, (*both.shape[:-2], pivots.shape[-1]))
     empty = build.full((0,), 0, both.dtype)
     P = _permutation_matrix(_orders(pivots, both.shape[-2]), both.dtype) if unpack_pivots else empty
     L, U = (lower_unit(both), upper_part(both)) if unpack_data else (empty, empty)

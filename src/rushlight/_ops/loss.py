@@ -250,7 +250,7 @@ def _per_place(ct: Any, weights: Any, total: Any, reduction: str, counts: Any) -
 NLL = "(Tensor input, Tensor target, Tensor? weight=None, bool? size_average=None, int ignore_index=-100, bool? reduce=None, str reduction='mean'"
 
 
-@operator(f"nll_loss{NLL}) -> Tensor", promote="opmath", promote_over=("input", "weight"), spaces=NN, method=False,
+@operator(f"nll_loss{NLL}) -> Tensor", promote="opmath", promote_over=("input", "weight"), spaces=NN, method=False, constants=("weight",),
           node=lambda input, **_: "NllLossBackward0" if len(input.shape) < 3 else "NllLoss2DBackward0")  # fmt: skip
 def nll_loss(
     x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str
@@ -407,7 +407,7 @@ def _bce_shapes(x: Any, target: Any) -> None:
 
 
 @operator(f"binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor", promote="opmath", spaces=NN,
-          method=False)  # fmt: skip
+          method=False, constants=("weight",))  # fmt: skip
 def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs and targets outside of [0, 1]."""
     _bce_shapes(x, target)
@@ -444,7 +444,7 @@ def _logits_loss(x: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
 
 
 @operator(f"binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}, Tensor? pos_weight=None) -> Tensor",
-          **LOSS)  # fmt: skip
+          constants=("weight",), **LOSS)  # fmt: skip
 def binary_cross_entropy_with_logits(
     x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any
 ) -> Any:
@@ -473,7 +473,7 @@ def _(
     return to_x, to_target, None, target * tail * share
 
 
-@operator(f"soft_margin_loss(Tensor input, Tensor target, {LEGACY}) -> Tensor", **LOSS)
+@operator(f"soft_margin_loss(Tensor input, Tensor target, {LEGACY}) -> Tensor", constants=("target",), **LOSS)
 def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """log(1 + exp(-target * input))."""
     if broadcast_shapes(x.shape, y.shape) != x.shape:
@@ -616,6 +616,7 @@ def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any
     f"hinge_embedding_loss(Tensor input, Tensor target, float margin=1.0, {LEGACY}) -> Tensor",
     node="MeanBackward0",
     promote_over=("input",),
+    choosing=("target",),
     **LOSS,
 )
 def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
@@ -653,7 +654,7 @@ def cosine_similarity(a: Any, b: Any, dim: int, eps: float) -> Any:
 
 
 @operator(f"cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, {LEGACY}) -> Tensor", node="MeanBackward0",
-          promote_over=("input1", "input2"), **LOSS)  # fmt: skip
+          promote_over=("input1", "input2"), choosing=("target",), **LOSS)  # fmt: skip
 def cosine_embedding_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """1 - cosine where target is 1, max(0, cosine - margin) where it is -1."""
     if len(y.shape) > 1 or len(y.shape) == 0 and len(a.shape) != 1 or len(y.shape) == 1 and len(a.shape) != 2:
@@ -721,7 +722,7 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
 
 
 @operator(f"multi_margin_loss(Tensor input, Tensor target, Scalar p=1, Scalar margin=1.0, Tensor? weight=None, {LEGACY}) -> Tensor",
-          promote="opmath", promote_over=("input", "weight"), static=("p", "margin"), spaces=NN, method=False)  # fmt: skip
+          promote="opmath", promote_over=("input", "weight"), static=("p", "margin"), spaces=NN, method=False, constants=("weight",))  # fmt: skip
 def multi_margin_loss(
     x: Any, target: Any, p: Any, margin: Any, weight: Any, size_average: Any, reduce: Any, reduction: str
 ) -> Any:

@@ -34,8 +34,8 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
 
 
 @operator(
-    "sort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)",
-    node=lambda input, dim, descending, stable: f"SortBackward{int(stable)}",
+    "sort(Tensor input, int dim=-1, bool descending=False, bool? stable=False) -> (Tensor values, Tensor indices)",
+    node=lambda input, dim, descending, stable: f"SortBackward{int(stable is not False)}",
     out="exact",
     like=like_input,
 )

@@ -459,7 +459,7 @@ def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType 
 
 
 vector_norm = operator(
-    "vector_norm(Tensor x, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", name="linalg_vector_norm",
+    "vector_norm(Tensor input, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", name="linalg_vector_norm",
     spaces=("linalg",), method=False, static=("ord",), out="exact",
 )(vector_norm_body)  # fmt: skip
 

@@ -250,6 +250,7 @@ def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> t
     """(x, index, source) with at least one dim, and the indexed dim."""
     places = from_zero(index_vector(name, index))
     lines, dim = lines_of(x, dim)
+    ranks = len(x.shape), len(source.shape)
     source = source if source.shape else build.reshape(source, (1,))
     if source.shape[dim] != places.shape[0]:
         text = f"{name}_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim)"
@@ -257,7 +258,7 @@ def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> t
             raise IndexError(f"{text} ({source.shape[dim]})")
         raise RuntimeError(f"{text}: ({source.shape[dim]}), for dim: {dim}")
     wanted = (*lines.shape[:dim], places.shape[0], *lines.shape[dim + 1 :])
-    if source.shape != wanted:
+    if source.shape != wanted or ranks[0] != ranks[1] and name == "index_add":
         raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
                            f"{list(x.shape)} source.shape = {list(source.shape)}")  # fmt: skip
     _places_exist(name, lines, places, dim)
@@ -332,7 +333,10 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
         )
     if number_kind(value) == "c" and not x.dtype.is_complex:
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-    as_index("index_fill_", index, "int64")
+    if index.dtype is not INT64:
+        raise IndexError("index_fill_(): Expected dtype int64 for index.")
+    if len(index.shape) > 1:
+        raise RuntimeError("index_fill_(): Index has to be a vector/scalar")
     places = index_vector("index_fill_", index)
     lines, dim = lines_of(x, dim)
     _places_exist("index_fill", lines, places, dim)

@@ -17,6 +17,8 @@ from rushlight._ops.bodies import (
     is_number,
     isnan,
     narrow,
+    not_implemented,
+    number_kind,
     number_value,
     pair,
     refuse,
@@ -25,11 +27,12 @@ from rushlight._ops.bodies import (
 from rushlight._ops.table import Operator, operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT64, INT32, INT64
+from rushlight._types.promotion import default_dtype
 
 __all__: list[str] = []
 
 ROOT_2_OVER_PI = math.sqrt(2.0 / math.pi)
-SPECIAL: dict[str, Any] = {"promote": "float", "spaces": ("special",), "method": False, "out": True}
+SPECIAL: dict[str, Any] = {"promote": "float", "spaces": ("special",), "method": False, "out": True, "tags": ("no_history_of_out",)}
 
 
 def series(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
@@ -391,6 +394,8 @@ def _overflowing(body: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _polynomial(name: str, doc: str, body: Callable[[Any, Any], Any], shifted: bool = False) -> None:
     def function(x: Any, n: Any) -> Any:
+        if "c" in (number_kind(x), number_kind(n)):
+            raise not_implemented(f"{name}_cpu", default_dtype().to_complex())
         strong = next(v for v in (x, n) if not getattr(v, "weak", False) and not is_number(v))
         x, n = pair(
             number_value(x, strong.dtype) if is_number(x) else x, number_value(n, strong.dtype) if is_number(n) else n

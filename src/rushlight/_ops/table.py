@@ -52,6 +52,8 @@ class Operator:
     - `strides`: of a view whose primitives leave strides of dims with fewer than two elements open: a function of the input's spec and the
       other arguments that gives the strides of the result.
     - `underivable`: why the operator has no derivative at all, in either mode, whatever its body is made of; PyTorch has none for it either.
+    - `constants`: arguments by which there is no derivative and for which none may be asked (RuntimeError); `choosing`: arguments that only choose
+      among the others, so that a result does not want a gradient for their sake.
     - `kind`: "graph" or "view".
 
     `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
@@ -78,6 +80,8 @@ class Operator:
     samples: Callable[[], Any] | None = None
     gradient_rule: Callable[..., Any] | None = None
     underivable: str = ""
+    constants: tuple[str, ...] = ()
+    choosing: tuple[str, ...] = ()
     doc: str | None
 
     def __init__(self, signature: str, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
@@ -124,7 +128,7 @@ class Operator:
 
 
 _OPTIONS = frozenset((
-    "aliases", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
+    "aliases", "choosing", "constants", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
     "samples", "spaces", "static", "strides", "tags", "underivable",
 ))  # fmt: skip
 # Operators whose in-place form PyTorch differentiates by another formula, from its result: the node bears another number.

@@ -33,6 +33,8 @@ class Device:
             return found
         if isinstance(type, Device):
             return type
+        if type.__class__ is int:  # the number of an accelerator
+            raise RuntimeError(f"Cannot access accelerator device when none is available: device({type})")
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
         text = type if index is None else ""

@@ -153,19 +153,19 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 
 @composite("tensorinv", spaces=LINALG)
-def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
+def tensorinv(input: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
     """The inverse with respect to `tensordot` over the last `ndim - ind` dims."""
     if ind <= 0:
         raise RuntimeError("Expected a strictly positive integer for 'ind'")
-    head, tail = A._spec.shape[:ind], A._spec.shape[ind:]
+    head, tail = input._spec.shape[:ind], input._spec.shape[ind:]
     if math.prod(head) != math.prod(tail):
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
             f"{math.prod(tail)} != {math.prod(head)}"
         )
-    found, info = function_of("linalg_inv_ex")(A.reshape(math.prod(head), math.prod(tail)))
+    found, info = function_of("linalg_inv_ex")(input.reshape(math.prod(head), math.prod(tail)))
     require_success(info, "inv", "inverse")
-    return result("linalg_tensorinv", found.reshape((*tail, *head)), out, A, exact=False)
+    return result("linalg_tensorinv", found.reshape((*tail, *head)), out, input, exact=False)
 
 
 @composite("tensorsolve", spaces=LINALG)
@@ -186,18 +186,18 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None, *, out: Any = None) -> T
 
 
 @composite("cholesky", spaces=LINALG)
-def linalg_cholesky(A: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
+def linalg_cholesky(input: Tensor, *, upper: bool = False, out: Any = None) -> Tensor:
     """L with A = L L^H, lower triangular (or the upper one); LinAlgError where A is not positive definite."""
-    found, info = function_of("linalg_cholesky_ex")(A, upper=upper)
+    found, info = function_of("linalg_cholesky_ex")(input, upper=upper)
     require_success(info, "linalg.cholesky", "cholesky")
-    return result("linalg_cholesky", found, out, A)
+    return result("linalg_cholesky", found, out, input)
 
 
 @composite("cholesky_ex", spaces=LINALG)
 @forms("... -> return_types.linalg_cholesky_ex")
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """(L, info): info is not 0 where A is not positive definite; with `check_errors` that raises."""
-    found = function_of("linalg_cholesky_ex")(A, upper=upper, out=out)
+    found = function_of("linalg_cholesky_ex")(input, upper=upper, out=out)
     if check_errors:
         require_success(found[1], "linalg.cholesky_ex", "cholesky")
     return found
@@ -268,21 +268,21 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any =
 
 @composite("eigh", spaces=LINALG, learns=True)
 @forms("... -> return_types.linalg_eigh")
-def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
+def eigh(input: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors) of Hermitian matrices, of which one triangle is read; rising."""
-    *found, info = function_of("linalg_eigh_core")(A, UPLO)
+    *found, info = function_of("linalg_eigh_core")(input, UPLO)
     require_success(info, "linalg.eigh", "eig")
-    return results("linalg_eigh", ("eigenvalues", "eigenvectors"), found, out, A)
+    return results("linalg_eigh", ("eigenvalues", "eigenvectors"), found, out, input)
 
 
 @composite("eigvalsh", spaces=LINALG, learns=True)
-def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
+def eigvalsh(input: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """The eigenvalues of Hermitian matrices, rising."""
-    if _wants_gradient(A):
-        return result("linalg_eigvalsh", eigh(A, UPLO)[0], out, A)
-    found, info = function_of("linalg_eigvalsh_core")(A, UPLO)
+    if _wants_gradient(input):
+        return result("linalg_eigvalsh", eigh(input, UPLO)[0], out, input)
+    found, info = function_of("linalg_eigvalsh_core")(input, UPLO)
     require_success(info, "linalg.eigh", "eig")
-    return result("linalg_eigvalsh", found, out, A)
+    return result("linalg_eigvalsh", found, out, input)
 
 
 def _finite(name: str, A: Tensor) -> None:
@@ -294,36 +294,36 @@ def _finite(name: str, A: Tensor) -> None:
 
 @composite("eig", spaces=LINALG)
 @forms("... -> return_types.linalg_eig")
-def eig(A: Tensor, *, out: Any = None) -> Any:
+def eig(input: Tensor, *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors) of square matrices, complex."""
-    _finite("eig", A)
-    *found, info = function_of("linalg_eig_core")(A)
+    _finite("eig", input)
+    *found, info = function_of("linalg_eig_core")(input)
     require_success(info, "linalg.eig", "eig")
-    return results("linalg_eig", ("eigenvalues", "eigenvectors"), found, out, A, exact=False)
+    return results("linalg_eig", ("eigenvalues", "eigenvectors"), found, out, input, exact=False)
 
 
 @composite("eigvals", spaces=LINALG)
-def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
+def eigvals(input: Tensor, *, out: Any = None) -> Tensor:
     """The eigenvalues of square matrices, complex."""
-    if _wants_gradient(A):
-        return result("linalg_eigvals", eig(A)[0], out, A, exact=False)
-    _finite("eigvals", A)
-    found, info = function_of("linalg_eigvals_core")(A)
+    if _wants_gradient(input):
+        return result("linalg_eigvals", eig(input)[0], out, input, exact=False)
+    _finite("eigvals", input)
+    found, info = function_of("linalg_eigvals_core")(input)
     require_success(info, "linalg.eigvals", "eig")
-    return result("linalg_eigvals", found, out, A, exact=False)
+    return result("linalg_eigvals", found, out, input, exact=False)
 
 
 # ***** what follows from singular values *****
 
 
 @composite("pinv", spaces=LINALG, learns=True)
-def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None) -> Tensor:
+def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None) -> Tensor:
     """The pseudo-inverse: singular values below max(atol, rtol * greatest) count as 0."""
-    found, info = function_of("linalg_pinv_core")(A, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian)
+    found, info = function_of("linalg_pinv_core")(input, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian)
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
     if out is None:
         found = lowered(found)  # the last step of PyTorch's is a product of matrices
-    return result("linalg_pinv", found, out, A, exact=False)
+    return result("linalg_pinv", found, out, input, exact=False)
 
 
 @composite("pinverse", method=True)
@@ -334,38 +334,38 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 @composite("matrix_rank", spaces=LINALG, learns=True)
 def matrix_rank(
-    A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
+    input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
 ) -> Tensor:
     """How many singular values are greater than max(atol, rtol * greatest)."""
     low, relative = (atol, rtol) if tol is None else (tol, 0.0)
-    found, info = function_of("linalg_matrix_rank_core")(A.detach(), atol=low, rtol=relative, hermitian=hermitian)
+    found, info = function_of("linalg_matrix_rank_core")(input.detach(), atol=low, rtol=relative, hermitian=hermitian)
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
     return result("linalg_matrix_rank", found, out, exact=False)
 
 
 @composite("cond", spaces=LINALG, learns=True)
-def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
+def cond(input: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
     """The condition number in a norm (default: the ratio of the extreme singular values); infinite for singular matrices."""
-    if A._spec.ndim < 2:
+    if input._spec.ndim < 2:
         raise RuntimeError("linalg.cond: The input tensor must have at least 2 dimensions.")
-    real = A._spec.dtype.to_real() if A._spec.dtype.is_complex else A._spec.dtype
-    if not A._spec.numel:
-        return result("linalg_cond", T["zeros"](A._spec.shape[:-2], dtype=real), out, A, exact=False)
+    real = input._spec.dtype.to_real() if input._spec.dtype.is_complex else input._spec.dtype
+    if not input._spec.numel:
+        return result("linalg_cond", T["zeros"](input._spec.shape[:-2], dtype=real), out, input, exact=False)
     if p is None or p in (2, -2):
-        s = svdvals(A)
+        s = svdvals(input)
         first, last = s[..., 0], s[..., -1]
-        return result("linalg_cond", last / first if p == -2 else first / last, out, A, exact=False)
+        return result("linalg_cond", last / first if p == -2 else first / last, out, input, exact=False)
     norm = SPACES["linalg"]["matrix_norm"]
-    if p == "nuc" and A._spec.shape[-1] != A._spec.shape[-2]:
-        raise RuntimeError(f"linalg.cond: A must be batches of square matrices, but they are {A._spec.shape[-2]} by {A._spec.shape[-1]} matrices")
-    inverted, info = function_of("linalg_inv_ex")(A)
+    if p == "nuc" and input._spec.shape[-1] != input._spec.shape[-2]:
+        raise RuntimeError(f"linalg.cond: A must be batches of square matrices, but they are {input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")
+    inverted, info = function_of("linalg_inv_ex")(input)
     inverted = inverted.masked_fill((info != 0)[..., None, None], math.inf)
     if p == "nuc":
-        found = norm(A, p) * norm(inverted.masked_fill((info != 0)[..., None, None], 0.0), p)
+        found = norm(input, p) * norm(inverted.masked_fill((info != 0)[..., None, None], 0.0), p)
         found = found.masked_fill(info != 0, math.inf)
     else:
-        found = T["nan_to_num"](norm(A, p) * norm(inverted, p), math.inf, math.inf, -math.inf)
-    return result("linalg_cond", found, out, A, exact=False)
+        found = T["nan_to_num"](norm(input, p) * norm(inverted, p), math.inf, math.inf, -math.inf)
+    return result("linalg_cond", found, out, input, exact=False)
 
 
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
@@ -388,29 +388,29 @@ def _check_lstsq(A: Tensor, B: Tensor, driver: str, vectors: bool) -> None:
 
 @composite("lstsq", spaces=LINALG)
 @forms("... -> return_types.linalg_lstsq")
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
+def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
     """(solution, residuals, rank, singular_values) of the least squares problem min |A X - B|."""
     method = "gelsy" if driver is None else driver
-    vectors = B._spec.ndim == 1 or (A._spec.ndim - 1 == B._spec.ndim and B._spec.shape == A._spec.shape[:-1])
-    _check_lstsq(A, B, method, vectors)
-    b = B.unsqueeze(-1) if vectors else B
-    (*_, rows, columns), dtype = A._spec.shape, A._spec.dtype
+    vectors = b._spec.ndim == 1 or (input._spec.ndim - 1 == b._spec.ndim and b._spec.shape == input._spec.shape[:-1])
+    _check_lstsq(input, b, method, vectors)
+    b = b.unsqueeze(-1) if vectors else b
+    (*_, rows, columns), dtype = input._spec.shape, input._spec.dtype
     small = 2.0**-52 if dtype.to_real().itemsize == 8 else 2.0**-23
     bound = 0.0 if method == "gels" else small * max(rows, columns) if rcond is None else float(rcond)
-    found, rank, info = function_of("linalg_lstsq_core")(A, b, bound)
+    found, rank, info = function_of("linalg_lstsq_core")(input, b, bound)
     require_success(info, "linalg.lstsq", "svd")
     residuals = found.reshape(-1)[:0]  # empty, and still part of the graph
     residuals = T["real"](residuals) if dtype.is_complex else residuals
     if method != "gelsy" and rows > columns and (method == "gels" or bool((rank == columns).all())):
-        apart = A @ found - b
+        apart = input @ found - b
         residuals = (T["abs"](apart) ** 2).sum(-2)
-    rank = T["empty"](0, dtype=INT64, device=A._spec.device) if method == "gels" else rank
+    rank = T["empty"](0, dtype=INT64, device=input._spec.device) if method == "gels" else rank
     if method in ("gelsd", "gelss"):
-        values = svdvals(A.detach())
+        values = svdvals(input.detach())
     else:
-        values = T["empty"](0, dtype=dtype.to_real(), device=A._spec.device)
+        values = T["empty"](0, dtype=dtype.to_real(), device=input._spec.device)
     solution = found.squeeze(-1) if vectors else found
-    return results("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"), (solution, residuals, rank, values), out, A, B, exact=False)
+    return results("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"), (solution, residuals, rank, values), out, input, b, exact=False)
 
 
 # ***** functions of matrices *****

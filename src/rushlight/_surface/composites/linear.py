@@ -25,23 +25,23 @@ def _both(dim: Any) -> Any:
 
 @composite("matrix_norm", spaces=LINALG, learns=True)
 def matrix_norm(
-    A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    input: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
     """A norm of matrices: "fro", "nuc", 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
-    if A._spec.ndim < 2:
+    if input._spec.ndim < 2:
         raise RuntimeError(
-            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions. Got a tensor of sizes {list(A.shape)}"
+            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions. Got a tensor of sizes {list(input.shape)}"
         )
-    if not (A._spec.dtype.is_floating_point or A._spec.dtype.is_complex):
+    if not (input._spec.dtype.is_floating_point or input._spec.dtype.is_complex):
         raise RuntimeError(
-            f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {A._spec.dtype.name}"
+            f"linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {input._spec.dtype.name}"
         )
-    dims = tuple(wrap_dim(d, A._spec.ndim) for d in dim)
+    dims = tuple(wrap_dim(d, input._spec.ndim) for d in dim)
     if len(dims) != 2 or dims[0] == dims[1]:
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple of different dims. Got {list(dim)}")
     if dtype is not None:
-        check_norm_dtype("linalg.matrix_norm", A._spec.dtype, dtype)
-    x = A if dtype is None else A.to(dtype)
+        check_norm_dtype("linalg.matrix_norm", input._spec.dtype, dtype)
+    x = input if dtype is None else input.to(dtype)
     if isinstance(ord, str):
         if ord == "fro":
             return into(out, function_of("linalg_vector_norm")(x, 2, dims, keepdim), exact=True)
@@ -64,22 +64,22 @@ def matrix_norm(
 
 @composite("norm", spaces=LINALG, learns=True)
 def norm(
-    A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
 ) -> Tensor:
     """A vector norm, or a matrix norm where `ord` or two dims ask for one."""
     dims = _both(dim)
     if ord is None and (dims is None or len(dims) <= 2) and not isinstance(ord, str):
-        found = function_of("linalg_vector_norm")(A, 2, dims, keepdim, dtype=dtype)
+        found = function_of("linalg_vector_norm")(input, 2, dims, keepdim, dtype=dtype)
         return into(out, found, exact=True)
     if dims is not None and len(dims) not in (1, 2):
         raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
-    if dims is None and A._spec.ndim not in (1, 2):
+    if dims is None and input._spec.ndim not in (1, 2):
         raise RuntimeError(
-            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got " + f"{A._spec.ndim}D."
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got " + f"{input._spec.ndim}D."
         )
-    if isinstance(ord, str) or (len(dims) if dims is not None else A._spec.ndim) == 2:
-        return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)
-    return into(out, function_of("linalg_vector_norm")(A, ord, dims, keepdim, dtype=dtype), exact=True)
+    if isinstance(ord, str) or (len(dims) if dims is not None else input._spec.ndim) == 2:
+        return matrix_norm(input, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)
+    return into(out, function_of("linalg_vector_norm")(input, ord, dims, keepdim, dtype=dtype), exact=True)
 
 
 @composite("vecdot", spaces=LINALG, learns=True)

@@ -45,7 +45,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 
 @composite("lu", method=True)
 @forms("... -> tuple[Tensor, ...]")
-def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
+def lu(A: Tensor, pivot: bool = True, get_infos: Any = False, out: Any = None) -> Any:
     """(LU, pivots), with `get_infos` also info."""
     warn_once(
         "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will be removed in a future PyTorch release.\n"
@@ -63,18 +63,18 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
 
 @composite("ldl_factor", spaces=LINALG)
 @forms("... -> return_types.linalg_ldl_factor")
-def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Any = None) -> Any:
+def ldl_factor(input: Tensor, *, hermitian: bool = False, out: Any = None) -> Any:
     """(LD, pivots) of symmetric (or Hermitian) matrices, in LAPACK's compact form; RuntimeError where D is singular."""
-    *found, info = function_of("linalg_ldl_factor_ex")(A, hermitian=hermitian)
+    *found, info = function_of("linalg_ldl_factor_ex")(input, hermitian=hermitian)
     require_success(info, "torch.linalg.ldl_factor", "ldl")
-    return results("linalg_ldl_factor", ("LD", "pivots"), found, out, A)
+    return results("linalg_ldl_factor", ("LD", "pivots"), found, out, input)
 
 
 @composite("ldl_factor_ex", spaces=LINALG)
 @forms("... -> return_types.linalg_ldl_factor_ex")
-def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """`ldl_factor` and info: where D has its first zero, or 0; with `check_errors` that raises."""
-    found = function_of("linalg_ldl_factor_ex")(A, hermitian=hermitian, out=out)
+    found = function_of("linalg_ldl_factor_ex")(input, hermitian=hermitian, out=out)
     if check_errors:
         require_success(found[2], "torch.linalg.ldl_factor_ex", "ldl")
     return found

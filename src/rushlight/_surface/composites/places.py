@@ -96,7 +96,15 @@ def index_reduce(
         raise RuntimeError("index_reduce(): Expected dtype int32/int64 for index")
     if input._spec.dtype is not source._spec.dtype:
         raise RuntimeError("index_reduce(): self and source expected to have the same dtype")
+    if index._spec.ndim > 1:
+        raise IndexError(f"index_reduce_(): Index is supposed to be a vector, but got dim: {index._spec.ndim}")
     at = wrap_dim(dim, input._spec.ndim)
+    if index._spec.numel != (source._spec.shape[at] if source._spec.ndim else 1):
+        raise RuntimeError(f"index_reduce_(): Number of indices ({index._spec.numel}) should be equal to source.size(dim)")
+    wanted = (*input._spec.shape[:at], index._spec.numel, *input._spec.shape[at + 1 :]) if input._spec.ndim else ()
+    if tuple(source._spec.shape) != wanted:
+        raise RuntimeError(f"index_reduce_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+                           f"{list(input.shape)} source.shape = {list(source.shape)}")  # fmt: skip
     shape = [1] * max(source._spec.ndim, 1)
     shape[at] = index._spec.numel
     places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))
@@ -291,6 +299,10 @@ def histogram(
     out: Any = None,
 ) -> Any:
     """(counts, edges): how many elements, or how much weight, each range holds; `bins` is a number or the edges."""
+    for what, other in (("bins", bins), ("weight", weight)):
+        if isinstance(other, Tensor) and other._spec.dtype is not input._spec.dtype:
+            raise RuntimeError(f"torch.histogramdd: input tensor and {what} tensors should have the same dtype, but got input with dtype {input.dtype} and "
+                               f"{what} with dtype {other.dtype}")  # fmt: skip
     x = input.reshape(-1)
     if isinstance(bins, Tensor):
         edges = bins
@@ -326,6 +338,8 @@ def _range_of(x: Tensor, given: Any) -> tuple[float, float]:
 @composite("nonzero_static", method=True)
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any = None) -> Tensor:
     """`nonzero` with `size` rows: cut, or filled up with `fill_value`."""
+    if out is not None and out._spec.dtype is not INT64:
+        raise RuntimeError(f"nonzero_static: Expected out tensor to have scalar type Long but got scalar type {out._spec.dtype.scalar}")
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     found = dynamic.nonzero(input)

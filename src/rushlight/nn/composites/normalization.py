@@ -33,6 +33,9 @@ def batch_norm(
     if as_flag("batch_norm", "training", training):
         _check_values(input, math.prod(n for i, n in enumerate(input.shape) if i != 1))
     only_tensors("batch_norm", input=input)
+    for name, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if running is not None and running.requires_grad and rushlight.is_grad_enabled():
+            raise RuntimeError(f"The function 'batch_norm' is not differentiable with respect to argument '{name}'. This input cannot have requires_grad True.")
     if eps < 0 or (training and eps == 0):
         raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
     weight, bias = (p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias))  # how many numbers there are is what counts

@@ -13,6 +13,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.integers import as_flag, as_int
+from rushlight._types.device import as_device
 from rushlight._types.promotion import default_dtype
 
 __all__ = [
@@ -39,7 +41,11 @@ def _window(
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
     if layout is not None and layout is not rushlight.strided:
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
-    if M <= 1:
+    device = None if device is None else as_device(device)
+    if M == 0:
+        return rushlight.empty(0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad))
+    M = as_int(name, "M", M)
+    if M == 1:
         found = rushlight.ones(M, dtype=dtype)
     else:
         places = rushlight.arange(M, dtype=rushlight.float64)
