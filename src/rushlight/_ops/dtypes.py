@@ -26,7 +26,7 @@ _NO_HALF = (
 )  # fmt: skip
 
 REFUSED: dict[str, str] = {
-    **{f"special_{name}": "hc8" for name in _NO_HALF},
+    **{f"special_{name}": "hc" if "polynomial" in name else "hc8" for name in _NO_HALF},
     # activations
     "softsign": "b", "threshold": "b", "rms_norm": "bui",
     # pooling, windows

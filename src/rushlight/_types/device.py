@@ -28,7 +28,7 @@ class Device:
     type: str
     index: int | None
 
-    def __new__(cls, type: str | Device, index: int | None = None) -> Device:
+    def __new__(cls, type: str | int | Device, index: int | None = None) -> Device:
         if type.__class__ is str and index is None and (found := _TEXTS.get(type)) is not None:
             return found
         if isinstance(type, Device):
