@@ -791,3 +791,48 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     if len(x.shape) < 2:
         each = build.reshape(each, ())
     return reduced(each, reduction_of(size_average, reduce, reduction))
+
+
+# ***** alignments *****
+
+NEVER = -1e30  # stands for log(0): sums of a few of them stay finite, so that no gradient becomes NaN
+
+
+def _arrivals(reached: Any, barred: Any) -> tuple[Any, list[Any]]:
+    """How each place of a path is arrived at: from itself, from the place before, from the one before that where it is not barred.
+
+    The greatest of the logarithms, and exp of each less the greatest.
+    """
+
+    def moved(by: int) -> Any:
+        return build.pad(reached, (0, by), (0, -by), (0, 0), value=NEVER)
+
+    ways = [reached, moved(1), build.select(barred, NEVER, moved(2))]
+    top = prim.maximum(prim.maximum(ways[0], ways[1]), ways[2])
+    return top, [prim.exp(way - top) for way in ways]
+
+
+@operator("ctc_step(Tensor reached, Tensor scores, Tensor barred) -> Tensor", spaces=(), promote="same", promote_over=("reached", "scores"),
+          method=False)  # fmt: skip
+def ctc_step(reached: Any, scores: Any, barred: Any) -> Any:
+    """The next step of `ctc_loss`: log-probabilities of having reached each place of a path (sequences, places), the step's scores among them."""
+    if reached.shape[1] < 2:
+        return prim.maximum(reached + scores, build.full_like(reached, NEVER))
+    top, parts = _arrivals(reached, barred)
+    total = top + prim.log(parts[0] + parts[1] + parts[2]) + scores
+    return prim.maximum(total, build.full_like(total, NEVER))
+
+
+@ctc_step.gradient
+def _(ct: Any, out: Any, reached: Any, scores: Any, barred: Any) -> Any:
+    ct = build.select(out > NEVER, ct, 0.0)
+    if reached.shape[1] < 2:
+        return ct, ct, None
+    _, parts = _arrivals(reached, barred)
+    share = ct / (parts[0] + parts[1] + parts[2])
+
+    def back(x: Any, by: int) -> Any:
+        return build.pad(x, (0, -by), (0, by), (0, 0))
+
+    skipped = build.select(barred, 0.0, share * parts[2])
+    return share * parts[0] + back(share * parts[1], 1) + back(skipped, 2), ct, None

@@ -98,6 +98,7 @@ give(
     Call(Draw(3, 4, low=0.2, high=3), Draw(3, 4, low=1.5, high=6), False, True),
 )
 give("gaussian_nll_loss", Call(X, Draw(3, 4), Draw(3, 4, low=0.3, high=2)), Call(X, Draw(3, 4), 0.7, True))
+give("ctc_step", Call(Draw(2, 5), Draw(2, 5), Draw(2, 5, dtype=BOOL)), Call(Draw(3, 1), Draw(3, 1), Draw(3, 1, dtype=BOOL)))
 give("margin_ranking_loss", Call(Draw(4), Draw(4), Draw(4, values=[1.0, -1.0, 1.0, -1.0]), 0.3))
 give("hinge_embedding_loss", Call(Draw(4), Draw(4, values=[1.0, -1.0, 1.0, -1.0])))
 give("cosine_similarity", Call(X, Draw(3, 4)), Call(CUBE, Draw(3, 4), 2))

@@ -11,13 +11,11 @@ from rushlight._engine.autocast import casts
 from rushlight._engine.bind import only_tensors
 from rushlight._engine.integers import as_ints
 from rushlight._ops.dtypes import refuse_dtype
+from rushlight._ops.loss import NEVER
 from rushlight._ops.precision import SINGLE
+from rushlight._surface.registry import function_of
 
 __all__ = ["ctc_loss"]
-
-# Stands for log(0): sums of a few of them stay finite, so that no gradient becomes NaN.
-_NEVER = -1e30
-
 
 @casts(SINGLE)
 def ctc_loss(
@@ -101,27 +99,30 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
     for path, target in zip(paths, targets, strict=True):
         path[1 : 2 * len(target) : 2] = target
     skips = [[s > 1 and path[s] != blank and path[s] != path[s - 2] for s in range(width)] for path in paths]
-    scores = log_probs.gather(2, rushlight.tensor(paths).unsqueeze(0).expand(log_probs.size(0), -1, -1)).clamp(min=_NEVER)
+    scores = log_probs.gather(2, rushlight.tensor(paths).unsqueeze(0).expand(log_probs.size(0), -1, -1)).clamp(min=NEVER).unbind(0)
     barred = ~rushlight.tensor(skips)
     # Before the first step: one place left of the path, from which a path begins at its first blank or label.
-    reached = scores.new_full((len(paths), width), _NEVER)
-    seen = [scores.new_tensor([[0.0 if not target else _NEVER] + [_NEVER] * (width - 1) for target in targets])]
-    for t in range(scores.size(0)):
-        if t == 0:
-            reached = rushlight.cat([scores[0, :, :2], reached[:, 2:]], 1)
-        else:
-            by_one = rushlight.nn.functional.pad(reached, (1, -1), value=_NEVER)
-            by_two = rushlight.nn.functional.pad(reached, (2, -2), value=_NEVER) if width > 1 else by_one
-            choices = rushlight.stack([reached, by_one, by_two.masked_fill(barred, _NEVER)])
-            reached = (choices.logsumexp(0) + scores[t]).clamp(min=_NEVER)
-        seen.append(reached)
-    rows = range(len(targets))
-    ends = [seen[spans[n]][n, max(2 * len(targets[n]) - 1, 0) : 2 * len(targets[n]) + 1].logsumexp(0) for n in rows]
-    total = rushlight.stack(ends)
+    seen = [log_probs.new_tensor([[0.0 if not target else NEVER] + [NEVER] * (width - 1) for target in targets])]
+    if scores:
+        seen.append(rushlight.nn.functional.pad(scores[0][:, :2], (0, max(width - 2, 0)), value=NEVER))
+    step = function_of("ctc_step")
+    for score in scores[1 : max(spans)]:
+        seen.append(step(seen[-1], score, barred))
+    # a path ends at its last label or at the blank behind it
+    lasts = rushlight.tensor([[max(2 * len(target) - 1, 0), 2 * len(target)] for target in targets])
+    doubled = rushlight.tensor([[not target, False] for target in targets])
+    found, order = [], []
+    for span in sorted(set(spans)):
+        rows = [n for n, other in enumerate(spans) if other == span]
+        at = seen[span] if len(rows) == len(spans) else seen[span][rows]
+        places, twice = (lasts, doubled) if len(rows) == len(spans) else (lasts[rows], doubled[rows])
+        found.append(at.gather(1, places).masked_fill(twice, NEVER).logsumexp(1))
+        order += rows
+    total = found[0] if len(found) == 1 else rushlight.cat(found)[[order.index(n) for n in range(len(order))]]
     # PyTorch's gradient is the one behind a log_softmax, which has exp(log_probs) added; the value stays as it is.
     counted = rushlight.arange(log_probs.size(0)).unsqueeze(1) < rushlight.tensor(spans)
     mass = log_probs.exp().masked_fill(~counted.unsqueeze(2), 0.0).sum((0, 2))
-    misfit = total < _NEVER / 10
+    misfit = total < NEVER / 10
     losses = (mass - mass.detach() - total).masked_fill(misfit, 0.0)
     # -log(0) is infinite, and 0 * mass makes its derivative infinity times zero; -log(1) is nothing.
     return losses if zero_infinity else losses - rushlight.where(misfit, mass * 0.0, 1.0).log()
