@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,6 +156,77 @@ def optimizers() -> Any:
     return found
 
 
+@program
+def winograd_and_direct_convolutions() -> Any:
+    found = []
+    for images, taps, options in (((2, 64, 40, 41), (64, 64, 3, 3), {"padding": 1}), ((2, 64, 33, 31), (64, 1, 5, 5), {"padding": 2, "groups": 64})):
+        for dtype in (torch.float32, torch.bfloat16):
+            x, w = drawn(*images, dtype=dtype, grad=True), drawn(*taps, dtype=dtype, grad=True, seed=1)
+            found += with_gradients(F.conv2d(x, w, **options), x, w)
+    x, w = drawn(3, 24, 900, grad=True), drawn(32, 24, 9, grad=True, seed=1)
+    cube, taps = drawn(2, 6, 12, 13, 14, grad=True), drawn(8, 6, 3, 3, 3, grad=True, seed=1)
+    return found + with_gradients(F.conv1d(x, w, padding=4), x, w) + with_gradients(F.conv3d(cube, taps), cube, taps)
+
+
+@program
+def scans() -> Any:
+    x = drawn(70, 3001, grad=True)
+    made = [x.cumsum(1), x.cumprod(0), x.logcumsumexp(1), x.cummax(1)[0], x.cummin(0)[0], x.flatten().cumsum(0)]
+    return [g for out in made for g in with_gradients(out, x)]
+
+
+@program
+def whole_and_complex_products() -> Any:
+    a, b = (drawn(200, 210, seed=s).mul(40).to(torch.int8) for s in (1, 2))
+    z = torch.complex(drawn(150, 130), drawn(150, 130, seed=1)).requires_grad_()
+    return [torch._int_mm(a, b.t().contiguous()), a.int() @ b.int().t(), *with_gradients(z @ z.mH, z)]
+
+
+@program
+def bags_and_alignments() -> Any:
+    table, places = drawn(900, 70, grad=True), torch.arange(40_000) * 37 % 900
+    found = []
+    for mode in ("sum", "mean", "max"):
+        found += with_gradients(F.embedding_bag(places, table, torch.arange(0, 40_000, 8), mode=mode), table)
+    found += with_gradients(F.embedding(places, table, padding_idx=3, scale_grad_by_freq=True), table)
+    scores, targets = drawn(60, 40, 30, grad=True), torch.arange(40 * 20).reshape(40, 20) % 29 + 1
+    lengths = torch.full((40,), 60), torch.arange(40) % 15 + 5
+    return found + with_gradients(F.ctc_loss(scores.log_softmax(2), targets, *lengths, reduction="none"), scores)
+
+
+@program
+def transforms_and_factors() -> Any:
+    x, m = drawn(90, 1000, grad=True), drawn(60, 40, 40, dtype=torch.float64, grad=True)
+    s = (m @ m.mT + torch.eye(40, dtype=torch.float64)).detach().requires_grad_()
+    long = drawn(1 << 16, grad=True)
+    found = with_gradients(torch.view_as_real(torch.fft.rfft(x)), x) + with_gradients(torch.view_as_real(torch.fft.fft(long)), long)
+    found += with_gradients(torch.linalg.cholesky(s), s) + with_gradients(torch.linalg.solve(s, m), s, m)
+    return found + [*torch.linalg.qr(m), *torch.linalg.eigh(s), torch.linalg.svdvals(m)]
+
+
+@program
+def shared_units_of_recurrent_layers() -> Any:
+    """So few sequences that threads share the units of each step."""
+    found = []
+    for kind in (torch.nn.LSTM, torch.nn.GRU):
+        torch.manual_seed(4)
+        layer, x = kind(300, 512), drawn(5, 1, 300, grad=True)
+        found += with_gradients(layer(x)[0], x, *layer.parameters())
+    return found
+
+
+@program
+def counting_and_places() -> Any:
+    x, edges = drawn(200_003), torch.linspace(-2, 2, 300)
+    places = (x * 100).long().clamp(-300, 299) + 300
+    return [
+        torch.bincount(places), torch.histc(x, 64), torch.searchsorted(edges, x), torch.bucketize(x, edges), x.kthvalue(777)[0], x.median(),
+        torch.zeros(600).scatter_reduce(0, places, x, "amax"), torch.zeros(600).scatter_reduce(0, places, x, "prod"), x.reshape(-1, 1).mode(0)[0],
+        F.grid_sample(drawn(2, 5, 40, 40), drawn(2, 70, 70, 2), align_corners=False), F.unfold(drawn(4, 6, 40, 40), 3),
+        F.fold(drawn(4, 54, 38 * 38), (40, 40), 3), torch.cdist(drawn(300, 20), drawn(310, 20, seed=1)), x.roll(12345), x.flip(0),
+    ]  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -164,6 +236,15 @@ def restored() -> Iterator[None]:
 
 def bits(tensors: list[Any]) -> list[bytes]:
     return [t.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes() for t in tensors]
+
+
+@pytest.mark.slow
+def test_every_operator_has_the_same_bits_in_pieces(run_python: Any) -> None:
+    done = run_python("-m", "tests.engine.same_pieces", cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    cut, *faults = done.stdout.split("\n")[:-1]
+    assert not faults
+    assert int(cut) > 400  # samples ran in several pieces; others are smaller than two vectors
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
