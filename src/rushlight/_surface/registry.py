@@ -24,7 +24,7 @@ from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.accepting import Accepting
 from rushlight._types.dtype import DType
 
-__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "asking", "composite", "function_of", "install_operators", "method_of", "row_named", "row_of"]
+__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "asking", "composite", "function_of", "into_given", "install_operators", "method_of", "row_named", "row_of"]
 
 
 class Space(MutableMapping[str, Any]):
@@ -232,6 +232,11 @@ def function_of(name: str) -> Callable[..., Any]:
     if found is None:
         found = _FUNCTIONS[name] = make_function(Caller(OPERATORS[name]))
     return found
+
+
+def into_given(out: Any) -> dict[str, Any]:
+    """The keyword that hands `out` on, where there is one: a call that names it takes a longer way to its plan."""
+    return {} if out is None else {"out": out}
 
 
 def method_of(name: str) -> Callable[..., Any]:

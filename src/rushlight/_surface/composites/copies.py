@@ -15,7 +15,7 @@ from rushlight._engine.tensor import Tensor, edge_of, make
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
-from rushlight._surface.registry import SPACES, composite, function_of, row_named
+from rushlight._surface.registry import SPACES, composite, function_of, into_given, row_named
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec
 
@@ -155,7 +155,7 @@ def conj(input: Tensor) -> Tensor:
 def conj_physical(input: Tensor, *, out: Any = None) -> Tensor:
     """The complex conjugate as new numbers; a real tensor itself."""
     if out is not None:
-        return function_of("conj_physical")(input, out=out)
+        return function_of("conj_physical")(input, **into_given(out))
     return convert.call("conj_physical", input) if input._spec.dtype.is_complex else input
 
 

@@ -18,7 +18,7 @@ from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
-from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of, into_given
 from rushlight._types.dtype import FLOAT32, INT64
 
 __all__ = ["LinAlgError", "conj_transpose", "given", "require_success", "result", "results"]
@@ -124,7 +124,7 @@ def inverse(input: Tensor, *, out: Any = None) -> Tensor:
 @forms("... -> return_types.linalg_inv_ex")
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Any = None) -> Any:
     """(inverse, info): info is not 0 where a matrix is singular; with `check_errors` that raises."""
-    found = function_of("linalg_inv_ex")(A, out=out)
+    found = function_of("linalg_inv_ex")(A, **into_given(out))
     if check_errors:
         require_success(found[1], "linalg.inv_ex", "inverse")
     return found
@@ -197,7 +197,7 @@ def linalg_cholesky(input: Tensor, *, upper: bool = False, out: Any = None) -> T
 @forms("... -> return_types.linalg_cholesky_ex")
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """(L, info): info is not 0 where A is not positive definite; with `check_errors` that raises."""
-    found = function_of("linalg_cholesky_ex")(input, upper=upper, out=out)
+    found = function_of("linalg_cholesky_ex")(input, upper=upper, **into_given(out))
     if check_errors:
         require_success(found[1], "linalg.cholesky_ex", "cholesky")
     return found
@@ -418,9 +418,27 @@ def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str |
 _HALVED = 0.5  # the 1-norm from which on a matrix is halved before its series is taken
 
 
+def _exp_series(x: Any, most: int, parts: int) -> Any:
+    """The first terms of e^x in `most + parts - 1` products (Paterson and Stockmeyer, SIAM J. Comput. 2, 1973).
+
+    It is a polynomial in the power `most + 1` of x, whose coefficients, `parts` of them, are polynomials of degree `most`.
+    """
+    powers = [T["eye"](x._spec.shape[-1], dtype=x._spec.dtype, device=x._spec.device), x]
+    for k in range(2, most + 2):
+        powers.append(powers[k // 2] @ powers[k - k // 2])
+    found = None
+    for part in range(parts - 1, -1, -1):
+        terms = sum(power / float(math.factorial(part * (most + 1) + k)) for k, power in enumerate(powers[: most + 1]))
+        found = terms if found is None else found @ powers[most + 1] + terms
+    return found
+
+
 @composite("matrix_exp", spaces=("linalg", "torch"), method=True)
 def matrix_exp(input: Tensor) -> Tensor:
-    """e to the power of square matrices: Taylor's series of a part small enough, squared back up (Higham, "Functions of matrices", chapter 10)."""
+    """e to the power of square matrices: Taylor's series of a part small enough, squared back up (Higham, "Functions of matrices", chapter 10).
+
+    The series has 12 terms in single precision and 20 in double, which leaves out less than a rounding.
+    """
     spec = input._spec
     if not (spec.dtype.is_floating_point or spec.dtype.is_complex):
         raise RuntimeError(f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {CPP_NAME[spec.dtype.name]}")
@@ -433,11 +451,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     x = input.to(FLOAT32) if spec.dtype.is_floating_point and spec.dtype.itemsize < 4 else input
     greatest = float(function_of("amax")(T["abs"](x.detach()).sum(-1)))
     halvings = max(0, math.ceil(math.log2(greatest / _HALVED))) if greatest > _HALVED and math.isfinite(greatest) else 0
-    part = x * (0.5**halvings)
-    eye = T["eye"](spec.shape[-1], dtype=x.dtype)
-    found = eye + part / 18.0
-    for k in range(17, 0, -1):
-        found = eye + (part @ found) / float(k)
+    found = _exp_series(x * (0.5**halvings), *((2, 4) if x._spec.dtype.to_real().itemsize == 4 else (3, 5)))
     for _ in range(halvings):
         found = found @ found
     return found.to(spec.dtype)

@@ -8,7 +8,7 @@ from rushlight._base.errors import warn_once
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.factors import require_success, result, results
-from rushlight._surface.registry import composite, function_of
+from rushlight._surface.registry import composite, function_of, into_given
 
 __all__: list[str] = []
 
@@ -28,7 +28,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
 @forms("... -> return_types.linalg_lu_factor_ex")
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """`lu_factor` and info: where U's diagonal has its first zero, or 0; with `check_errors` that raises."""
-    found = function_of("linalg_lu_factor_ex")(A, pivot=pivot, out=out)
+    found = function_of("linalg_lu_factor_ex")(A, pivot=pivot, **into_given(out))
     if check_errors:
         require_success(found[2], "torch.linalg.lu_factor_ex", "lu")
     return found
@@ -38,7 +38,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, o
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Any = None) -> Tensor:
     """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
     if left:
-        return function_of("linalg_lu_solve")(LU, pivots, B, adjoint=adjoint, out=out)
+        return function_of("linalg_lu_solve")(LU, pivots, B, adjoint=adjoint, **into_given(out))
     found = function_of("lu_solve_right_core")(LU, pivots, B, adjoint=adjoint)
     return result("linalg_lu_solve", found, out, LU, B)
 
@@ -74,7 +74,7 @@ def ldl_factor(input: Tensor, *, hermitian: bool = False, out: Any = None) -> An
 @forms("... -> return_types.linalg_ldl_factor_ex")
 def ldl_factor_ex(input: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """`ldl_factor` and info: where D has its first zero, or 0; with `check_errors` that raises."""
-    found = function_of("linalg_ldl_factor_ex")(input, hermitian=hermitian, out=out)
+    found = function_of("linalg_ldl_factor_ex")(input, hermitian=hermitian, **into_given(out))
     if check_errors:
         require_success(found[2], "torch.linalg.ldl_factor_ex", "ldl")
     return found
