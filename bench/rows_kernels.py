@@ -208,7 +208,7 @@ def _fourier(transform: str, *shape: int, dims: tuple[int, ...] = (-1,), dtype: 
     count, real = math.prod(shape), dtype.startswith("f")
     flops = 5.0 * count * math.log2(math.prod(shape[d] for d in dims)) / (2 if real else 1)
     size = {"complex64": 8, "complex128": 16, "float32": 4}[dtype]
-    where = "" if dims == (-1,) else "_dims_" + "_".join(str(d) for d in dims)
+    where = f"_dim_{dims[0]}" if dims in ((0,), (1,)) else ""
     name = f"{transform}_{dtype}_{'x'.join(str(n) for n in shape)}{where}"
 
     @row(f"fourier/{name}", flops=flops, moved=2.0 * size * count, dtype="float64" if size == 16 else "float32")
