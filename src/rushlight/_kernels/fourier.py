@@ -233,6 +233,9 @@ class FourierMoves:
     `rows_in[swap](src, step, tile, n)`: n complex numbers of `lanes` rows, which begin `step` bytes apart, into a tile, real and imaginary parts
     exchanged where `swap`; n is at least `lanes` / 2.  `rows_out[swap](tile, dst, step, n)` is the way back.
 
+    `strided_in[swap](src, lane, step, tile, n)` and `strided_out[swap](tile, dst, lane, step, n)` do it for numbers that are no neighbours: sequences
+    begin `lane` bytes apart, and their elements lie `step` bytes apart.
+
     `turn(src, step, tile, n)`: n / lanes squares of a matrix whose rows begin `step` bytes apart and hold tile elements, into a tile.
 
     Real sequences of even length n = 2 h are transformed as h complex numbers, pairs of neighbours.  With Z their transform and w = exp(-2 pi i / n),
@@ -256,13 +259,13 @@ class FourierMoves:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        rows = ("rows_in", "rows_in_swapped", "rows_out", "rows_out_swapped", "turn")
-        return tuple(self.name(n) for n in (*rows, "halves_C", "halves_S", "pairs_C", "pairs_S", "row_halves", "row_pairs"))
+        rows = tuple(f"{how}_{way}{swap}" for how in ("rows", "strided") for way in ("in", "out") for swap in ("", "_swapped"))
+        return tuple(self.name(n) for n in (*rows, "turn", "halves_C", "halves_S", "pairs_C", "pairs_S", "row_halves", "row_pairs"))
 
     @property
     def text(self) -> str:
         parts = [
-            *(self._rows(into, swap) for into in (True, False) for swap in (False, True)), self._turn(),
+            *(part(into, swap) for part in (self._rows, self._strided) for into in (True, False) for swap in (False, True)), self._turn(),
             *(self._halves(how) for how in "CS"), *(self._pairs(how) for how in "CS"), self._row(True), self._row(False),
         ]  # fmt: skip
         return _Lanes(self.kind, self.lanes, self.fma).declared() + "".join(parts)
@@ -309,6 +312,35 @@ class FourierMoves:
             f"define void @{name}({arguments}) {{\nentry:\n{text}\n  %k1 = add i64 %k, {c}\n  %over = icmp sgt i64 %k1, %last\n"
             "  %k2 = select i1 %over, i64 %last, i64 %k1\n  br label %loop\ndone:\n  ret void\n}\n"
         )
+
+    def _strided(self, into: bool, swap: bool) -> str:
+        """One number at a time: pairs of vectors are joined until all are in one, or parted."""
+        t = _Lanes(self.kind, self.lanes, self.fma)
+        w = t.writer
+        w.say("br label %loop", "loop:", "%k = phi i64 [0, %entry], [%k1, %loop]", "%here = phi ptr [%memory, %entry], [%here1, %loop]")
+        w.say("%at = phi ptr [%tile, %entry], [%at1, %loop]")
+        places = ["%here"]
+        for _ in range(1, t.lanes):
+            places.append(t.at(places[-1], "%lane"))
+        if into:
+            parts, width = [w.let(f"load <2 x {t.element}>, ptr {place}, align {t.size}") for place in places], 2
+            while width < t.lanes:
+                v, mask = f"<{width} x {t.element}>", _mask(range(2 * width))
+                parts = [w.let(f"shufflevector {v} {a}, {v} {b}, {mask}") for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                width *= 2
+            re, im = t.apart(*parts)
+            t.store("S", (im, re) if swap else (re, im), "%at")
+        else:
+            re, im = t.load("S", "%at")
+            for half, value in enumerate(t.joined(im, re) if swap else t.joined(re, im)):
+                for k in range(t.lanes // 2):
+                    one = w.let(f"shufflevector {t.vector} {value}, {t.vector} poison, {_mask((2 * k, 2 * k + 1))}")
+                    w.say(f"store <2 x {t.element}> {one}, ptr {places[half * t.lanes // 2 + k]}, align {t.size}")
+        w.say("%here1 = getelementptr i8, ptr %here, i64 %step", f"%at1 = getelementptr i8, ptr %at, i64 {t.whole}")
+        w.say("%k1 = add i64 %k, 1", "%more = icmp slt i64 %k1, %n", "br i1 %more, label %loop, label %done", "done:", "ret void")
+        name = self.name(f"strided_{'in' if into else 'out'}{'_swapped' if swap else ''}")
+        arguments = "ptr %memory, i64 %lane, i64 %step, ptr %tile, i64 %n" if into else "ptr %tile, ptr %memory, i64 %lane, i64 %step, i64 %n"
+        return f"define void @{name}({arguments}) {{\nentry:\n{w.text}\n}}\n"
 
     def _turn(self) -> str:
         t = _Lanes(self.kind, self.lanes, self.fma)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["RADICES", "Complex", "Writer"]
 
-RADICES = (16, 13, 11, 8, 7, 5, 4, 3, 2)
+RADICES = (31, 29, 23, 19, 17, 16, 13, 11, 8, 7, 5, 4, 3, 2)
 
 Complex = tuple[str, str]
 

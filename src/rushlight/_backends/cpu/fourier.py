@@ -37,9 +37,9 @@ _NEAR = 1 << 19  # bytes of a sequence that stay in a core's cache with what is 
 _SHORT = 64  # numbers: shorter sequences are no matrix
 _ROWS = 2048  # numbers: up to here rows may lie across lanes, where there are enough of them
 _FACTORS = 1 << 17  # bytes: more factors of a matrix are computed when they are needed, from fewer
-_COLUMN = 1 << 13  # numbers: longer sequences are taken one by one, whatever lies beside them
+_COLUMN = 1 << 15  # numbers: longer sequences are taken one by one, whatever lies beside them
 # what a pass of a radix costs for each number, measured; memory moved and arithmetic done
-_COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2}
+_COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2, 17: 9.0, 19: 10.0, 23: 13.0, 29: 18.0, 31: 20.0}
 
 Dim = tuple[int, int, int]  # size, steps in bytes in the source and in the result
 
@@ -218,11 +218,12 @@ class _Transform:
         return (self.src_step, self.dst_step) == self.units
 
     def lane_dim(self) -> int:
-        """Which of the other dims lies across the lanes: the one whose elements are neighbours, else the largest; -1: none."""
-        for k, (_, x, y) in enumerate(self.others):
-            if (x, y) == self.units:
+        """Which of the other dims lies across the lanes: the one whose elements are neighbours, if it fills half of them, else the largest."""
+        largest = max(range(len(self.others)), key=lambda k: self.others[k][0], default=-1)
+        for k, (size, x, y) in enumerate(self.others):
+            if (x, y) == self.units and 2 * size >= min(self.family.lanes, self.others[largest][0]):
                 return k
-        return max(range(len(self.others)), key=lambda k: self.others[k][0], default=-1)
+        return largest
 
 
 def merged(dims: Sequence[Dim]) -> list[Dim]:
@@ -288,9 +289,11 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
         ways = [2, 2]
     swap = "D" if t.inverse else "C"
     load = {HALVES: "R", PAIRS: "S"}.get(what, swap) if ways[0] == 0 else "S"
-    store = "U" if what == HALVES or ways[1] == 1 else "R" if what == PAIRS else swap
+    store = "U" if what == HALVES or ways[1] != 0 else "R" if what == PAIRS else swap
     edge, kept_edge = _passes_of(family, n, "S" if what == PAIRS else "C", "U" if what == HALVES else "C")
-    main, kept = (edge, None) if 2 in ways or count < family.lanes else _passes_of(family, n, "S" if what == PAIRS else load, store)
+    main, kept = edge, None
+    if count >= family.lanes and (what == COMPLEX or 2 not in ways):
+        main, kept = _passes_of(family, n, "S" if what == PAIRS else load, store)
     twiddles = _table(family, 2, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     tiles = -(-count // family.lanes)
     units = tiles * (t.batch // max(count, 1))
@@ -330,18 +333,20 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
 
 
 def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
-    family, n = t.family, t.size
+    family, what, n = t.family, t.what, t.n
+    if what in (HALVES, PAIRS) and n // 2 + 1 < family.lanes:  # too short to be taken apart by vectors
+        what, n = {HALVES: FULL, PAIRS: STRIDED}[what], t.size
     m = smooth_above(2 * n - 1)
     plan, (n1, n2), kept = _matrix_plan(family, m, "C", "C")
     chirps = _table(family, 4, 2 * n, n, 0, n)
     filter_ = _filter(family, n, m)
-    what = {HALVES: FULL, PAIRS: STRIDED}.get(t.what, t.what)
+    twiddles = _table(family, 3, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     chunk = max(1, _PIECE // (4 * m))
     words = [
-        plan, what, int(t.inverse), n1, n2, n, chirps.ptr, filter_.ptr, t.src_step, t.dst_step, t.batch, chunk,
-        _bits(t.scale / m), *_outer(t.others),
+        plan, what, int(t.inverse), n1, n2, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
+        t.batch, chunk, _bits(t.scale / m / (2 if what == HALVES else 1)), *_outer(t.others),
     ]  # fmt: skip
-    call.into(t, "chirp", -(-t.batch // chunk), words, (kept, chirps, filter_), nbytes, source)
+    call.into(t, "chirp", -(-t.batch // chunk), words, (kept, chirps, filter_, twiddles), nbytes, source)
 
 
 def _filter(family: _Family, n: int, m: int) -> Any:
@@ -360,8 +365,7 @@ def _along(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     if radices(t.n) is None:
         _by_chirp(call, t, nbytes, source)
         return
-    at = t.lane_dim()
-    beside = at >= 0 and t.others[at][1:] == t.units
+    beside = not t.near() and t.batch > 1
     across = t.batch >= t.family.lanes and t.n <= _ROWS and filled(t.n, t.family.lanes) < 0.9
     if t.n < _SHORT or (beside and t.n <= _COLUMN) or across:
         _by_lanes(call, t, nbytes, source)

@@ -48,7 +48,7 @@ LANES = Words("""main edge kind inverse n count src_lane src_step dst_lane dst_s
 units scale outer""", first=8)
 WHOLE = Words("matrix kind inverse n1 n2 twiddles src_step dst_step rows chunk scale tile_chunk tile_pieces outer", first=8)
 # `n1 n2`: the matrix of the smooth length m; `chirp` and `filter` are n and m numbers
-CHIRP = Words("matrix kind inverse n1 n2 n chirp filter src_step dst_step rows chunk scale outer", first=8)
+CHIRP = Words("matrix kind inverse n1 n2 n chirp filter twiddles src_step dst_step rows chunk scale outer", first=8)
 # of a matrix: the tile plans of its columns and rows; factors for each tile of columns.  Where there are `firsts`, these are for each tile, and
 # `factors` for all
 MATRIX = Words("columns rows factors firsts")
@@ -218,6 +218,10 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         extern(moves.name(n), "void(ptr, i64, ptr, i64)" if "in" in n or n == "turn" else "void(ptr, ptr, i64, i64)")
         for n in ("rows_in", "rows_in_swapped", "rows_out", "rows_out_swapped", "turn")
     )
+    strided_in, strided_in_swapped, strided_out, strided_out_swapped = (
+        extern(moves.name(n), "void(ptr, i64, i64, ptr, i64)" if "in" in n else "void(ptr, ptr, i64, i64, i64)")
+        for n in ("strided_in", "strided_in_swapped", "strided_out", "strided_out_swapped")
+    )
     halves_c, halves_s, pairs_c, pairs_s = (
         extern(moves.name(n), f"void(ptr, {order}, ptr, i64)")
         for n, order in (("halves_C", "ptr, i64"), ("halves_S", "ptr, i64"), ("pairs_C", "i64, ptr"), ("pairs_S", "i64, ptr"))
@@ -312,13 +316,19 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
                 rows_in_swapped(x, x_lane, held, n)
             else:
                 rows_in(x, x_lane, held, n)
+        elif at.i64[LANES.src_way] == 2:
+            src = held
+            if swap:
+                strided_in_swapped(x, x_lane, x_step, held, n)
+            else:
+                strided_in(x, x_lane, x_step, held, n)
         elif what == PAIRS:
             src = held
             pairs_c(x, x_step, held, at.ptr[LANES.twiddles], n)
         dst, dst2, dst_step = y, y, y_step
         if what == PAIRS:  # parts were exchanged
             dst, dst2, dst_step = y + y_step, y, 2 * y_step
-        if at.i64[LANES.dst_way] == 1 or what == HALVES:
+        if at.i64[LANES.dst_way] != 0 or what == HALVES:
             dst, dst_step = made, i64(whole_bytes)
         run_tile(at.ptr[LANES.main], src, src2, src_step, dst, dst2, dst_step, None, ping, pong, at.f64[LANES.scale])
         if what == HALVES:
@@ -332,6 +342,11 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
                 rows_out_swapped(made, y, y_lane, n)
             else:
                 rows_out(made, y, y_lane, n)
+        elif at.i64[LANES.dst_way] == 2:
+            if swap:
+                strided_out_swapped(made, y, y_lane, y_step, n)
+            else:
+                strided_out(made, y, y_lane, y_step, n)
 
     @native("void(ptr, ptr, ptr, i64, ptr, i64)", name=f"fourier_some_{name}")
     def some_lanes(at, y, x, count, room, each):
@@ -361,7 +376,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         room = borrowed(slot)
-        gathered = ints.i64[LANES.src_way] == 2 or ints.i64[LANES.dst_way] == 2
+        gathered = ints.i64[LANES.kind] != COMPLEX and (ints.i64[LANES.src_way] == 2 or ints.i64[LANES.dst_way] == 2)
         if gathered or count < lanes:
             memset(room + 2 * each, 0, each)  # lanes that are not used hold numbers
         for number in range(piece * chunk, min((piece + 1) * chunk, ints.i64[LANES.units])):
@@ -377,6 +392,14 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         return 0
 
     # ***** a sequence as a matrix *****
+
+    @native("void(ptr, ptr, ptr, i64)", name=f"fourier_pairs_of_{name}")
+    def pairs_of(to, x, twiddles, n):
+        """The pairs of a sequence from its half; imaginary parts of the first and the last number do not count."""
+        row_pairs(x, to, twiddles, n)
+        low, high = load(real, x, 0), load(real, x, 2 * n)
+        store(real, to, 0, low - high)
+        store(real, to, 1, low + high)
 
     @native("i64(i64)", name=f"fourier_pitch_{name}")
     def pitch_of(n2):
@@ -456,10 +479,7 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
                 src = held
                 gather(held, x, what, 0, n, ints.i64[WHOLE.src_step], i64(item))
             if what == PAIRS:
-                row_pairs(src, made, ints.ptr[WHOLE.twiddles], n)
-                low, high = load(real, src, 0), load(real, src, 2 * n)
-                store(real, made, 0, low - high)
-                store(real, made, 1, low + high)
+                pairs_of(made, src, ints.ptr[WHOLE.twiddles], n)
                 src = made
             if what == HALVES or not y_near:
                 dst = held if what == PAIRS else made
@@ -536,7 +556,11 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             x = bufs.ptr[1] + offset(dims, outer, number, i64(1))
             y = bufs.ptr[0] + offset(dims, outer, number, i64(2))
             gather(held, x, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.src_step], i64(item))
-            times(held, held, ints.ptr[CHIRP.chirp], n)
+            given, done = held, held
+            if what == PAIRS:
+                given = made
+                pairs_of(made, held, ints.ptr[CHIRP.twiddles], n)
+            times(held, given, ints.ptr[CHIRP.chirp], n)
             memset(held + item * n, 0, item * (m - n))
             matrix(plan, made, held, n1, n2, mid, room, 1.0)
             times_swapped(made, made, ints.ptr[CHIRP.filter], m)
@@ -546,7 +570,11 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
                 store(real, held, 2 * k, b)
                 store(real, held, 2 * k + 1, a)
             times(held, held, ints.ptr[CHIRP.chirp], n)
-            scatter(y, held, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.dst_step], i64(item))
+            if what == HALVES:
+                done = made
+                memcpy(held + item * n, held, item)
+                row_halves(held, made, ints.ptr[CHIRP.twiddles], n)
+            scatter(y, done, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.dst_step], i64(item))
         give_back(slot)
         return 0
 
