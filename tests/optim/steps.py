@@ -69,7 +69,7 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "SparseAdam": {"": {}, "maximize": {"maximize": True}, "betas": {"betas": (0.5, 0.9), "eps": 1e-3}},
     "Adafactor": {
         "": {}, "decay": {"weight_decay": 0.1, "d": 2.0}, "eps": {"eps": (1e-4, 0.05), "beta2_decay": -0.5}, "maximize": {"maximize": True},
-        "foreach": {"foreach": True},
+        "foreach": {"foreach": True}, "tensor lr": {"lr": "tensor 0.03"},
     },
 }  # fmt: skip
 

@@ -42,6 +42,14 @@ def test_float32_as_pytorch(case: str) -> None:
     assert difference(run(rushlight, case, "float32"), run(real, case, "float32")) < 1e-6
 
 
+@pytest.mark.oracle
+@pytest.mark.parametrize("case", ["ASGD: foreach", "Adafactor: tensor lr"])
+def test_float64_with_what_is_float32(case: str) -> None:
+    """Rates that PyTorch computes with tensors of float32, for parameters of float64."""
+    real = pytest.importorskip("torch")
+    assert difference(run(rushlight, case, "float64"), run(real, case, "float64")) < 1e-12
+
+
 # Complex parameters are pairs of real ones; these optimizers take them.
 COMPLEX = [f"{name}: " for name in ("SGD", "Adam", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD", "LBFGS")]
 

@@ -14,7 +14,7 @@ import rushlight as torch
 from rushlight.optim import _functional as functions
 
 FAMILIES = ("Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
-CASES = [f"{name}: {what}" for name in FAMILIES for what in OPTIONS[name] if what not in ("differentiable", "foreach")]
+CASES = [f"{name}: {what}" for name in FAMILIES for what in OPTIONS[name] if what not in ("differentiable", "foreach", "tensor lr")]
 SHAPES = [(), (1,), (7,), (3, 5), (4, 1, 33), (0, 3), (1000,), (65, 1031)]
 
 

@@ -79,6 +79,8 @@ class Adafactor(ElementwiseOptimizer):
         for change in changes:  # the least mean depends on the dtype
             by_dtype.setdefault(change[0].dtype, []).append(change)
         rest = by_dtype.pop(rushlight.complex64, []) + by_dtype.pop(rushlight.complex128, [])
+        if isinstance(group["lr"], Tensor) and group["lr"].dtype is not rushlight.float64:  # a rate that is a tensor has its own precision
+            rest += by_dtype.pop(rushlight.float64, [])
         for dtype, some in by_dtype.items():
             least, scale = group["eps"]
             least = rushlight.finfo(dtype).eps if least is None else least
@@ -105,13 +107,13 @@ class Adafactor(ElementwiseOptimizer):
         kept["step"] += 1
         step = kept["step"].item()
         grad = -grad if group["maximize"] else grad
-        lr = number(group["lr"])
+        lr = hyper(group, "lr")
         least, smallest_scale = group["eps"]
         least = rushlight.finfo(param.dtype).eps if least is None else least
         share = step ** group["beta2_decay"]
-        rate = max(smallest_scale, _mean_root(param)) * min(lr, 1 / step**0.5)
+        rate = min(lr, 1 / step**0.5) * max(smallest_scale, _mean_root(param))
         if group["weight_decay"] != 0:
-            param.mul_(number(1 - hyper(group, "lr") * group["weight_decay"]))
+            param.mul_(number(1 - lr * group["weight_decay"]))
         if grad.dim() > 1:
             rows, columns = kept["row_var"], kept["col_var"]
             rows.lerp_(_mean_square(grad, -1), share)
@@ -121,7 +123,7 @@ class Adafactor(ElementwiseOptimizer):
             kept["variance"].lerp_(grad * grad, share)
             variance = kept["variance"]
         update = variance.clamp(min=least * least).rsqrt_().mul_(grad)
-        param.add_(update, alpha=-rate / max(1.0, _mean_root(update) / group["d"]))
+        param.add_(update, alpha=number(-rate / max(1.0, _mean_root(update) / group["d"])))
 
 
 def _mean_root(x: Any) -> float:

@@ -56,7 +56,8 @@ class ASGD(ElementwiseOptimizer):
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         lr, lambd = hyper(group, "lr"), group["lambd"]
         eta, mu = kept["eta"].item(), kept["mu"].item()
-        kept["eta"].fill_(lr / ((1 + lambd * lr * step) ** group["alpha"]))
+        time = kept["step"] if group["foreach"] else step  # in PyTorch's form for lists the counter is a tensor, in whose precision the rate falls
+        kept["eta"].fill_(lr / ((1 + lambd * lr * time) ** group["alpha"]))
         kept["mu"].fill_(1 / max(1, step - group["t0"]))
         return {"keep": 1 - lambd * eta, "move": -eta, "mu": None if mu == 1 else mu}
 
