@@ -83,6 +83,11 @@ def test_the_default_dtype_goes_everywhere(dtype: Any) -> None:
         made = (ints / 3, 3 / ints, ints.sqrt(), ints * 1.5, ints**0.5, torch.rand(2), torch.tensor(0.5), torch.linspace(0, 1, 3), torch.hann_window(4))
         assert all(x.dtype is dtype for x in made)
         assert (ints / 3).tolist() == torch.tensor([1 / 3, 4 / 3], dtype=dtype).tolist()
+        assert torch.nn.functional.pairwise_distance(ints, ints + 3).dtype is dtype
+        assert torch.isclose(ints, ints + 1, rtol=0.25).tolist() == [False, True] and torch.allclose(ints, ints)
+        assert torch.full((2,), 1j).dtype is (torch.complex128 if dtype is torch.float64 else torch.complex64)
+        np.testing.assert_allclose(torch.kaiser_window(5, False).double(), np.kaiser(5, 12.0), rtol=1e-2)
+        assert torch.kaiser_window(5).dtype is dtype and torch.kaiser_window(5, dtype=torch.bfloat16, requires_grad=True).is_leaf
         layers = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.LayerNorm(3), nn.Embedding(3, 2), nn.LSTM(2, 2))
         assert {p.dtype for p in layers.parameters()} == {dtype}
         p = nn.Parameter(torch.ones(2))

@@ -71,7 +71,7 @@ def isclose(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     if rtol == 0 and atol == 0:
         return close
     if exact:
-        x, y = build.convert(x, default_dtype()), build.convert(y, default_dtype())
+        x, y = (wide(build.convert(v, default_dtype())) for v in (x, y))
     gap = prim.abs(x - y)
     return close | ((gap <= rtol * prim.abs(y) + atol) & (gap < math.inf))
 

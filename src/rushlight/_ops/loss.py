@@ -34,6 +34,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8, DType
 from rushlight._types.layout import broadcast_shapes, numel
+from rushlight._types.promotion import default_dtype
 from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
@@ -678,7 +679,7 @@ def cosine_embedding_loss(a: Any, b: Any, y: Any, margin: float, size_average: A
 
 def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
     """|a - b + eps| in the p-norm along the last dim."""
-    gap = as_float(a - b) + eps  # integers wrap around before they become floats
+    gap = wide(as_float(a - b)) + eps  # integers wrap around before they become floats
     dims = (len(gap.shape) - 1,)
     if gap.dtype.is_complex or p == 0:
         return powers(gap, p, dims)
@@ -699,7 +700,10 @@ def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
           like="contiguous", spaces=("torch", "nn.functional"), node="NormBackward1")  # fmt: skip
 def pairwise_distance(a: Any, b: Any, p: float, eps: float, keepdim: bool) -> Any:
     """The p-norm of x1 - x2 + eps along the last dim."""
-    found = _distance(*pair(a, b), p, eps)
+    a, b = pair(a, b)
+    found = _distance(a, b, p, eps)
+    if a.dtype.kind in "bui":
+        found = narrow(found, default_dtype())
     return build.expand_dims(found, (len(found.shape),)) if keepdim else found
 
 

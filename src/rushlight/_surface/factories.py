@@ -24,7 +24,7 @@ from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPARSE_FACTORIES, composite
 from rushlight._types.device import as_device
-from rushlight._types.dtype import BOOL, INT32, INT64, DType
+from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, INT32, INT64, DType
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.promotion import default_dtype, number_dtype
 from rushlight._types.spec import Spec
@@ -208,7 +208,11 @@ def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     dtype, device, requires_grad, out = _options(kwargs, "full")
     _reject(kwargs, "full")
     value = scalar(fill_value, "full", "fill_value", 2)
-    spec = spec_for(as_shape((size,)), dtype or (out.dtype if out is not None else number_dtype(value)), device)
+    if dtype is None:
+        dtype = out.dtype if out is not None else number_dtype(value)
+        if isinstance(value, complex) and out is None and dtype is not COMPLEX128:
+            dtype = COMPLEX64  # whatever narrower float is the default, as in PyTorch
+    spec = spec_for(as_shape((size,)), dtype, device)
     _filling("full", value, spec.dtype)
     return _into(out, finish(creation.full(tuple(spec.shape), value, spec), requires_grad))
 

@@ -288,7 +288,11 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 
 def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Tensor:
     """The Kaiser window (zeroth-order modified Bessel function); the first `window_length` points of one longer window if periodic."""
-    return rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, **options)
+    dtype = options.pop("dtype", None) or rushlight.get_default_dtype()
+    wide = rushlight.float32 if dtype in (rushlight.float16, rushlight.bfloat16) else dtype
+    wants_grad = options.pop("requires_grad", False)
+    made = rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, dtype=wide, **options).to(dtype)
+    return made.requires_grad_() if wants_grad else made
 
 
 # ***** control flow *****
