@@ -127,3 +127,58 @@ def test_classes_that_want_to_be_dispatched_to_are_refused() -> None:
             make()
     with pytest.raises(NotImplementedError, match="_make_wrapper_subclass"):
         torch.Tensor._make_wrapper_subclass(Below, (2,))
+
+
+# ***** subclasses with a __new__ of their own *****
+
+
+class Named(torch.Tensor):
+    @staticmethod
+    def __new__(cls, x, name, *args, **kwargs):
+        return super().__new__(cls, x, *args, **kwargs)
+
+    def __init__(self, x, name) -> None:
+        self.name_of = name
+
+
+@pytest.mark.parametrize("given", [[1.0, 2.0], (1.0, 2.0), torch.tensor([1.0, 2.0])])
+def test_new_of_a_subclass_hands_on_to_the_constructor(given: Any) -> None:
+    made = Named(given, "a")
+    assert type(made) is Named and made.name_of == "a" and made.tolist() == [1.0, 2.0] and type(made + 1) is Named
+    assert type(torch.Tensor.__new__(Named, 2, 3)) is Named and torch.Tensor.__new__(torch.Tensor, 2, 3).shape == (2, 3)
+
+
+# ***** arguments as PyTorch shows them: what its Python functions require by place, everything else by name *****
+
+
+class Shown:
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return overrides.resolve_name(func), len(args), kwargs or {}
+
+
+F = torch.nn.functional
+S = Shown()
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "places", "named"),
+    [
+        (lambda: F.relu(S), "relu", 1, {"inplace": False}), (lambda: F.relu(S, True), "relu", 1, {"inplace": True}),
+        (lambda: F.dropout(S, 0.5, False), "dropout", 1, {"p": 0.5, "training": False, "inplace": False}),
+        (lambda: F.softmax(S, dim=-1), "softmax", 1, {"dim": -1, "_stacklevel": 3, "dtype": None}),
+        (lambda: F.layer_norm(S, (2,)), "layer_norm", 2, {"weight": None, "bias": None, "eps": 1e-05}),
+        (lambda: F.batch_norm(S, X, X), "batch_norm", 3, {"weight": None, "bias": None, "training": False, "momentum": 0.1, "eps": 1e-05}),
+        (lambda: F.max_pool2d(S, 2), "max_pool2d", 2, {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "return_indices": False}),
+        (lambda: F.cross_entropy(S, X), "cross_entropy", 2,
+         {"weight": None, "size_average": None, "ignore_index": -100, "reduce": None, "reduction": "mean", "label_smoothing": 0.0}),
+        (lambda: F.embedding(input=S, weight=X), "embedding", 2,
+         {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False}),
+        (lambda: F.interpolate(S, scale_factor=2), "interpolate", 1,
+         {"size": None, "scale_factor": 2, "mode": "nearest", "align_corners": None, "recompute_scale_factor": None, "antialias": False}),
+        (lambda: F.pad(S, (1, 1)), "pad", 2, {"mode": "constant", "value": None}),
+        (lambda: F.linear(S, X), "linear", 2, {}), (lambda: F.conv2d(S, weight=X), "conv2d", 1, {"weight": X}), (lambda: F.gelu(S), "gelu", 1, {}),
+    ],
+)  # fmt: skip
+def test_arguments_that_overrides_are_shown(program: Callable[[], Any], name: str, places: int, named: dict[str, Any]) -> None:
+    assert program() == (f"torch.nn.functional.{name}", places, named)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -549,3 +550,21 @@ def test_info_tells_everything(run_python) -> None:
     ):
         assert word in text, word
     assert f"{len(os.sched_getaffinity(0))} " in text
+
+
+def test_the_package_functorch(run_python, tmp_path: Path) -> None:
+    program = """
+        import functorch, torch, warnings
+        from functorch import FunctionalModule, make_functional_with_buffers, combine_state_for_ensemble
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            nets = [torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval() for _ in range(2)]
+            run, parameters, buffers = make_functional_with_buffers(nets[0])
+            x = torch.randn(4, 2)
+            assert torch.equal(run(parameters, buffers, x), nets[0](x)) and [p.shape for p in parameters] == [p.shape for p in nets[0].parameters()]
+            both, stacked, stacked_buffers = combine_state_for_ensemble(nets)
+            made = functorch.vmap(both, in_dims=(0, 0, None))(stacked, stacked_buffers, x)
+            torch.testing.assert_close(made, torch.stack([net(x) for net in nets]))
+        assert {w.category for w in seen} == {FutureWarning} and functorch.grad(torch.sin)(torch.tensor(0.0)) == 1
+    """
+    run_python(*RUSHLIGHT, str(write(tmp_path, textwrap.dedent(program))), check=True)

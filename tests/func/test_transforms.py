@@ -1026,3 +1026,26 @@ def test_running_log_sums_bend_where_a_cotangent_is_zero() -> None:
         np.testing.assert_allclose(found.numpy(), want, rtol=1e-12, atol=1e-14)
         second = outer(inner(lambda x: torch.logcumsumexp(x, 0)))(at)
         np.testing.assert_allclose(second.numpy(), bends, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("size", "reverse"), [(1, False), (2, False), (5, True), (8, False), (9, True)])
+def test_associative_scan_is_a_running_result(size: int, reverse: bool) -> None:
+    from rushlight._higher_order_ops.associative_scan import associative_scan
+
+    a, b = torch.rand(3, size, 2, dtype=torch.float64, requires_grad=True), torch.rand(3, size, 2, dtype=torch.float64)
+
+    def step(left: Any, right: Any) -> Any:  # x -> a x + b, one after another
+        return left["a"] * right["a"], right["a"] * left["b"] + right["b"]
+
+    def tree(left: Any, right: Any) -> Any:
+        return dict(zip("ab", step(left, right), strict=True))
+
+    made = associative_scan(tree, {"a": a, "b": b}, 1, reverse=reverse, combine_mode="generic")
+    x, steps = torch.zeros(3, 2, dtype=torch.float64), []
+    for k in range(size)[:: -1 if reverse else 1]:
+        x = a[:, k] * x + b[:, k]
+        steps.append(x)
+    wanted = torch.stack(steps[:: -1 if reverse else 1], 1)
+    torch.testing.assert_close(made["b"], wanted)
+    if size > 1:
+        torch.testing.assert_close(torch.autograd.grad(made["b"].sum(), a), torch.autograd.grad(wanted.sum(), a))

@@ -235,8 +235,18 @@ def test_defining_again_replaces() -> None:
         torch.library.custom_op("nospace", lambda x: x, mutates_args=(), schema="(Tensor x) -> Tensor")
     with pytest.raises(ValueError, match="consistent"):
         torch.library.custom_op("tests::unlike", lambda x: x, mutates_args=(), schema="(Tensor(a!) x) -> ()")
+
+
+def test_operators_that_would_launch_triton_kernels_run_their_python() -> None:
+    @torch.library.triton_op("tests::triton", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        if x.is_cuda:
+            return torch.library.wrap_triton(None)(x)
+        return x * 2
+
+    assert torch.equal(double(X), 2 * X) and torch.equal(torch.ops.tests.triton(X), 2 * X)
     with pytest.raises(NotImplementedError, match="Triton"):
-        torch.library.triton_op("tests::triton", mutates_args=())
+        torch.library.wrap_triton(lambda: None)
 
 
 def test_opcheck() -> None:

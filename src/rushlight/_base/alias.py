@@ -27,7 +27,9 @@ OURS, THEIRS = "rushlight", "torch"
 # The PyTorch whose interface this is; the label says that it is not PyTorch's own build.
 LEVEL = "2.13.0+rushlight"
 # Private modules of PyTorch that programs use, and that are pages of ours at the same place.
-PRIVATE_PAGES = frozenset(("_C", "_custom_ops", "_dynamo", "_functorch", "_subclasses", "_tensor", "_tensor_str", "_utils"))
+PRIVATE_PAGES = frozenset((
+    "_C", "_custom_ops", "_dynamo", "_functorch", "_guards", "_higher_order_ops", "_subclasses", "_tensor", "_tensor_str", "_utils",
+))  # fmt: skip
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 

@@ -114,7 +114,7 @@ def _handed_over(members: Sequence[Any]) -> list[Any]:
     """Other objects that are what the members were, linked among themselves."""
     held = []
     for m in members:
-        other = Tensor.__new__(type(m))
+        other = object.__new__(type(m))
         other._storage, other._spec, other._ptr = m._storage, m._spec, m._ptr
         other._rg, other._node, other._autograd_meta = m._rg, m._node, m._autograd_meta
         other.__dict__.update(m.__dict__)

@@ -100,7 +100,7 @@ def call_name(function: Any) -> str:
 
 def make_kind(cls: type[Kind], spec: Spec) -> Any:
     """A tensor of a kind, outside of any graph; the maker sets the kind's own attributes."""
-    made = Tensor.__new__(cls)
+    made = object.__new__(cls)
     made._storage, made._spec, made._ptr = None, spec, 0
     made._rg, made._node, made._autograd_meta = False, None, None
     return made

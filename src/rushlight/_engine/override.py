@@ -49,7 +49,7 @@ def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     """The same tensor (memory, history) as an object of `cls`.  NotImplementedError where `cls` wants a say that nobody would ask it for."""
     if hasattr(cls, "__torch_dispatch__"):
         refuse("__torch_dispatch__", f"{cls.__name__} defines it, and nothing would call it; __torch_function__ is asked for every function of tensors")
-    made = Tensor.__new__(cls)
+    made = object.__new__(cls)
     made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
     made._rg, made._node, made._autograd_meta = tensor._rg, tensor._node, tensor._autograd_meta
     return made

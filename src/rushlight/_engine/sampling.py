@@ -194,7 +194,7 @@ def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
 def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[..., Tensor]:
     """A plan that makes a tensor of this spec filled from a generator, by default the default one."""
     draw = streams.drawing(_by_size(kernel, spec.numel), spec.dtype, spec.numel, *parameters)
-    alloc, nbytes, new = MEMORY.alloc, spec.nbytes, Tensor.__new__
+    alloc, nbytes, new = MEMORY.alloc, spec.nbytes, object.__new__
 
     def plan(generator: Generator | None = None) -> Tensor:
         made = new(Tensor)

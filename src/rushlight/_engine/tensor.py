@@ -56,7 +56,7 @@ class TensorMeta(type):
     """Calling the class is PyTorch's legacy constructor; a subclass with a `__new__` of its own keeps it."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if cls.__new__ is not object.__new__:
+        if cls.__new__ is not Tensor.__new__:
             return super().__call__(*args, **kwargs)
         made = legacy_constructor[0](cls, args, kwargs)
         if cls.__init__ is not object.__init__:  # type: ignore[misc]
@@ -89,6 +89,10 @@ class Tensor(metaclass=TensorMeta):
         __lt__: Any; __le__: Any; __gt__: Any; __ge__: Any; __neg__: Any; __pos__: Any  # noqa: E702
         __invert__: Any; __abs__: Any; __getitem__: Any; __setitem__: Any; __len__: Any; __iter__: Any  # noqa: E702
         __bool__: Any; __int__: Any; __float__: Any; __index__: Any  # noqa: E702
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """What a subclass's own `__new__` calls: the legacy constructor, for an object of the subclass."""
+        return legacy_constructor[0](cls, args, kwargs)
 
     # ***** what it is *****
 
@@ -227,7 +231,7 @@ asking_classes: list[type] = []  # subclasses that want a say; while there is no
 legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
 subclass_hook: list[Any] = [lambda cls: None]
 plain_hook: list[Any] = [lambda cls: None]  # is told of new plain classes
-_new = Tensor.__new__
+_new = object.__new__
 
 
 def share_memory_of(storage: Any) -> Any:

@@ -159,7 +159,7 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     plain = type(data) in plain_classes and (data._autograd_meta is None or not data._autograd_meta.inference) and not hasattr(cls, "__torch_dispatch__")
     if plain and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
-        made = Tensor.__new__(cls)
+        made = object.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
         return made
