@@ -191,6 +191,8 @@ def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
     if function not in _FORMS:
         _FORMS[function] = _form(function)
     form = _FORMS[function]
+    if form is None and len(args) == 2 and isinstance(args[1], (tuple, list)) and getattr(function, "__name__", "") == "einsum":
+        return (args[0], *args[1]), kwargs  # operands may come as a list; nobody is asked before they are taken out of it
     if form is None or len(args) > len(form[0]):
         return tuple(args), kwargs
     names, required, defaults = form

@@ -22,7 +22,7 @@ __all__ = ["associative_scan"]
 def associative_scan(
     combine_fn: Callable[[Any, Any], Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise", disable_compile: bool = False
 ) -> Any:
-    """The running results of `combine_fn(a, b)` along a dim of each tensor in the tree `xs`, in tensors of the same shapes; with `reverse` from the end.
+    """The running results of `combine_fn(a, b)` along a dim of each tensor in the tree `xs`, in tensors of its shape; with `reverse` from the end.
 
     `combine_fn` takes two trees as `xs` without that dim and gives one; it must be associative, and is called for many places at once, under `vmap`.
     `combine_mode` ("pointwise" or "generic") says what else it may do; here it is the same.  ValueError for a tree without tensors, for sizes that

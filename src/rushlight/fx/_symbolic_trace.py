@@ -24,8 +24,10 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from rushlight._base.absent import absent_class
 from rushlight._engine.tensor import Tensor
 from rushlight._surface.registry import SPACES
+from rushlight.fx._compatibility import compatibility
 from rushlight.fx.codegen import PyTreeCodeGen, PyTreeInfo
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
@@ -35,12 +37,19 @@ from rushlight.nn.modules.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.utils import _pytree as pytree
 
-__all__ = ["PH", "PHBase", "PHWithMeta", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing", "symbolic_trace", "wrap"]
+__all__ = [
+    "PH", "PHBase", "PHWithMeta", "ProxyableClassMeta", "ScriptObject", "Tracer", "compatibility", "is_fx_symbolic_tracing", "is_fx_tracing",
+    "symbolic_trace", "wrap",
+]  # fmt: skip
+
+ScriptObject = absent_class("torch.ScriptObject", "there is no TorchScript")
 
 _tracing: list[Any] = []
 _wrapped_fns_to_patch: dict[tuple[int, str], dict[str, Any]] = {}
 _wrapped_methods_to_patch: list[tuple[type, str]] = []
 _proxyable_classes: dict[type, None] = {}
+# Packages whose tracers run programs themselves take the unchanged methods, the patcher and these from here.
+_orig_module_call, _orig_module_getattr = Module.__call__, Module.__getattr__
 
 
 def is_fx_tracing() -> bool:
@@ -152,7 +161,7 @@ def _method_wrapper(cls: type, name: str) -> Callable[..., Any]:
 
 
 class _Patcher:
-    """Changes of globals and classes that are taken back at the end."""
+    """Changes of globals and classes that are taken back at the end of a `with`."""
 
     _ABSENT = object()
 
@@ -160,24 +169,28 @@ class _Patcher:
         self.done: list[tuple[Any, str, Any]] = []
         self.seen: set[int] = set()
 
-    def item(self, space: dict[str, Any], name: str, value: Any) -> None:
-        """Another value in a dict."""
-        self.done.append((space, name, space.get(name, self._ABSENT)))
-        space[name] = value
+    def patch(self, frame_dict: dict[str, Any], name: str, new_fn: Any, deduplicate: bool = True) -> None:
+        """Another value in a dict; with `deduplicate` only the first time."""
+        if not deduplicate or not any(place is frame_dict and each == name for place, each, _ in self.done):
+            self.done.append((frame_dict, name, frame_dict.get(name, self._ABSENT)))
+            frame_dict[name] = new_fn
 
-    def attribute(self, cls: type, name: str, value: Any) -> None:
-        """Another attribute of a class."""
-        self.done.append((cls, name, cls.__dict__.get(name, self._ABSENT)))
-        setattr(cls, name, value)
+    def patch_method(self, cls: type, name: str, new_fn: Any, deduplicate: bool = True) -> None:
+        """Another attribute of a class; with `deduplicate` only the first time."""
+        if not deduplicate or not any(place is cls and each == name for place, each, _ in self.done):
+            self.done.append((cls, name, cls.__dict__.get(name, self._ABSENT)))
+            setattr(cls, name, new_fn)
 
-    def first_time(self, space: Any) -> bool:
-        """Whether these globals were not asked about before."""
-        new = id(space) not in self.seen
-        self.seen.add(id(space))
+    def visit_once(self, thing: Any) -> bool:
+        """Whether this was not asked about before."""
+        new = id(thing) not in self.seen
+        self.seen.add(id(thing))
         return new
 
-    def undo(self) -> None:
-        """Everything as it was."""
+    def __enter__(self) -> _Patcher:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
         while self.done:
             place, name, before = self.done.pop()
             if isinstance(place, dict):
@@ -191,7 +204,7 @@ class _Patcher:
                 setattr(place, name, before)
 
 
-def _wrap_marked(patcher: _Patcher) -> None:
+def _patch_wrapped_functions(patcher: _Patcher) -> None:
     """The marked functions in their modules, and marked methods."""
     for (_, name), space in _wrapped_fns_to_patch.items():
         if name not in space and hasattr(builtins, name):
@@ -200,18 +213,18 @@ def _wrap_marked(patcher: _Patcher) -> None:
             original = space[name]
         else:
             continue
-        patcher.item(space, name, _wrapper(original))
+        patcher.patch(space, name, _wrapper(original))
     for cls, name in _wrapped_methods_to_patch:
-        patcher.attribute(cls, name, _method_wrapper(cls, name))
+        patcher.patch_method(cls, name, _method_wrapper(cls, name))
 
 
-def _wrap_functions(patcher: _Patcher, space: dict[str, Any], functions: set[int]) -> None:
+def _autowrap_check(patcher: _Patcher, space: dict[str, Any], functions: set[int]) -> None:
     """Functions that are never looked into, where some globals hold them."""
-    if not patcher.first_time(space):
+    if not patcher.visit_once(space):
         return
     for name, value in list(space.items()):
         if not name.startswith("_") and callable(value) and id(value) in functions:
-            patcher.item(space, name, _wrapper(value))
+            patcher.patch(space, name, _wrapper(value))
 
 
 def _assert_is_none(value: Any, msg: str) -> None:
@@ -376,8 +389,9 @@ class Tracer(TracerBase):
     @contextlib.contextmanager
     def _tracing(self, space: dict[str, Any]) -> Iterator[None]:
         """While the program runs, modules that are called and attributes that are read come to the tracer first, and marked functions are wrapped."""
-        patcher, cache = _Patcher(), {}  # type: tuple[_Patcher, dict[str, Any]]
+        cache: dict[str, Any] = {}
         call, get = Module.__call__, Module.__getattr__
+        patcher = _Patcher()
 
         @functools.wraps(get)
         def module_getattr(module: Module, name: str) -> Any:
@@ -388,20 +402,19 @@ class Tracer(TracerBase):
             def forward(*args: Any, **kwargs: Any) -> Any:
                 return call(module, *args, **kwargs)
 
-            _wrap_functions(patcher, getattr(type(module).forward, "__globals__", {}), self._autowrap_function_ids)
+            _autowrap_check(patcher, getattr(type(module).forward, "__globals__", {}), self._autowrap_function_ids)
             return self.call_module(module, forward, args, kwargs)
 
         _tracing.append(self)
         try:
-            patcher.attribute(Module, "__getattr__", module_getattr)
-            patcher.attribute(Module, "__call__", module_call)
-            _wrap_marked(patcher)
-            _wrap_functions(patcher, space, self._autowrap_function_ids)
-            for module in self._autowrap_search:
-                _wrap_functions(patcher, module.__dict__, self._autowrap_function_ids)
-            yield
+            with patcher:
+                patcher.patch_method(Module, "__getattr__", module_getattr, deduplicate=False)
+                patcher.patch_method(Module, "__call__", module_call, deduplicate=False)
+                _patch_wrapped_functions(patcher)
+                for each in (space, *(module.__dict__ for module in self._autowrap_search)):
+                    _autowrap_check(patcher, each, self._autowrap_function_ids)
+                yield
         finally:
-            patcher.undo()
             _tracing.pop()
 
     # ***** parameters of the traced function *****

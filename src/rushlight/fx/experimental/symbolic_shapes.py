@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["guard_int", "guard_or_false", "guard_or_true", "guard_size_oblivious", "has_free_symbols", "is_concrete_bool", "is_concrete_int"]
+__all__ = [
+    "GuardOnDataDependentSymNode", "free_symbols", "free_unbacked_symbols", "guard_int", "guard_or_false", "guard_or_true", "guard_size_oblivious",
+    "has_free_symbols", "is_concrete_bool", "is_concrete_int", "statically_known_true",
+]  # fmt: skip
+
+
+class GuardOnDataDependentSymNode(RuntimeError):
+    """A condition depends on an unknown size; it is never raised here."""
+
+
+def statically_known_true(x: Any) -> bool:
+    """A condition's value; False where it is unknown, which it never is."""
+    return bool(x)
+
+
+def free_symbols(val: Any) -> set[Any]:
+    """The unknown sizes in a value: none."""
+    return set()
+
+
+def free_unbacked_symbols(x: Any) -> set[Any]:
+    """The sizes in a value that are unknown until it runs: none."""
+    return set()
 
 
 def guard_or_false(a: Any) -> bool:
