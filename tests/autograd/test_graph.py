@@ -289,3 +289,19 @@ def test_gradients_by_name() -> None:
     x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     found = torch.autograd.grad((x * 2 + y * y * 3).sum(), {"x": x, "y": y})
     assert list(found) == ["x", "y"] and found["x"].tolist() == [2.0] * 3 and found["y"].tolist() == [6.0] * 3
+
+
+NAMED = """x.t_() | x.transpose_(0, 1) | x.swapaxes_(0, 1) | x.unsqueeze_(0) | x.unsqueeze_(0).squeeze_() | x.unsqueeze_(0).squeeze_(0) | x.unsqueeze_(0).squeeze_((0, 1)) | x.t_().t()
+t.repeat_interleave(x, 2, 0) | t.repeat_interleave(x, 2) | t.repeat_interleave(x, t.tensor([1, 2]), 0)"""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("text", [line.strip() for line in NAMED.replace("\n", "|").split("|")])
+def test_names_of_nodes_as_in_pytorch(text: str) -> None:
+    def found(library: Any) -> tuple[str, list[float]]:
+        leaf = library.arange(4.0).reshape(2, 2).requires_grad_()
+        out = eval(text, {"t": library, "x": leaf * 2})  # noqa: S307
+        (out * out).sum().backward()
+        return out.grad_fn.name(), leaf.grad.flatten().tolist()
+
+    assert found(torch) == found(pytest.importorskip("torch"))

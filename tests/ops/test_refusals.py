@@ -51,6 +51,7 @@ F.binary_cross_entropy(3, a.f) | F.binary_cross_entropy_with_logits(a.f, (a.f,))
 t.bernoulli(None) | t.bernoulli("abc") | t.cumulative_trapezoid(a.v, "abc") | t.trapezoid(a.v, 1) | t.linalg.multi_dot("abc") | t.linalg.multi_dot([a.f, 3])
 t.narrow_copy(None, 0, 1, 2) | t.narrow_copy(a.f, 0, 1, 2, out=(a.f,)) | t.permute_copy(a.f, (1, 0), out=[a.f]) | t.view_copy(a.f, (6,), out=(a.f, a.f)) | t.diagonal_copy(a.f, out=3)
 t.scatter(a.f, 0, a.i[:1], None) | a.f.scatter(0, a.i[:1]) | F.batch_norm(None, None, None) | F.ctc_loss(None, a.f, a.f, a.f) | F.ctc_loss(a.f, None, (3,), (3,))
+F.avg_pool2d(a.v, 2) | F.avg_pool2d(a.z, 2) | F.avg_pool3d(a.v, 2) | F.fractional_max_pool2d(a.v, 2, output_ratio=(0.5, 0.5))
 """
 
 DTYPES = """

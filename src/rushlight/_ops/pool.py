@@ -326,6 +326,8 @@ def _declare_avg(n: int) -> None:
         divisor_override: Any = None,
     ) -> Any:
         refuse(x, f"avg_pool{n}d", "bc")
+        if n == 2 and len(x.shape) < 3:  # which PyTorch notices only when it looks for the channels
+            raise IndexError(f"Dimension out of range (avg_pool2d() expects a 3D or 4D tensor, but got: {list(x.shape)})")
         return _avg(x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def rule(ct: Any, out: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,

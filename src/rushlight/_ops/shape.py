@@ -276,7 +276,7 @@ def tile(x: Any, dims: Any) -> Any:
 
 
 @operator("repeat_interleave(Tensor input, int repeats, int? dim=None) -> Tensor", name="repeat_interleave_core", spaces=(), method=False,
-          node="CloneBackward0")  # fmt: skip
+          node="ViewBackward0")  # fmt: skip
 def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
     """out[..., i, ...] = x[..., i // repeats, ...]: each place so often, along dim (of the flattened input without one)."""
     if repeats < 0:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight._base.absent import absent_function
 from rushlight._engine import convert, creation
+from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.fast import RUNS
 from rushlight._engine.inplace import check_writable
 from rushlight._engine.override import handle
@@ -197,13 +198,16 @@ def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
 # ***** views taken in place *****
 
 
-def _restride(name: str) -> None:
-    """`x.t_()` and its kin: the tensor itself becomes its view."""
+def _restride(name: str, forms: int) -> None:
+    """`x.t_()` and its kin: the tensor itself becomes its view, of which there are so many `forms`."""
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self, False)
         shown = getattr(self, name)(*args, **kwargs)
         self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+        if isinstance(self._node, OpNode):  # of as many forms as the view has, those in place are counted after the others
+            stem, number = type(self._node).__name__[:-1], int(type(self._node).__name__[-1])
+            self._node.__class__ = node_class(f"{stem}{number + forms}")
         if self._autograd_meta is not None:
             self._autograd_meta.output_nr = 0
         return self
@@ -215,7 +219,7 @@ def _restride(name: str) -> None:
 
 
 for _view in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
-    _restride(_view)
+    _restride(_view, 3 if _view == "squeeze" else 1)
 
 
 @method

@@ -81,6 +81,8 @@ def _fractional_max_pool(n: int) -> None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         if output_size is None:
             ratios = (output_ratio,) * n if isinstance(output_ratio, float) else tuple(output_ratio)
+            if input._spec.ndim < n:
+                raise IndexError(f"Dimension out of range ({name} expects {n + 1}D or {n + 2}D input, but got: {list(input.shape)})")
             if len(ratios) != n:
                 raise ValueError(f"{name} requires output_ratio to either be a single float or a tuple of {n} floats, got {output_ratio}")
             output_size = [int(size * ratio) for size, ratio in zip(input.shape[-n:], ratios, strict=True)]
