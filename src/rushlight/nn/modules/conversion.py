@@ -186,7 +186,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     if found["device"] is not None:
         if not isinstance(found["device"], (str, int, rushlight.device)):
             raise _wrong_arguments(args, kwargs)
-        found["device"] = rushlight.device(found["device"])  # type: ignore[arg-type]
+        found["device"] = rushlight.device(found["device"])
     return found["device"], found["dtype"], found["non_blocking"], found["memory_format"]
 
 
