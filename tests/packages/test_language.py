@@ -63,6 +63,75 @@ def test_llama(same) -> None:
 
 
 @needs("transformers")
+def test_other_families(same) -> None:
+    import torch
+    import transformers as hf
+
+    sizes = {"vocab_size": 60, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 32}
+    grouped = {**sizes, "num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    makers = {
+        "Mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**grouped, sliding_window=4)),
+        "Qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**grouped, head_dim=8)),
+        "Gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**grouped, head_dim=8)),
+        "Mixtral": lambda: hf.MixtralForCausalLM(hf.MixtralConfig(**grouped, num_local_experts=4, num_experts_per_tok=2)),
+        "Mamba": lambda: hf.MambaForCausalLM(hf.MambaConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, state_size=4)),
+        "Bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=60, hidden_size=16, n_layer=2, n_head=2)),
+    }
+    ids = torch.arange(3, 27).reshape(2, 12)
+    for name, make in makers.items():
+        torch.manual_seed(0)
+        model = make()
+        same(f"{name} losses", _trained(model, ids, 3))
+        asked = {"attention_mask": torch.ones(2, 5, dtype=torch.long), "pad_token_id": 0, "max_new_tokens": 4}
+        same(f"{name} greedy", model.eval().generate(ids[:, :5], do_sample=False, **asked))
+    torch.manual_seed(0)
+    whisper = hf.WhisperForConditionalGeneration(hf.WhisperConfig(
+        vocab_size=60, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, num_mel_bins=8, max_source_positions=20, max_target_positions=16, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=3, begin_suppress_tokens=None, suppress_tokens=None,
+    ))  # fmt: skip
+    loss = whisper(input_features=torch.randn(2, 8, 40), labels=torch.arange(12).reshape(2, 6)).loss
+    loss.backward()
+    same("Whisper", [loss, whisper.model.encoder.conv1.weight.grad.abs().sum()])
+
+
+@needs("transformers", "accelerate")
+def test_trainer_resumes(same, tmp_path: Path) -> None:
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+
+    class Regularised(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, **more):
+            outputs = model(**inputs)
+            loss = outputs.loss + 0.01 * outputs.logits.pow(2).mean()
+            return (loss, outputs) if return_outputs else loss
+
+    def collate(rows):
+        return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+
+    def trainer():
+        set_seed(0)
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=1))
+        rows = [{"input_ids": torch.arange(12) * (i + 1) % 60, "labels": torch.arange(12) * (i + 1) % 60} for i in range(32)]
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), max_steps=50, per_device_train_batch_size=4, logging_steps=5, report_to=[], use_cpu=True, disable_tqdm=True,
+            save_steps=25, eval_strategy="steps", eval_steps=25, learning_rate=1e-2, lr_scheduler_type="cosine", warmup_steps=5, weight_decay=0.01,
+            gradient_accumulation_steps=2, seed=0,
+        )  # fmt: skip
+        return Regularised(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:8], data_collator=collate)
+
+    def losses(trained):
+        return [entry.get("loss", entry.get("eval_loss")) for entry in trained.state.log_history if "loss" in entry or "eval_loss" in entry]
+
+    first = trainer()
+    first.train()
+    same("losses", losses(first), rtol=1e-4)
+    second = trainer()
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-25"))
+    assert losses(second)[-6:] == losses(first)[-6:]
+
+
+@needs("transformers")
 def test_bert_and_t5(same) -> None:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, T5Config, T5ForConditionalGeneration
