@@ -192,11 +192,23 @@ def test_new_lengths_bring_no_new_code() -> None:
     assert len(family._passes) <= known + 8
 
 
+def test_what_ran_is_said() -> None:
+    def program() -> None:
+        torch.fft.fft(torch.zeros(3, 4096, dtype=torch.complex64))
+        torch.fft.rfft(torch.zeros(100, 24))
+        torch.fft.fft(torch.zeros(2, 37, dtype=torch.complex64))
+
+    text = str(torch.explain(program)())
+    assert "3 of 4096 complex numbers, as a matrix, radices 8 x 8 and 8 x 8" in text
+    assert "100 of 24 real numbers as 12 complex ones" in text and "sequences side by side" in text
+    assert "2 of 37 complex numbers, by a convolution of 80 numbers" in text
+
+
 def test_tables_die_with_their_plans() -> None:
     before = len(fourier._TABLES)
     item = 8
-    call = fourier._Call()
-    fourier._along(call, fourier._Transform(fourier._family("f32"), COMPLEX, 7 * 11 * 13 * 16, (item, item), (), (item, item), False, 1.0), 1, 0)
+    call, whole = fourier._Call(), fourier._Transform(fourier._family("f32"), COMPLEX, 7 * 11 * 13 * 16, (item, item), (), (item, item), False, 1.0)
+    fourier._by_matrix(call, whole, 1, 0)
     assert len(fourier._TABLES) > before
     del call
     assert len(fourier._TABLES) == before

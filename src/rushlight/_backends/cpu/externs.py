@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._backends.cpu.attention import attention_call, attention_grad_call
 from rushlight._backends.cpu.conv import conv_call
 from rushlight._backends.cpu.direct import direct_call, takes_direct
-from rushlight._backends.cpu.fourier import fourier_call
+from rushlight._backends.cpu.fourier import fourier_call, fourier_note
 from rushlight._backends.cpu.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.products import integer_call, product_call, product_note
@@ -60,6 +60,8 @@ def _into_int32(step: ExternStep) -> bool:
 
 def extern_note(step: ExternStep) -> str:
     """What there is to say about how a step is computed; empty for nothing."""
+    if step.name in ("fft", "rfft", "irfft"):
+        return fourier_note(step)
     if step.name != "dot" or _into_int32(step):
         return ""
     (a, b), out = step.inputs, step.outputs[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
@@ -28,7 +28,7 @@ from rushlight._kernels.program import ExternStep
 from rushlight._prims.fourier import factor_of
 from rushlight._types.layout import contiguous_strides
 
-__all__ = ["fourier_call"]
+__all__ = ["fourier_call", "fourier_note"]
 
 _KINDS = {"complex64": "f32", "complex128": "f64", "float32": "f32", "float64": "f64"}
 _SIZES = {"f32": 4, "f64": 8}
@@ -63,7 +63,7 @@ def radices(n: int) -> tuple[float, tuple[int, ...]] | None:
 
 @lru_cache(1 << 12)
 def matrix_of(n: int, lanes: int) -> tuple[int, int]:
-    """(n1, n2), n = n1 n2: the cheapest matrix, its tiles filled up."""
+    """(n1, n2), n = n1 n2: the cheapest matrix that is nearly square, its tiles filled up."""
 
     def cost(n1: int) -> float:
         n2 = n // n1
@@ -71,7 +71,8 @@ def matrix_of(n: int, lanes: int) -> tuple[int, int]:
         assert first is not None and second is not None
         return lanes * (-(-n2 // lanes) * n1 * (first[0] + 1.0) + -(-n1 // lanes) * n2 * (second[0] + 2.0))
 
-    found = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    root = math.isqrt(n)
+    found = [k for k in range(max(root // 4, 1), root + 1) if n % k == 0] or [max(k for k in range(1, root + 1) if n % k == 0)]
     return min(((k, n // k) for d in found for k in (d, n // d)), key=lambda pair: cost(pair[0]))
 
 
@@ -332,10 +333,15 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     call.into(t, "rows", rows * -(-along // row_chunk), words(row_chunk, along), keep, nbytes, mid)
 
 
+def _convolved(t: _Transform) -> tuple[int, int]:
+    """(what, how many numbers) a convolution transforms: short real sequences are not taken apart, which is done by vectors."""
+    if t.what in (HALVES, PAIRS) and t.n // 2 + 1 < t.family.lanes:
+        return {HALVES: FULL, PAIRS: STRIDED}[t.what], t.size
+    return t.what, t.n
+
+
 def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
-    family, what, n = t.family, t.what, t.n
-    if what in (HALVES, PAIRS) and n // 2 + 1 < family.lanes:  # too short to be taken apart by vectors
-        what, n = {HALVES: FULL, PAIRS: STRIDED}[what], t.size
+    family, (what, n) = t.family, _convolved(t)
     m = smooth_above(2 * n - 1)
     plan, (n1, n2), kept = _matrix_plan(family, m, "C", "C")
     chirps = _table(family, 4, 2 * n, n, 0, n)
@@ -355,46 +361,67 @@ def _filter(family: _Family, n: int, m: int) -> Any:
     found = _TABLES.get(key)
     if found is None:
         item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, 5, 2 * n, n, m, m)
-        _along(inner, _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0), item * m, 0)
+        whole = _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0)
+        _way(whole)(inner, whole, item * m, 0)
         found = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))
     return found
 
 
-def _along(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
-    """The kernels of a transform along one dim."""
+def _way(t: _Transform) -> Callable[[_Call, _Transform, int, int], None]:
+    """How a transform goes: across lanes, as a matrix, or by a convolution."""
     if radices(t.n) is None:
-        _by_chirp(call, t, nbytes, source)
-        return
+        return _by_chirp
     beside = not t.near() and t.batch > 1
     across = t.batch >= t.family.lanes and t.n <= _ROWS and filled(t.n, t.family.lanes) < 0.9
-    if t.n < _SHORT or (beside and t.n <= _COLUMN) or across:
-        _by_lanes(call, t, nbytes, source)
-    else:
-        _by_matrix(call, t, nbytes, source)
+    return _by_lanes if t.n < _SHORT or (beside and t.n <= _COLUMN) or across else _by_matrix
 
 
-def fourier_call(step: ExternStep) -> list[Launch]:
-    """The kernels of an `fft`, `rfft` or `irfft`, dim after dim."""
+def _transforms(step: ExternStep) -> Iterator[_Transform]:
+    """The transforms of a call, dim after dim; from the second on they change the result where it is."""
     x, y, params = step.inputs[0], step.outputs[0], step.params
     family = _family(_KINDS[y.dtype.name])
     y_strides = y.strides or contiguous_strides(y.shape)
-    call, source = _Call(), 0
     dims = params["dims"] if step.name == "fft" else (params["dim"],)
     scale = factor_of(params["norm"], math.prod((x if step.name == "rfft" else y).shape[d] for d in dims))
     kept = [d for d in dims if y.shape[d] > 1] or dims[:1]
-    x_item, y_item, x_strides, shape = x.dtype.itemsize, y.dtype.itemsize, x.strides, x.shape
+    x_item, y_item, x_strides = x.dtype.itemsize, y.dtype.itemsize, x.strides
     for k, dim in reversed(list(enumerate(kept))):
+        size, inverse = (x if step.name == "rfft" else y).shape[dim], False
         if step.name == "fft":
-            what, size, inverse = COMPLEX, y.shape[dim], params["inverse"]
+            what, inverse = COMPLEX, params["inverse"]
         elif step.name == "rfft":
-            size, inverse = x.shape[dim], False
             what = FULL if size % 2 else HALVES
         else:
-            size, inverse = params["size"], False
             what = STRIDED if size % 2 else PAIRS
-        others = [(shape[d], x_strides[d] * x_item, y_strides[d] * y_item) for d in range(len(shape)) if d != dim]
+        others = [(x.shape[d], x_strides[d] * x_item, y_strides[d] * y_item) for d in range(len(x.shape)) if d != dim]
         steps = x_strides[dim] * x_item, y_strides[dim] * y_item
-        _along(call, _Transform(family, what, size, steps, others, (x_item, y_item), inverse, 1.0 if k else scale), step.sizes[0], source)
+        yield _Transform(family, what, size, steps, others, (x_item, y_item), inverse, 1.0 if k else scale)
+        x_strides, x_item = y_strides, y_item
+
+
+def fourier_call(step: ExternStep) -> list[Launch]:
+    """The kernels of an `fft`, `rfft` or `irfft`."""
+    call, source = _Call(), 0
+    for t in _transforms(step):
+        _way(t)(call, t, step.sizes[0], source)
         assert call.result is not None
-        source, x_strides, x_item = call.result, y_strides, y_item
+        source = call.result
     return call.launches
+
+
+def fourier_note(step: ExternStep) -> str:
+    """How a call's transforms go."""
+    return "; ".join(_described(t) for t in _transforms(step))
+
+
+def _described(t: _Transform) -> str:
+    way, what = _way(t), f"{t.batch} of {t.size} {'complex' if t.what == COMPLEX else 'real'} numbers"
+    n = _convolved(t)[1] if way is _by_chirp else t.n
+    if n < t.size:
+        what += f" as {n} complex ones"
+    n = smooth_above(2 * n - 1) if way is _by_chirp else n
+    found = [radices(k) for k in (matrix_of(n, t.family.lanes) if way is not _by_lanes else (n,))]
+    passes = " and ".join(" x ".join(str(r) for r in cost[1]) or "1" for cost in found if cost is not None)
+    if way is _by_lanes:
+        return f"{what}, {t.family.lanes} sequences side by side, radices {passes}"
+    return f"{what}, {'by a convolution of ' + str(n) + ' numbers, ' if way is _by_chirp else ''}as a matrix, radices {passes}"
