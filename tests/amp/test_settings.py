@@ -106,3 +106,20 @@ def test_windows() -> None:
     np.testing.assert_allclose(torch.hamming_window(8), 0.54 - 0.46 * turn, atol=1e-7)
     np.testing.assert_allclose(torch.blackman_window(8), 0.42 - 0.5 * turn + 0.08 * np.cos(4 * math.pi * n / 8), atol=1e-7)
     np.testing.assert_allclose(torch.hann_window(9, periodic=False)[:8], 0.5 - 0.5 * turn, atol=1e-7)
+
+
+def test_the_default_device_and_what_it_is_not_for() -> None:
+    x = torch.ones(1)
+    torch.set_default_device("meta")
+    try:
+        for made in (torch.zeros(1), torch.hann_window(3), torch.kaiser_window(3), nn.Linear(1, 1).weight, torch.tensor([1.0])):
+            assert made.device.type == "meta"
+        for made in (torch.Tensor(2), torch.Tensor([1.0]), torch.FloatTensor(2), torch.ByteTensor([1]), x.new(2), x.new([1.0]), x.new_zeros(1)):
+            assert made.device.type == "cpu"
+        assert torch.hann_window(3, device="cpu").tolist() == pytest.approx([0.0, 0.75, 0.75])
+    finally:
+        torch.set_default_device(None)
+    assert torch.hann_window(3, device="meta").device.type == torch.ones(1, device="meta").new(2).device.type == "meta"
+    for wrong in (lambda: torch.Tensor(2, device="meta"), lambda: x.new(2, device="meta")):
+        with pytest.raises(RuntimeError, match="legacy constructor expects device type: cpu but device type: meta"):
+            wrong()

@@ -80,7 +80,7 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A tensor of the same dtype from sizes, numbers, a tensor or a storage, as `torch.Tensor(...)` makes it."""
     if len(args) == 1 and isinstance(args[0], float):
         raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
-    return legacy_constructor[0](Tensor, args, kwargs, self._spec.dtype)
+    return legacy_constructor[0](Tensor, args, kwargs, self._spec.dtype, self._spec.device)
 
 
 @method

@@ -13,7 +13,7 @@ from rushlight._engine.state import clear_plans
 from rushlight._engine.tensor import Tensor, legacy_constructor
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
-from rushlight._types.device import CPU, as_device, default_device_hooks
+from rushlight._types.device import CPU, Device, as_device, default_device_hooks
 from rushlight._types.device import set_default_device as choose_device
 from rushlight._types.dtype import BY_NAME, DTYPES, DType
 from rushlight._types.promotion import default_dtype
@@ -267,11 +267,17 @@ _TORCH["finfo"], _TORCH["iinfo"] = finfo, iinfo
 # ***** legacy constructors *****
 
 
-def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: DType | None = None) -> Tensor:
-    """`torch.Tensor(2, 3)` is uninitialised, `torch.Tensor([1, 2])` holds these numbers; float32 unless a type says otherwise."""
+def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: DType | None = None, home: Device = CPU) -> Tensor:
+    """`torch.Tensor(2, 3)` is uninitialised, `torch.Tensor([1, 2])` holds these numbers; float32 unless a type says otherwise.
+
+    They are on the device `home`, whatever the default device is.
+    """
     from rushlight._engine.override import as_subclass
 
-    device = kwargs.pop("device", None)
+    given = kwargs.pop("device", None)
+    device = home if given is None else as_device(given)
+    if device is not home:
+        raise RuntimeError(f"legacy constructor expects device type: {home.type} but device type: {device.type} was passed")
     if kwargs:
         raise TypeError(f"Tensor() got an unexpected keyword argument '{next(iter(kwargs))}'")
     kind = dtype or default_dtype()

@@ -13,6 +13,7 @@ from rushlight._ops.einsum import parse_equation
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._types.device import as_device
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import broadcast_shapes
 
@@ -260,6 +261,7 @@ def _window(name: str, coefficients: Any) -> None:
             made = convert.call("bartlett_window_core", window_length, periodic, kind)
         else:
             made = convert.call("cosine_window_core", window_length, periodic, coefficients(*args, **kwargs), kind)
+        made = made.to(as_device(device))
         return made.requires_grad_() if requires_grad else made
 
     extra = "alpha: float = 0.54, beta: float = 0.46, " if name == "hamming_window" else ""
