@@ -179,3 +179,33 @@ def test_coordinates_of_little(shape):
         found = x.nonzero()
         assert tuple(found.shape) == (int(value != 0 and x.numel() > 0), len(shape))
         assert all(len(part) == found.shape[0] for part in x.nonzero(as_tuple=True))
+
+
+@pytest.mark.parametrize(("shape", "of_mask"), [((3, 4), (3, 4)), ((3, 4), (4,)), ((5, 1), (5, 7)), ((), ()), ((0, 3), (3,)), ((400, 300), (400, 300))])
+def test_elements_written_in_order_where_a_mask_holds(shape, of_mask):
+    mask = RNG.random(of_mask) < 0.5
+    a, b = RNG.normal(size=shape), RNG.normal(size=np.broadcast_shapes(shape, of_mask) + (2,))
+    x, y = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
+    found = x.masked_scatter(torch.tensor(mask), y)
+    whole = np.broadcast_to(mask, found.shape)
+    expected = np.array(np.broadcast_to(a, found.shape))
+    expected[whole] = b.reshape(-1)[: whole.sum()]
+    np.testing.assert_array_equal(found.detach().numpy(), expected)
+    ct = RNG.normal(size=found.shape)
+    from_x, from_y = torch.autograd.grad(found, (x, y), torch.tensor(ct), allow_unused=True)
+    kept = np.where(whole, 0, ct)
+    dims = tuple(d for d, (n, m) in enumerate(zip(found.shape, (1,) * (found.ndim - x.ndim) + tuple(x.shape), strict=True)) if n != m)
+    np.testing.assert_allclose(from_x.numpy(), kept.sum(dims, keepdims=True).reshape(a.shape))
+    if from_y is not None:
+        taken = np.zeros(b.size)
+        taken[: whole.sum()] = ct[whole]
+        np.testing.assert_array_equal(from_y.numpy().reshape(-1), taken)
+
+
+def test_a_mask_with_more_places_than_elements():
+    for source in (torch.ones(2), torch.ones(0)):
+        with pytest.raises(RuntimeError, match="at least as many elements"):
+            torch.zeros(3).masked_scatter(torch.tensor([True, True, True]), source)
+    x = torch.zeros(3)
+    assert x.masked_scatter_(torch.tensor([True, False, True]), torch.arange(1.0, 3.0)) is x
+    assert x.tolist() == [1, 0, 2] and torch.zeros(2).masked_scatter(torch.zeros(2) > 0, torch.ones(0)).tolist() == [0, 0]

@@ -23,7 +23,6 @@ from rushlight._engine.state import STATE, TRANSFORMS, VMAP
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
-from rushlight._types.layout import broadcast_shapes
 
 __all__ = ["LEVELS", "Level", "Transformed", "check_captured", "inplace_function", "is_inplace", "rewrap", "root", "table_function", "tensors_in", "told_to_change", "top_level"]
 
@@ -307,11 +306,8 @@ def _itself(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any
 
 @Transformed.implements("masked_scatter")
 def _masked_scatter(level: int, function: Any, input: Any, mask: Any, source: Any) -> Any:
-    """Without shapes that depend on the data: the n-th place of the mask takes the n-th element."""
-    shape = broadcast_shapes(input.shape, mask.shape)
-    mask = mask.expand(shape)
-    order = (mask.reshape(-1).cumsum(0) - 1).clamp(min=0)
-    return table_function("where")(mask, source.reshape(-1)[order].reshape(shape), input)
+    """Without looking at how many places the mask has."""
+    return table_function("masked_scatter_core")(input, mask, source)[0]
 
 
 @Transformed.implements("__iter__")

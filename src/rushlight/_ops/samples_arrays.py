@@ -217,6 +217,7 @@ give("gather", Call(X, 1, index(3, 2, below=4)), Call(X, 0, index(2, 4, below=3)
 PLACES = Draw(2, 3, dtype=INT64, values=[0, 1, 2, 1, 2, 0])
 give("scatter", Call(Draw(3, 4), 0, PLACES, Draw(2, 4)), Call(Draw(3, 4), 0, PLACES, value=2.0))
 give("scatter_add", Call(Draw(3, 4), 0, index(5, 4, below=3), Draw(5, 4)))
+give("masked_scatter_core", Call(X, Draw(3, 4, dtype=BOOL), Draw(12)), Call(X, Draw(4, dtype=BOOL), Draw(4, 3)))
 give("scatter_reduce", *[Call(Draw(3, 4), 0, index(5, 4, below=3), Draw(5, 4, low=0.3, high=2), how, include_self=own)
                          for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)])  # fmt: skip
 give("as_strided_scatter_core", Call(X, Draw(4, dtype=INT64, values=[1, 2, 5, 6]), Draw(2, 2)))

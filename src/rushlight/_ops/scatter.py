@@ -31,7 +31,7 @@ from rushlight._ops.places import (
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT32, INT64
-from rushlight._types.layout import numel
+from rushlight._types.layout import broadcast_shapes, numel
 
 __all__: list[str] = []
 
@@ -146,6 +146,20 @@ def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
     covered = prim.gather(flat, places, dim=0)
     kept = prim.scatter(build.zeros_like(flat), places, covered, dim=0, reduce="set")
     return build.reshape(kept, x.shape), None, build.reshape(covered, src.shape)
+
+
+@operator("masked_scatter_core(Tensor input, Tensor mask, Tensor source) -> (Tensor values, Tensor count)", spaces=(), method=False,
+          node="MaskedScatterBackward0")  # fmt: skip
+def masked_scatter_core(x: Any, mask: Any, source: Any) -> tuple[Any, Any]:
+    """`input` with the n-th element of `source` (its last one from there on) at the n-th place where the mask holds, and how many places these are."""
+    shape = broadcast_shapes(x.shape, mask.shape)
+    mask, count = build.broadcast_to(mask, shape), numel(shape)
+    if not count:
+        return build.broadcast_to(x, shape), build.full((), 0, INT64)
+    so_far = prim.cumsum(build.reshape(build.convert(mask, INT64), (count,)), dim=0, reverse=False)
+    order = prim.maximum(prim.minimum(so_far, build.full_like(so_far, numel(source.shape))) - 1, build.zeros_like(so_far))
+    taken = build.reshape(prim.gather(build.reshape(source, (numel(source.shape),)), order, dim=0), shape)
+    return build.select(mask, taken, build.broadcast_to(x, shape)), build.reshape(take_slice(so_far, 0, count - 1, count), ())
 
 
 @operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out="exact",

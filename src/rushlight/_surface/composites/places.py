@@ -33,24 +33,24 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise RuntimeError(
             f"masked_scatter: expected self and source to have same dtypes but got {input.dtype} and {source.dtype}"
         )
-    shape = broadcast_shapes(input._spec.shape, mask._spec.shape)
-    places, values = _chosen(mask, source, shape)
-    flat = convert.call("index_put_core", input.expand(shape).reshape(-1), (0,), [places], values, False)
-    return flat.reshape(shape)
+    if not source._spec.numel:
+        shape = broadcast_shapes(input._spec.shape, mask._spec.shape)
+        if numel(shape) and mask.any():
+            raise _too_few()
+        return convert.clone(input.expand(shape))
+    found, count = function_of("masked_scatter_core")(input, mask, source)
+    if count._storage is not None and convert.item(count) > source._spec.numel:
+        raise _too_few()
+    return found
 
 
-def _chosen(mask: Tensor, source: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """(flat places in this shape where the mask holds, the first elements of source, one for each)."""
-    places = dynamic.nonzero_places(mask if mask._spec.shape == shape else mask.expand(shape))
-    count = places._spec.numel
-    if count > source._spec.numel:
-        raise RuntimeError("masked_scatter: expected source to have at least as many elements as the mask has ones")
-    return places, source.reshape(-1)[:count]
+def _too_few() -> RuntimeError:
+    return RuntimeError("masked_scatter: expected source to have at least as many elements as the mask has ones")
 
 
 def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`masked_scatter` in place."""
-    return self.copy_(masked_scatter(convert.clone(self), mask, source))
+    return self.copy_(masked_scatter(self, mask, source))
 
 
 Tensor.masked_scatter_ = _masked_scatter_  # type: ignore[attr-defined]
