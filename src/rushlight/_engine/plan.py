@@ -144,13 +144,17 @@ class Recipe:
 
     __slots__ = (
         "_device", "_fast", "_found", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "_mask", "_out_specs", "_places", "_plans",
-        "_residual", "cls", "n_results", "origin", "outputs", "sources", "wrt",
+        "_residual", "_results", "cls", "n_results", "origin", "outputs", "sources", "wrt",
     )  # fmt: skip
 
-    def __init__(self, name: str, found: Backward | BackwardAt, wrt: Sequence[int], mask: Sequence[bool], device: Device) -> None:
+    def __init__(
+        self, name: str, found: Backward | BackwardAt, wrt: Sequence[int], mask: Sequence[bool], device: Device, results: Sequence[Spec] = ()
+    ) -> None:
+        """`results` are the specs of the results and residuals, where they are known."""
         self.cls = node_class(name)
         self.wrt, self.n_results, self._mask = tuple(wrt), len(mask), tuple(mask)
         self.sources, self.outputs, self._found, self._device = found.saved, found.outputs, found, device
+        self._results = results
         self._out_specs: list[Spec] | None = None
         self._plans: Any = None
         self._residual: Any = None
@@ -184,7 +188,7 @@ class Recipe:
     def out_specs(self) -> list[Spec]:
         """What the forward's results are, row-major."""
         if self._out_specs is None:
-            self._out_specs = [Spec.of(v.dtype, self._device, v.shape) for v in self.forward.outputs]
+            self._out_specs = [Spec.of(v.dtype, self._device, v.shape) for v in self._results or self.forward.outputs]
         return self._out_specs
 
     def places(self) -> Any:
@@ -216,11 +220,21 @@ class Recipe:
         found: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
             given = [self._zeros(i) if g is None else g for i, g in enumerate(results) if self._mask[i]]
-            made = self.plans(*saved, *given)
+            made = self._run(saved, given)
             found = [None if o is None else made[o] for o in self.outputs]
         if any(g is not None for g in grads[self.n_results :]):
             found = self._through_residuals(saved, grads, found)
         return found
+
+    def _run(self, saved: Sequence[Any], given: Sequence[Tensor]) -> Any:
+        """What the backward graph gives for several gradients."""
+        if STATE.word & GRAD:
+            return self.plans(*saved, *given)
+        key = (STATE.word, *[g._spec for g in given])
+        plan = self._fast.get(key)
+        if plan is None:
+            plan = self._fast[key] = self._prepared((*saved, *given))
+        return plan(*saved, *given)
 
     def _prepared(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The plan of the backward graph for these inputs, outside of any graph."""
@@ -335,10 +349,10 @@ class PlanMould:
         """The specs of the results (and residuals)."""
         return _specs_at(self._ends, values)
 
-    def recipe(self, sizes: Sequence[int]) -> Recipe | None:
-        """What backward nodes share, for one set of sizes."""
+    def recipe(self, sizes: Sequence[int], specs: Sequence[Spec]) -> Recipe | None:
+        """What backward nodes share, for one set of sizes; `specs` are those of the results."""
         pieces, shared = self.pieces, self._backward
-        return None if shared is None else Recipe(pieces.name, shared.at(sizes), pieces.wrt, pieces.mask, CPU)
+        return None if shared is None else Recipe(pieces.name, shared.at(sizes), pieces.wrt, pieces.mask, CPU, specs)
 
     def plan(self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None) -> Callable[..., Any]:
         """The plan for one set of sizes; `origin` is the call that its recipe belongs to."""
@@ -346,7 +360,7 @@ class PlanMould:
             Spec.of(dtype, CPU, values[a:b], values[b:c]) if k is None else in_specs[k]
             for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
         ]
-        recipe = self.recipe(sizes)
+        recipe = self.recipe(sizes, specs)
         if recipe is not None:
             recipe.origin = origin
         if self._again:
