@@ -98,7 +98,7 @@ def call_inplace(name: str, *args: Any) -> Any:
     found = _DISPATCH.get(name + "_")
     if found is None:
         row = inplace_caller(name)
-        found = _DISPATCH[name + "_"] = make_dispatch(row.op, row.prepare, lambda args, kwargs: _run(row, args, kwargs), None)
+        found = _DISPATCH[name + "_"] = make_dispatch(row.op, row.prepare, lambda args, kwargs: _run(row, args, kwargs), None, further=row.further)
     return found(*args)
 
 

@@ -9,7 +9,7 @@ from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.call import OVERRIDE, Caller, unordered
-from rushlight._engine.families import Families, Found, Outline
+from rushlight._engine.families import Families, Found, Outline, casting
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import (
     apart,
@@ -51,11 +51,12 @@ IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_
 class InplaceCaller:
     """The in-place form of an operator: the result goes where its first argument is."""
 
-    __slots__ = ("caller", "families", "name", "op", "plans")
+    __slots__ = ("_recent", "caller", "families", "name", "op", "plans")
 
     def __init__(self, caller: Caller) -> None:
         self.caller, self.op, self.name = caller, caller.op, caller.name + "_"
         self.plans, self.families = new_plan_table(), Families()
+        self._recent: Any = (None, None)
 
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
         """The plan for these arguments and what to call it with."""
@@ -88,11 +89,13 @@ class InplaceCaller:
         found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
         if found is not None:
             mould, values, sizes, _ = found
+            if mould.backward is None:
+                plan = self._cast_plain(template, mould, values, specs)
+                self._note(plan, found, template, specs)
+                return unordered(op, template, plan)
             exe, weak = mould.executable(values), mould.weak
             bounds = number_bounds(target.dtype) if "fits" in op.tags and weak else None
             run = inplace_run(exe, len(specs), mould.specs(values), any(d.is_complex for d in weak))
-            if mould.backward is None:
-                return self._plain(template, run, exe, specs, len(weak), bounds)
             recipe = Recipe(node_name(op, template, specs, inplace=True), mould.backward.at(sizes), wrt, [True], CPU)
             recipe.origin = (op, template, specs)
             return self._recording(template, run, recipe, specs, bounds)
@@ -121,6 +124,40 @@ class InplaceCaller:
         plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt, node)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
+    def _cast_plain(self, template: tuple[Any, ...], mould: KernelMould, values: tuple[int, ...], specs: Sequence[Spec]) -> Callable[..., Any]:
+        """The plan of a call that records nothing, for one set of sizes, without what `unordered` asks."""
+        weak, target = mould.weak, specs[0]
+        bounds = number_bounds(target.dtype) if "fits" in self.op.tags and weak else None
+
+        def make(exe: Any) -> Callable[..., Any]:
+            run = inplace_run(exe, len(specs), (), any(d.is_complex for d in weak))
+            return fitting(inplace_plan(run, None, (), len(specs), self.op.tags, self.name), len(specs), target.dtype, bounds)
+
+        def around(exe: Any, plan: Callable[..., Any]) -> Callable[..., Any]:
+            return plan if any(d.is_complex for d in weak) else self._native(exe, plan, specs, len(weak), bounds)
+
+        return mould.inplace(values, target, make, around)
+
+    def _note(self, plan: Callable[..., Any], found: Found, template: tuple[Any, ...], specs: Sequence[Spec]) -> None:
+        """Remember how plans for other sizes are made (see `further`)."""
+        checked = self.name not in IDEMPOTENT
+
+        def cast(mould: KernelMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+            if checked and overlaps_itself(specs[0].shape, specs[0].strides):
+                return None
+            return self._cast_plain(template, mould, values, specs)
+
+        self._recent = plan, (lambda known: casting(found, specs, 0, self._maker(template, ()), cast, known), False)
+
+    def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
+        """How calls are told to `learn_family` for which this plan was made, where it was made last and is cast from a mould; else None."""
+        recent, found = self._recent
+        return found if recent is plan else None
+
+    def _native(self, exe: Any, plan: Callable[..., Any], specs: Sequence[Spec], numbers: int, bounds: Any) -> Callable[..., Any]:
+        """The native plan around an executable, or `plan` where that cannot be."""
+        return native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
+
     def _recording(
         self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any
     ) -> Callable[..., Any]:
@@ -147,11 +184,15 @@ class InplaceCaller:
         plan = inplace_plan(run, None, (), len(specs), self.op.tags, self.name)
         plan = fitting(plan, len(specs), specs[0].dtype, bounds)
         if exe is not None and hasattr(run, "keep"):
-            plan = native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
+            plan = self._native(exe, plan, specs, numbers, bounds)
         return unordered(self.op, template, plan)
 
     def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> Found | None:
         """The mould, with a backward for the tensors numbered `wrt`, or None where there is none."""
+        return self.families.find((template, _STATE.word, tuple(wrt)), specs, self._maker(template, wrt))
+
+    def _maker(self, template: tuple[Any, ...], wrt: Sequence[int]) -> Callable[[Trail, list[Any]], KernelMould]:
+        """What makes moulds of a call."""
 
         def make(trail: Trail, outlines: list[Any]) -> KernelMould:
             graph, backward = self._traced(template, outlines), None
@@ -168,7 +209,7 @@ class InplaceCaller:
             given = [*outlines, *[None] * (len(whole.inputs) - len(outlines))]
             return KernelMould(whole, given, [outlines[0], *rest], trail, backward, aliases={0: 0})
 
-        return self.families.find((template, _STATE.word, tuple(wrt)), specs, make)
+        return make
 
 
 def check_inplace_result(value: Any, target: Spec) -> None:
@@ -330,7 +371,7 @@ def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
         plan, inputs = caller.prepare(args, kwargs)
         return plan(*inputs)
 
-    method = make_dispatch(caller.op, caller.prepare, slow, None)
+    method = make_dispatch(caller.op, caller.prepare, slow, None, further=caller.further)
     method.__name__ = method.__qualname__ = caller.name
     method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
     method.__module__ = __name__

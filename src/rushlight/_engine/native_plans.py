@@ -34,7 +34,7 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "EITHER", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "DYNAMIC", "EITHER", "INPLACE", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
     "kernel_plan", "known", "learn", "learn_family", "make_dispatcher", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
     "view_plan",
 ]  # fmt: skip
@@ -368,7 +368,7 @@ class Recast:
     recipe alone.
     """
 
-    __slots__ = ("_first", "_held", "_recipe", "_results", "_steps", "_words", "layout")
+    __slots__ = ("_first", "_held", "_recipe", "_results", "_specs", "_steps", "_words", "layout")
 
     def __init__(self, plan: Any, constants: Sequence[tuple[int, int]] | None = None, offsets: tuple[Sequence[int], int] | None = None) -> None:
         """`constants`: which of the values that `cast` takes are those of each step; `offsets`: which say where each view begins, in elements of so
@@ -382,7 +382,9 @@ class Recast:
         for _ in range(words[p.N_STEPS]):
             self._steps.append(at + 1)
             at += 5 + words[at + 2] + words[at + 4]
-        self._results = words[p.RESULTS]  # pairs: where, and a spec
+        # Pairs of where and a spec; a change in place has that of its target, where it has any.
+        self._results = words[p.RESULTS] if words[p.N_RESULTS] or words[p.N_SHOWN] else p.TARGET_SPEC - 1
+        self._specs = words[p.N_RESULTS] or words[p.N_SHOWN] or int(words[p.TARGET_SPEC] != 0)
         self._recipe = p.RECIPE if words[p.RECORDS] else None
         self._held = words.tobytes()
         self.layout: bytes | None = None
@@ -390,7 +392,7 @@ class Recast:
             lists = [w for place, part in zip(self._steps, constants or (), strict=True) for w in (place, *part)]
             places, item = offsets or ((), 0)
             taken = sum(stop - start for start, stop in constants or ())
-            head = [len(words), taken, self._results, self._recipe or 0, len(self._steps), item]
+            head = [len(words), taken, self._results, self._specs, self._recipe or 0, len(self._steps), item]
             self.layout = array("q", [*head, *lists, *places]).tobytes()
 
     @staticmethod

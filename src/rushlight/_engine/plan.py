@@ -16,7 +16,7 @@ from rushlight._engine.autograd.edges import argument_places, saved_names
 from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
 from rushlight._engine.families import Families, Outline
 from rushlight._engine.lower import Backward, differentiate_graph
-from rushlight._engine.native_plans import Bounds, Recast, choose_plan, show_plan
+from rushlight._engine.native_plans import INPLACE, Bounds, Recast, choose_plan, show_plan
 from rushlight._engine.native_plans import kernel_plan as native_plan
 from rushlight._engine.packing import check_number
 from rushlight._engine.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
@@ -396,7 +396,7 @@ class KernelMould:
     goes where an input is.
     """
 
-    __slots__ = ("_ends", "_program", "backward", "numbers", "weak")
+    __slots__ = ("_again", "_ends", "_program", "backward", "numbers", "weak")
 
     def __init__(
         self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], trail: Trail, backward: Backward | None = None, **options: Any
@@ -407,10 +407,27 @@ class KernelMould:
         self._ends = _noted(out_specs[1:], self.numbers)
         self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
         self.backward = None if backward is None else SizedBackward(backward, trail)
+        self._again: Any = None  # how native plans are made like the first one; False where there are none
 
     def executable(self, values: Sequence[int]) -> Any:
         """The executable for one set of sizes, of which `values` are the numbers."""
         return self._program.cast(values)
+
+    def inplace(
+        self, values: tuple[int, ...], target: Spec, make: Callable[[Any], Callable[..., Any]], around: Callable[..., Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """The plan of a change of a tensor with spec `target`, without results.
+
+        `make(executable)` is what runs it in Python, `around(executable, that)` the plan, which is native where it can be.
+        """
+        if self._again:
+            return self._again.cast(Late(lambda: make(self.executable(values))), values, (target,), None, INPLACE)
+        exe = self.executable(values)
+        plan = around(exe, make(exe))
+        if self._again is None:
+            self._again = Recast(plan, self._program.constants_in(0)) if Recast.fits(plan) else False
+            self._again = self._again if self._again and self._again.layout is not None else False
+        return plan
 
     def specs(self, values: Sequence[int]) -> list[Spec]:
         """The specs of the results after the first."""

@@ -30,6 +30,7 @@ from rushlight._backends.cpu.plan_words import (
     C_LISTS,
     C_RECIPE,
     C_RESULTS,
+    C_SPECS,
     C_STEPS,
     C_WORDS,
     CONSTANTS,
@@ -595,7 +596,7 @@ def cast_words(words, layout, values, specs, recipe):
         end = end + 8 * (stop - start)
         step = step + 24
     results = layout.i64[C_RESULTS]
-    for k in range(specs.i64[2]):
+    for k in range(layout.i64[C_SPECS]):
         words.ptr[results + 2 * k + 1] = sequence_items(specs).ptr[k]
         if layout.i64[C_ITEM] != 0:  # views: where each begins
             words.i64[results + 2 * k] = small_int(items.ptr[step.i64[k]]) * layout.i64[C_ITEM]
