@@ -116,6 +116,9 @@ def test_the_default_device_and_what_it_is_not_for() -> None:
             assert made.device.type == "meta"
         for made in (torch.Tensor(2), torch.Tensor([1.0]), torch.FloatTensor(2), torch.ByteTensor([1]), x.new(2), x.new([1.0]), x.new_zeros(1)):
             assert made.device.type == "cpu"
+        windows = torch.signal.windows
+        for window in (windows.hann, windows.gaussian, windows.kaiser, windows.bartlett):
+            assert window(5).device.type == "meta" and window(5, device="cpu").sum() > 0
         assert torch.hann_window(3, device="cpu").tolist() == pytest.approx([0.0, 0.75, 0.75])
     finally:
         torch.set_default_device(None)

@@ -290,8 +290,8 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0,
     """The Kaiser window (zeroth-order modified Bessel function); the first `window_length` points of one longer window if periodic."""
     dtype = options.pop("dtype", None) or rushlight.get_default_dtype()
     wide = rushlight.float32 if dtype in (rushlight.float16, rushlight.bfloat16) else dtype
-    wants_grad, device = options.pop("requires_grad", False), options.pop("device", None) or rushlight.get_default_device()
-    made = rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, dtype=wide, device="cpu", **options).to(device, dtype)
+    wants_grad = options.pop("requires_grad", False)
+    made = rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, dtype=wide, **options).to(dtype)
     return made.requires_grad_() if wants_grad else made
 
 

@@ -41,16 +41,16 @@ def _window(
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
     if layout is not None and layout is not rushlight.strided:
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
-    device = None if device is None else as_device(device)
+    device = as_device(device)
     if M == 0:
         return rushlight.empty(0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad))
     M = as_int(name, "M", M)
     if M == 1:
-        found = rushlight.ones(M, dtype=dtype)
+        found = rushlight.ones(M, dtype=dtype, device="cpu")
     else:
-        places = rushlight.arange(M, dtype=rushlight.float64)
+        places = rushlight.arange(M, dtype=rushlight.float64, device="cpu")
         found = values(places, float(M - 1 if sym else M)).to(dtype)
-    return found.to(device).requires_grad_(requires_grad) if device is not None else found.requires_grad_(requires_grad)
+    return found.to(device).requires_grad_(requires_grad)
 
 
 def general_cosine(
@@ -180,9 +180,9 @@ def kaiser(
     dtype = default_dtype() if dtype is None else dtype
 
     def values(_: Any, span: float) -> Any:
-        height = rushlight.tensor(float(beta), dtype=dtype)
+        height = rushlight.tensor(float(beta), dtype=dtype, device="cpu")
         last = rushlight.minimum(height, (M - 1) * (2.0 * height / span) - height)
-        across = rushlight.linspace(-height, last, M, dtype=dtype)
+        across = rushlight.linspace(-height, last, M, dtype=dtype, device="cpu")
         return rushlight.i0(rushlight.sqrt(height * height - across * across)) / rushlight.i0(height)
 
     return _window("kaiser", M, sym, dtype, layout, device, requires_grad, values)
