@@ -121,6 +121,7 @@ t.index_reduce(a.f, 0, a.classes, a.f[:0], "mean") | t.index_reduce(a.f, 0, a.cl
 t.index_fill(a.f, 0, a.classes.int(), 1) | t.index_fill(a.f, 0, a.classes[None], 1) | a.f.index_put_((None, a.classes), a.z) | a.f.index_put_((0,), a.z)
 t.clamp(a.f, a.v, 2) | a.f.clamp(2, a.v) | a.f.clamp_(min=a.v, max=2) | t.prod(a.f, None) | t.squeeze(a.f, None) | a.f.squeeze(dim=None)
 a.v.requires_grad_().bitwise_not_() | a.v.requires_grad_().view(3).gcd_(a.v) | t.linalg.cholesky(A=t.eye(2)) | t.linalg.norm(A=a.f) | t.linalg.lstsq(A=a.w, B=a.w)
+a.b.argmax() | a.c.argmin(0) | a.c.sort() | a.c.nansum() | a.c.nanmean(0) | a.v[:0].kthvalue(1) | a.z.diag_embed() | t.bucketize(a.f, a.f) | F.unfold(a.f, 1) | F.instance_norm(a.f)
 t.signal.windows.hamming(1.5) | t.signal.windows.hann(2.0) | t.signal.windows.hann(0, device=True) | t.empty(3, device=True) | t.device(0)
 """
 
@@ -214,6 +215,8 @@ t.lt(a.v.requires_grad_(), 2, out=t.empty(0)) | a.v.requires_grad_().logical_not
 t.lu_unpack(t.eye(3)[None], t.tensor([2, 3, 3], dtype=t.int32))[0] | t.sort(a.v, stable=None)[0] | t.ones(2, 2, 6).dsplit(2, 1)[1] | t.ones(2, 6).hsplit(2, True)[2]
 t.linalg.cholesky(input=t.eye(2)) | t.linalg.norm(a=a.f) | t.linalg.vector_norm(input=a.f) | t.linalg.eigvalsh(input=t.eye(2)) | t.linalg.cond(x=t.eye(2)) | t.clone(input=a.f)
 t.linalg.solve_triangular(input=t.eye(3), B=a.w[:3], upper=True) | t.linalg.lstsq(input=a.w, b=a.w)[0] | t.clamp(a.f, a.z, 2)
+t.hstack([a.last, a.last]) | t.vstack([a.last, a.last]) | t.dstack([a.last, a.last]) | t.diff(a.w.mT) | t.diff(a.last) | F.glu(a.w.mT, 1) | F.glu(a.last, 3) | F.l1_loss(a.f.mT, a.f.mT, reduction="none")
+t.index_fill(a.f.mT, 0, a.classes, 1)
 t.msort(a.f.mT) | t.argsort(a.cube.mT) | t.argsort(a.f.mT, stable=True) | t.nn.utils.rnn.pad_sequence([a.v, a.five.double()])
 """
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._ops.bodies import given_dtype, is_number, like_input, number_value, pair, refuse, take_slice, wrap
+from rushlight._ops.bodies import (
+    given_dtype,
+    in_order_of_input,
+    is_number,
+    like_input,
+    number_value,
+    pair,
+    refuse,
+    take_slice,
+    wrap,
+)
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 
@@ -342,7 +352,7 @@ def _halves(x: Any, dim: int) -> tuple[Any, Any]:
 
 
 @operator(
-    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like="image"
+    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like=in_order_of_input
 )
 def glu(x: Any, dim: int) -> Any:
     """a * sigmoid(b), where a and b are the halves of x along dim."""

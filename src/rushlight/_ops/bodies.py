@@ -20,12 +20,12 @@ from rushlight._types.dtype import (
     ByName,
     DType,
 )
-from rushlight._types.layout import numel, preserved, wrap_dim
+from rushlight._types.layout import dense_strides, memory_order, numel, preserved, wrap_dim
 from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
     "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
-    "given_dtype", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
+    "given_dtype", "in_order_of_input", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
     "refuse", "rounded", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
@@ -303,6 +303,12 @@ def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:
 def like_input(shape: Any, specs: Any) -> Any:
     """Strides of a result that is laid like the first operand (an operator's `like`)."""
     return preserved(shape, specs[0].strides)
+
+
+def in_order_of_input(shape: Any, specs: Any) -> Any:
+    """Strides of a dense result whose dims lie in the order of the first operand's (an operator's `like`)."""
+    first = specs[0]
+    return dense_strides(shape, memory_order(first.shape, first.strides)) if len(shape) == len(first.shape) else None
 
 
 def accumulator(dtype: DType) -> DType:

@@ -231,7 +231,8 @@ for _n in (1, 2, 3):
 def im2col(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """The windows of [N, C, H, W] as columns: [N, C * kernel, number of windows]."""
     if len(x.shape) not in (3, 4):
-        raise RuntimeError(
+        kind = IndexError if len(x.shape) < 3 else RuntimeError  # PyTorch looks for the image first
+        raise kind(
             f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}"
         )
     images = x if len(x.shape) == 4 else build.expand_dims(x, (0,))

@@ -38,12 +38,12 @@ REFUSED: dict[str, str] = {
     "binary_cross_entropy_with_logits": "buic", "multilabel_soft_margin_loss": "buic", "multi_margin_loss": "buich",
     "multilabel_margin_loss": "buich", "nll_loss": "ui", "cross_entropy": "bui",
     # the rest
-    "mvlgamma": "b", "batch_norm_train": "buic", "batch_norm_eval": "buic", "trace": "b", "nanmean": "c",
+    "mvlgamma": "b", "batch_norm_train": "buic", "batch_norm_eval": "buic", "trace": "b",
 }  # fmt: skip
 
 CHECKED: dict[str, str] = {
     "relu": "b", "tanhshrink": "b", "hardtanh": "b", "relu6": "b", "deg2rad": "c", "rad2deg": "c", "heaviside": "c", "isposinf": "c", "isneginf": "c",
-    "max_dim": "c", "min_dim": "c", "topk": "bc", "dist": "bui", "isin": "bc", "cosine_similarity": "buic",
+    "max_dim": "c", "min_dim": "c", "argmax": "bc", "argmin": "bc", "sort": "c", "nansum": "c", "nanmean": "c", "topk": "bc", "dist": "bui", "isin": "bc", "cosine_similarity": "buic",
     "kl_div": "buic", "soft_margin_loss": "bui", "margin_ranking_loss": "b", "triplet_margin_loss": "b", "hinge_embedding_loss": "b",
 }  # fmt: skip
 

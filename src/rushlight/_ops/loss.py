@@ -120,7 +120,8 @@ def _floats_for_mean(dtype: DType, reduction: str) -> None:
 
 
 @operator(
-    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0", **{**LOSS, "promote": "same"}
+    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0",
+    **{**LOSS, "promote": "same", "like": "operands"},
 )
 def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of |input - target|."""

@@ -89,6 +89,8 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th least value along dim, and where it is."""
     refuse(x, "kthvalue_cpu", "bc")
     lines, place = lines_of(x, dim)
+    if not lines.shape[place]:
+        raise IndexError(f"kthvalue(): Expected reduction dim {place} to have non-zero size.")
     if not numel(lines.shape):
         return _kth(x, k - 1, dim, keepdim)
     if not 1 <= k <= lines.shape[place]:

@@ -20,6 +20,7 @@ from rushlight._ops.bodies import (
     finish,
     flat,
     given_dtype,
+    in_order_of_input,
     isnan,
     narrow,
     pad_dim,
@@ -193,7 +194,6 @@ _extreme("amin", "min(x[0], x[1], ...) over all elements (along dims); equals sh
 
 def _position(name: str, doc: str) -> None:
     def body(x: Any, dim: int | None, keepdim: bool) -> Any:
-        refuse(x, name, "bc")
         return _arg(name, x, dim, keepdim)
 
     operator(f"{name}(Tensor input, int? dim=None, bool keepdim=False) -> Tensor", out="exact", doc=doc)(body)
@@ -718,6 +718,7 @@ def _complex_log_sums(x: Any, dim: int) -> Any:
     "diff(Tensor input, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
     out="exact",
     node="SubBackward0",
+    like=in_order_of_input,
 )
 def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
     """out[i] = x[i + 1] - x[i] along dim, n times over; `prepend` and `append` are joined on first."""

@@ -10,6 +10,7 @@ from rushlight._ops.bodies import (
     highest,
     is_number,
     is_weak,
+    like_input,
     lowest,
     narrow,
     number_kind,
@@ -333,6 +334,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
 
 @operator(
     "index_fill(Tensor input, int dim, Tensor index, Tensor value) -> Tensor",
+    like=like_input,
     numbers=("value",),
     tags=("fits", "alone"),
     inplace=True,

@@ -94,7 +94,7 @@ def _at_least(x: Any, ndim: int) -> Any:
     return build.reshape(x, (*x.shape, 1)) if ndim >= 3 and len(x.shape) == 2 else x
 
 
-@operator("hstack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
+@operator("hstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
 def hstack(tensors: Sequence[Any]) -> Any:
     """Side by side: along dim 1, or dim 0 for vectors."""
     _no_tensors("hstack", tensors)
@@ -102,21 +102,21 @@ def hstack(tensors: Sequence[Any]) -> Any:
     return _joined("hstack", raised, 0 if len(raised[0].shape) == 1 else 1)
 
 
-@operator("vstack(Tensor[] tensors) -> Tensor", method=False, out=True, aliases=("row_stack",), node="CatBackward0")
+@operator("vstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, aliases=("row_stack",), node="CatBackward0")
 def vstack(tensors: Sequence[Any]) -> Any:
     """One above the other: along dim 0, vectors as rows."""
     _no_tensors("vstack", tensors)
     return _joined("vstack", [_at_least(x, 2) for x in tensors], 0)
 
 
-@operator("dstack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
+@operator("dstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
 def dstack(tensors: Sequence[Any]) -> Any:
     """One behind the other: along dim 2."""
     _no_tensors("dstack", tensors)
     return _joined("dstack", [_at_least(x, 3) for x in tensors], 2)
 
 
-@operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, node="CatBackward0")
+@operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
 def column_stack(tensors: Sequence[Any]) -> Any:
     """hstack((x if x.ndim > 1 else x[:, None])): side by side, vectors as columns."""
     _no_tensors("column_stack", tensors)
@@ -466,7 +466,7 @@ def _embedded(x: Any, offset: int, dim1: int, dim2: int) -> Any:
 def diag_embed(x: Any, offset: int, dim1: int, dim2: int) -> Any:
     """The last dim on a diagonal of two new dims, 0 elsewhere."""
     if not x.shape:
-        raise RuntimeError("diag_embed expects at least a 1-dimensional tensor")
+        raise IndexError("Dimension out of range: diag_embed expects at least a 1-dimensional tensor")
     return _embedded(x, offset, dim1, dim2)
 
 

@@ -180,6 +180,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
+    if boundaries._spec.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries._spec.ndim})")
     found = convert.call("bucketize_core", values, boundaries, right)
     return into(out, found.int() if out_int32 else found, "bucketize", exact=True)
 

@@ -90,7 +90,8 @@ def instance_norm(
     """Normalise each channel of each sample of `input` (N, C, *); running statistics are averaged over the samples."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    if input.dim() > 2 and input.numel() // (input.shape[0] * input.shape[1] or 1) == 1:
+    only_tensors("instance_norm", input=input)
+    if math.prod(input.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.size()}")
     out, mean, var = function_of("instance_norm_core")(input, weight, bias, eps)
     _mix(running_mean, mean, momentum)
