@@ -354,6 +354,33 @@ def test_embedding_bag(mode: str, rows: list[list[float]]) -> None:
     assert ends.tolist() == rows
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("mode", "weighted"), [("sum", False), ("sum", True), ("mean", False)])
+def test_embedding_bag_with_sparse_gradients(mode: str, weighted: bool, last: bool) -> None:
+    r = np.random.default_rng(0)
+    rows, places, starts = r.standard_normal((10, 3), np.float32), np.array([4, 1, 1, 9, 4, 0, 7]), np.array([0, 2, 2, 5])
+    scales, given = r.standard_normal(7, np.float32), r.standard_normal((4, 3), np.float32)
+    table = torch.from_numpy(rows.copy()).requires_grad_()
+    weights = torch.from_numpy(scales.copy()).requires_grad_() if weighted else None
+    offsets = torch.from_numpy(np.append(starts, 7) if last else starts)
+    found = F.embedding_bag(
+        torch.from_numpy(places), table, offsets, mode=mode, sparse=True, per_sample_weights=weights, include_last_offset=last
+    )
+    found.backward(torch.from_numpy(given))
+    expected, slopes, each = np.zeros((4, 3)), np.zeros((10, 3)), np.zeros(7)
+    for bag, (start, end) in enumerate(zip(starts, [*starts[1:], 7], strict=True)):
+        for j in range(start, end):
+            scale = scales[j] if weighted else 1 / (end - start) if mode == "mean" else 1.0
+            expected[bag] += scale * rows[places[j]]
+            slopes[places[j]] += scale * given[bag]
+            each[j] = rows[places[j]] @ given[bag]
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert table.grad.is_sparse and table.grad._nnz() == 7
+    np.testing.assert_allclose(table.grad.to_dense().numpy(), slopes, rtol=1e-5, atol=1e-6)
+    if weighted:
+        np.testing.assert_allclose(weights.grad.numpy(), each, rtol=1e-5, atol=1e-6)
+
+
 def test_embedding_bag_weights_and_padding() -> None:
     table = torch.arange(10.0).reshape(5, 2)
     bags = torch.tensor([[0, 1], [2, 3]])

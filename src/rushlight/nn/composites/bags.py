@@ -40,13 +40,20 @@ def embedding_bag(
             found = _in_one_pass(input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
         if found is not None:
             return found
+    indices = input.reshape(-1)
+    with _named_index(input, weight):
+        vectors = rushlight.nn.functional.embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    if padding_idx is None:  # the same bags, of the vectors that were looked up
+        places = rushlight.arange(input.numel(), device=input.device).reshape(input.shape)
+        found = _in_one_pass(places, vectors, offsets, mode, per_sample_weights, include_last_offset, None)
+        if found is not None:
+            return found
     if input.dim() == 2:
         starts = [i * input.size(1) for i in range(input.size(0))]
         include_last_offset = False
     else:
         starts = offsets.tolist()  # type: ignore[union-attr]  # checked above
     total = input.numel()
-    indices = input.reshape(-1)
     ends = starts[1:] if include_last_offset else [*starts[1:], total]
     starts, ends = starts[: len(ends)], ends[: len(starts)]
     _check_offsets(starts, ends, total)
@@ -57,8 +64,6 @@ def embedding_bag(
         [j for j in range(start, end) if kept is None or kept[j] != padding_idx]
         for start, end in zip(starts, ends, strict=True)
     ]
-    with _named_index(input, weight):
-        vectors = rushlight.nn.functional.embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     if per_sample_weights is not None:
         vectors = vectors * per_sample_weights.reshape(-1, 1)
     return _largest(vectors, bags) if mode == "max" else _summed(vectors, bags, mode == "mean")
