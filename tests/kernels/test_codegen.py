@@ -11,7 +11,7 @@ from tests.kernels.kernel_harness import Ran, check, trace_arrays
 from rushlight._backends.cpu.compile import host
 from rushlight._kernels.nest import Target
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BFLOAT16, FLOAT32
+from rushlight._types.dtype import BFLOAT16, FLOAT32, INT64
 
 rng = np.random.default_rng(1)
 
@@ -94,6 +94,16 @@ def test_concatenations_of_concatenations_ask_nothing_either():
     assert text.count("section") == 5 and "select" not in text
     kept = check(lambda x, left: [(inner := prim.cat(left, x, dim=1)), prim.cat(inner, inner * 2.0, dim=0)], normal(20, 40), normal(20, 2))
     assert len(kept.results) == 2
+
+
+def test_what_a_scatter_is_told_is_computed_in_vectors_first():
+    def spread(x, at, y):
+        places = build.convert(prim.floor(prim.exp(prim.sin(at))), INT64)  # of 1, 2: dear, and the same for both rows
+        return prim.scatter(x, prim.broadcast(places, shape=(2, 100), dims=(1,)), y * 2.0, dim=1, reduce="add")
+
+    ran = check(spread, normal(2, 5), normal(100), normal(2, 100), rtol=1e-4, atol=1e-4)
+    first, *_, last = [step.kernel.text() for step in ran.program.steps]
+    assert "exp" in first and "lanes" in first and "exp" not in last and "mul" in last
 
 
 def test_the_parts_of_a_concatenation_are_laid_out_one_by_one(monkeypatch):

@@ -95,8 +95,8 @@ class Schedule(Grouping):
         return found
 
     def _keep_dear(self, node: Node) -> None:
-        """Store values that would else be computed many times over: inputs of overlapping windows and of broadcasts, where they
-        are dear, and values that several others use and that read many arrays."""
+        """Store values that would else be computed many times over: inputs of overlapping windows, of broadcasts and of scatters,
+        where they are dear, and values that several others use and that read many arrays."""
         name = node.prim.name
         if name in ("window", "broadcast"):
             x, out = node.inputs[0], node.outputs[0]
@@ -108,6 +108,13 @@ class Schedule(Grouping):
                 elif cost >= 8 and not reduces and not self._is_to_spread(out):
                     self._keep(x)
                 elif cost >= 4 and reduces and self._from_columns(x):
+                    self._keep(x)
+        if node.prim.lower[0] == "scatter":  # which takes its elements one by one, and what it is told them by without vectors
+            for x in node.inputs[1:]:
+                while x.node is not None and x.node.prim.name in ("broadcast", "reshape") and id(x) not in self.placed:
+                    x = x.node.inputs[0]
+                _, cost, reduces = self._tree(x)
+                if numel(x.shape) >= 64 and cost >= 8 and not reduces:
                     self._keep(x)
         if len(self.graph.nodes) > 24 and _is_map(node):
             value = node.outputs[0]
