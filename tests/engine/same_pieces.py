@@ -10,7 +10,7 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-from tests.ops.test_eager import RUN, arguments, listed
+from tests.ops.test_eager import RUN, arguments, listed, names_of_tensors
 
 import rushlight as torch
 from rushlight._backends.cpu import blas, direct, externs, fourier, lapack, resample, small_factors
@@ -41,8 +41,10 @@ def bits(tensors: list[Any]) -> list[bytes]:
 def made(key: str, i: int) -> list[bytes]:
     """The results of a sample, and the gradients where it has any."""
     torch.manual_seed(0)
-    args, kwargs, leaves, _ = arguments(OPERATORS[key], i, lower=False)
-    wrt = [x for x in leaves if x.dtype.is_floating_point or x.dtype.is_complex]
+    op = OPERATORS[key]
+    args, kwargs, leaves, bound = arguments(op, i, lower=False)
+    refused = [name in op.constants for name in names_of_tensors(op, bound)]
+    wrt = [x for x, no in zip(leaves, refused, strict=False) if not no and (x.dtype.is_floating_point or x.dtype.is_complex)]
     outs = listed(function_of(key)(*args, **kwargs))
     found = bits(outs)
     for x in wrt:

@@ -14,6 +14,7 @@ from tests.ops.test_operators import CASES, ENGINE, NAMES, bound_call, drawn, re
 
 import rushlight as torch
 from rushlight._engine.convert import numpy_of
+from rushlight._engine.lower import Slot
 from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.registry import function_of
@@ -115,11 +116,21 @@ def test_method_inplace_and_out_agree_with_the_function(key: str, i: int) -> Non
         np.testing.assert_array_equal(numpy_of(out), numpy_of(expected[0], force=True))
 
 
+def names_of_tensors(op: Operator, bound: Bound) -> list[str]:
+    """Which argument each tensor is, or is part of."""
+    found: list[str] = []
+    for argument, item in zip(op.schema.arguments, bound.template, strict=True):
+        if isinstance(item, Slot) and item.kind in ("tensor", "list"):
+            found += [argument.name] * item.count
+    return found
+
+
 @each_call
 def test_backward_through_kernels(key: str, i: int) -> None:
     op = OPERATORS[key]
     args, kwargs, leaves, bound = arguments(op, i, lower=False)
-    wrt = [k for k, x in enumerate(bound.tensors) if x.dtype.is_floating_point]
+    refused = [k for k, name in enumerate(names_of_tensors(op, bound)) if name in op.constants]
+    wrt = [k for k, x in enumerate(bound.tensors) if x.dtype.is_floating_point and k not in refused]
     if not wrt or len(leaves) != len(bound.tensors):
         pytest.skip("nothing to differentiate")
     rng = np.random.default_rng(3)
