@@ -1,5 +1,7 @@
 """Wrong and unusual calls of everything public, beside PyTorch: which are taken, with what result, and which are refused with what class.
 
+What is left to differ is listed by cause in `unusual_calls_kept.txt`.
+
     python tools/unusual_calls.py [--only REGEX] [--groups functions,methods,inplace,written,modules] [--out FILE]
 
 A *base call* is one that works: a sample of PyTorch's operator database, of its module database, or a line of `BASES`.  Each is changed in one

@@ -48,6 +48,7 @@ _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("glu", "group_norm", "local_response_norm", "stft"), ("dim", ("input",))), "margin_ranking_loss": ("dim", ("input1", "input2", "target")),
     "tensordot": ("dim", ("a", "b")), "lp_pool_core": ("pow", ("input",)), "normalize": ("norm", ("input",)), "softsign": ("abs", ("input",)),
     "tanhshrink": ("tanh", ("input",)), "norm": ("layout", ("input",)), "split": ("split", ("input",)), "unravel_index": ("is_complex", ("indices",)),
+    "nn.functional.softmax": ("softmax", ("input",)), "nn.functional.log_softmax": ("log_softmax", ("input",)),
     **dict.fromkeys(("max_unpool1d", "max_unpool2d", "max_unpool3d"), ("size", ("input",))),
 }  # fmt: skip
 

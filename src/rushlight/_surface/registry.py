@@ -325,7 +325,8 @@ def asking(function: Callable[..., Any]) -> Callable[..., Any]:
         asked = state.word & FUNCTION_MODE
         if not asked:
             for value in (*args, *kwargs.values()) if kwargs else args:
-                if type(value) not in plain and hasattr(type(value), "__torch_function__"):
+                kind = type(value)
+                if kind not in plain and kind not in _NUMBERS and hasattr(kind, "__torch_function__"):
                     asked = True
                     break
         if asked:

@@ -7,13 +7,13 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.bind import only_tensors
 
 __all__ = ["_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "log_softmax", "softmax", "softmin"]
 
 
-def _dim(name: str, input: Any, dim: int | None, stacklevel: int) -> int:
-    if dim is not None:
-        return dim
+def _dim(name: str, input: Any, stacklevel: int) -> int:
+    """The dim where none is given."""
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
         stacklevel=stacklevel + 1,
@@ -26,17 +26,25 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
     Example: `F.softmax(torch.randn(2, 3), dim=-1)`
     """
-    return input.softmax(_dim("softmax", input, dim, _stacklevel), dtype=dtype)
+    try:
+        return rushlight.softmax(input, dim if dim is not None else _dim("softmax", input, _stacklevel), dtype=dtype)
+    except TypeError:
+        only_tensors("nn.functional.softmax", input=input)
+        raise
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, without overflow."""
-    return input.log_softmax(_dim("log_softmax", input, dim, _stacklevel), dtype=dtype)
+    try:
+        return rushlight.log_softmax(input, dim if dim is not None else _dim("log_softmax", input, _stacklevel), dtype=dtype)
+    except TypeError:
+        only_tensors("nn.functional.log_softmax", input=input)
+        raise
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """softmax(-x) along `dim`."""
-    return (-input).softmax(_dim("softmin", input, dim, _stacklevel), dtype=dtype)
+    return softmax(-input, dim if dim is not None else _dim("softmin", input, _stacklevel), dtype=dtype)
 
 
 # ***** the native forms, which packages call *****
