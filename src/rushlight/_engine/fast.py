@@ -17,6 +17,7 @@ from rushlight._engine.native_plans import (
     EITHER,
     LIST,
     STATIC,
+    found,
     identity_plan,
     learn,
     learn_family,
@@ -67,6 +68,29 @@ def make_dispatch(
             return slow(args, kwargs)
         if "out" in kwargs:
             return into(args, kwargs)
+        plan, inputs = learning(args, kwargs)
+        made = plan(*inputs)
+        return tuple.__new__(wrap, made) if wrap is not None else made
+
+    def part(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call within one that is being learnt."""
+        with unwatched():
+            known = None if "out" in kwargs else found(call, args, kwargs)
+            if known is not None:
+                plan, inputs = known
+                made = plan(*inputs)
+            unusual = known is None and ("out" in kwargs or len(args) > count and not last_static or not readable(call, args, kwargs))
+            if unusual:
+                made = slow(args, kwargs)
+        if unusual:
+            spoil()
+            return made
+        if known is None:
+            return run_recorded(learning, args, kwargs, wrap, further)
+        return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
+
+    def learning(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+        """As `prepare`; the plan is kept for calls like this one, and how plans for others of other sizes are made."""
         plan, inputs = prepare(args, kwargs)
         picks = _picks(op, kinds, args, kwargs)
         same = _gather(picks, args, kwargs)
@@ -75,19 +99,7 @@ def make_dispatch(
             families = None if further is None else further(plan)
             if families is not None:
                 learn_family(call, args, kwargs, picks, wrap, *families)
-        made = plan(*inputs)
-        return tuple.__new__(wrap, made) if wrap is not None else made
-
-    def part(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call within one that is being learnt."""
-        with unwatched():
-            unusual = "out" in kwargs or len(args) > count and not last_static or not readable(call, args, kwargs)
-            if unusual:
-                made = slow(args, kwargs)
-        if unusual:
-            spoil()
-            return made
-        return run_recorded(prepare, args, kwargs, wrap, further)
+        return plan, inputs
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         runs: list[tuple[Any, Sequence[Any], Any, Any]] = []

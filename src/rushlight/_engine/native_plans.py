@@ -34,7 +34,7 @@ from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "DYNAMIC", "EITHER", "INPLACE", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "DYNAMIC", "EITHER", "INPLACE", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
     "kernel_plan", "known", "learn", "learn_family", "make_dispatcher", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
     "view_plan",
 ]  # fmt: skip
@@ -210,6 +210,12 @@ def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: An
     if found:
         count_plan()
     return found
+
+
+def found(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]] | None:
+    """The plan that a dispatcher has learnt, or casts, for a call, and what it is called with; None where it has none."""
+    made: tuple[Any, tuple[Any, ...]] | None = _READY[0].found(dispatcher, (*args, *kwargs.values()), tuple(kwargs) or None)
+    return made
 
 
 def learn_family(

@@ -52,7 +52,7 @@ from rushlight._types.trail import FOLLOWS, LEAST
 
 __all__ = [
     "DISPATCHER_BYTES", "ENTRY_BYTES", "FAST", "FAST_WORDS", "dispatcher_call", "dispatcher_dealloc", "dispatcher_get", "entry_dealloc",
-    "is_plain", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_known", "py_learn", "state_word",
+    "is_plain", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_found", "py_known", "py_learn", "state_word",
 ]  # fmt: skip
 
 FAST_WORDS = 128
@@ -917,6 +917,46 @@ def py_learn(unused, args, count):
     if PyErr_Occurred() is not None:
         return None
     return PyBool_FromLong(done)
+
+
+@native("ptr(ptr, ptr)")
+def picked(entry, args):
+    """What an entry's plan is called with, as a tuple."""
+    count = entry.i64[E_PICK_COUNT]
+    out = PyTuple_New(count)
+    if out is not None:
+        for k in range(count):
+            pick = entry.ptr[E_PICKS].i64[k]
+            item = args.ptr[pick & 0xFFFFFFFF]
+            if pick >> 32 != 0:
+                item = sequence_items(item).ptr[(pick >> 32) - 1]
+            Py_IncRef(item)
+            PyTuple_SetItem(out, k, item)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_found(unused, args, count):
+    """found(dispatcher, values: tuple, names: tuple or None) -> (plan, inputs) of a call as it would be made; None where it would go to Python"""
+    self, values = args.ptr[0], args.ptr[1]
+    words = stack(8 * ROOM)
+    entry = ptr(0)
+    if self.ptr[D_PLANS + T_SLOTS] is not None and longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
+        n = described_words(self, values, args.ptr[2], words, ROOM)
+        if n >= 0:
+            entry = find(self + 8 * D_PLANS, words, n, hash_words(words, n)).ptr[0]
+            if entry is None:
+                entry = cast_entry(self, words, n)
+    if entry is None:
+        if PyErr_Occurred() is not None:
+            return None
+        Py_IncRef(Py_None)
+        return Py_None
+    inputs = picked(entry, sequence_items(values))
+    if inputs is None:
+        return None
+    Py_IncRef(entry.ptr[E_PLAN])
+    return pair(entry.ptr[E_PLAN], inputs)
 
 
 @native("ptr(ptr)")
