@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+_FEW_TAPS = 128  # of a kernel for one channel
 _LINE = 16  # words of channels that are taken together, where there are many: a line of the cache
 _PACK_WORK = 1 << 22  # multiplications from which weights may be packed once for all pieces
 GIL_WORK = 1 << 21
@@ -172,7 +173,8 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     group = tiles[0].group
     choose_parts(words, group)
     time = choose_blocks(words, tiles)
-    if words["c"] and (words["x_c"] == 1 or words["c"] == 1):  # channels of a place lie side by side
+    few = words["c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] <= _FEW_TAPS  # one channel: a kernel, not the cotangents of one image
+    if words["c"] > 1 and words["x_c"] == 1 or few:  # channels of a place lie side by side
         placed = {**words, "channels_inside": group, "taps_first": 1}
         choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)
         if choose_blocks(placed, tiles) < time:
