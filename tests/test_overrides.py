@@ -182,3 +182,25 @@ S = Shown()
 )  # fmt: skip
 def test_arguments_that_overrides_are_shown(program: Callable[[], Any], name: str, places: int, named: dict[str, Any]) -> None:
     assert program() == (f"torch.nn.functional.{name}", places, named)
+
+
+@pytest.mark.parametrize("name", ["t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"])
+def test_views_in_place_are_shown_as_such(name: str) -> None:
+    seen: list[str | None] = []
+
+    class Told(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.ones(1, 3).as_subclass(Told)
+    places = {"t_": (), "squeeze_": (0,), "unsqueeze_": (0,)}.get(name, (0, 1))
+    seen.clear()
+    assert getattr(x, name)(*places) is x and seen == [name]
+    assert tuple(x.as_subclass(torch.Tensor).shape) == {"squeeze_": (3,), "unsqueeze_": (1, 1, 3)}.get(name, (3, 1))
+
+
+@pytest.mark.parametrize("name", ["numel", "is_complex", "is_floating_point", "is_signed", "is_conj", "is_neg", "is_inference", "is_nonzero", "get_device"])
+def test_questions_of_the_package_ask(name: str) -> None:
+    assert getattr(torch, name)(S) == (f"torch.{name}", 1, {})

@@ -9,6 +9,7 @@ from rushlight._engine import convert, creation
 from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.fast import RUNS
 from rushlight._engine.inplace import check_writable
+from rushlight._engine.kinds import Kind
 from rushlight._engine.override import handle
 from rushlight._engine.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
@@ -202,6 +203,10 @@ def _restride(name: str, forms: int) -> None:
     """`x.t_()` and its kin: the tensor itself becomes its view, of which there are so many `forms`."""
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if (STATE.word & FUNCTION_MODE or type(self) not in plain_classes) and not isinstance(self, Kind):
+            handled, made = handle(change, (self, *args), kwargs)
+            if handled:
+                return made
         check_writable(self, False)
         shown = getattr(self, name)(*args, **kwargs)
         self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node

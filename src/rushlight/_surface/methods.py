@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Sequence
 from types import FunctionType
@@ -10,11 +11,13 @@ from typing import Any
 from rushlight._base.errors import warn_once
 from rushlight._engine import convert
 from rushlight._engine.autograd import api
+from rushlight._engine.call import OVERRIDE
 from rushlight._engine.fast import RUNS, make_learner
 from rushlight._engine.inplace import retain
 from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar
-from rushlight._engine.state import TRANSFORMS
-from rushlight._engine.tensor import Tensor, meta_of
+from rushlight._engine.kinds import Kind
+from rushlight._engine.state import FUNCTION_MODE, STATE, TRANSFORMS
+from rushlight._engine.tensor import Tensor, meta_of, plain_classes
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import DType
@@ -42,9 +45,18 @@ def name_methods() -> None:
 
 
 def both(function: Any) -> Any:
-    """A method that is also a function of the package."""
+    """A method that is also a function of the package; of the method, classes with a say have a form of their own that asks them."""
     setattr(Tensor, function.__name__, function)
-    SPACES["torch"][function.__name__] = function
+
+    @functools.wraps(function)
+    def public(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if (type(input) not in plain_classes or STATE.word & FUNCTION_MODE) and not isinstance(input, Kind):
+            handled, made = OVERRIDE[0](public, (input, *args), kwargs)
+            if handled:
+                return made
+        return function(input, *args, **kwargs)
+
+    SPACES["torch"][function.__name__] = public
     return function
 
 
