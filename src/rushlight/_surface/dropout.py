@@ -67,15 +67,15 @@ def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inp
             return input * plan()
     if STATE.word & VMAP or STATE.word & FUNCTION_MODE or type(input) not in plain_classes:
         return _asked_dropout(input, p, training, inplace)
-    return _any_dropout(input, p, training, inplace)
+    return _functional_dropout(input, p, training, inplace)
 
 
-def _any_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
+def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     check_p(p)
     return sampling.dropout_with("dropout", input, p, training, 0, False, inplace)
 
 
-_asked_dropout = overridable(_any_dropout, functional_dropout)
+_asked_dropout = overridable(_functional_dropout, functional_dropout)
 
 
 @composite("alpha_dropout", spaces=("nn.functional",), overridable=False)
