@@ -113,8 +113,10 @@ def test_one_hot() -> None:
 
 def test_softmax_without_a_dimension() -> None:
     x = torch.ones(2, 4)
-    with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
-        assert F.softmax(x).tolist() == [[0.25] * 4] * 2
+    for _ in range(3):  # each time, and at the user's line
+        with pytest.warns(UserWarning, match="Implicit dimension choice for softmax") as warned:
+            assert F.softmax(x).tolist() == [[0.25] * 4] * 2
+        assert [w.filename for w in warned] == [__file__]
     assert F.softmax(x.half(), -1, dtype=torch.float64).dtype is torch.float64
     assert F.softmin(torch.tensor([0.0, 1.0]), 0).tolist() == pytest.approx([0.7310586, 0.2689414])
 

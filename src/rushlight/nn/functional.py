@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from rushlight import _surface
+from rushlight._engine.fast import make_learner
 from rushlight._surface.registry import asking
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
@@ -31,6 +32,10 @@ _AFTER_OPERATORS: dict[str, tuple[str, ...]] = {
     "resizing": ("interpolate", "upsample", "upsample_bilinear", "upsample_nearest"),
     "unpooling": ("max_unpool1d", "max_unpool2d", "max_unpool3d"),
 }
+
+
+# Of those that only choose an operator, the arguments: the operator's plan is kept as theirs.
+_CHOOSING = dict.fromkeys(_BEFORE_OPERATORS["softmax"], ("input", "dim", "_stacklevel", "dtype"))
 
 
 def _places(table: dict[str, tuple[str, ...]]) -> dict[str, str]:
@@ -54,6 +59,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"rushlight.nn.composites.{place}"), name)
         if isinstance(value, FunctionType):
             value = value if hasattr(value, "shown") else asking(value)
+            if name in _CHOOSING:
+                value = make_learner(value, _CHOOSING[name])
             value.__module__ = __name__  # where pickle finds it
     globals()[name] = value
     return value

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._base.errors import warn_user
 from rushlight._engine.bind import only_tensors
+from rushlight._engine.fast import spoil
 
 __all__ = ["_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "log_softmax", "softmax", "softmin"]
 
 
-def _dim(name: str, input: Any, stacklevel: int) -> int:
+def _dim(name: str, input: Any) -> int:
     """The dim where none is given."""
-    warnings.warn(
-        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
-        stacklevel=stacklevel + 1,
-    )
+    spoil()  # the warning belongs to every call
+    warn_user(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.")
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
@@ -27,7 +26,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     Example: `F.softmax(torch.randn(2, 3), dim=-1)`
     """
     try:
-        return rushlight.softmax(input, dim if dim is not None else _dim("softmax", input, _stacklevel), dtype=dtype)
+        return rushlight.softmax(input, dim if dim is not None else _dim("softmax", input), dtype=dtype)
     except TypeError:
         only_tensors("nn.functional.softmax", input=input)
         raise
@@ -36,7 +35,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, without overflow."""
     try:
-        return rushlight.log_softmax(input, dim if dim is not None else _dim("log_softmax", input, _stacklevel), dtype=dtype)
+        return rushlight.log_softmax(input, dim if dim is not None else _dim("log_softmax", input), dtype=dtype)
     except TypeError:
         only_tensors("nn.functional.log_softmax", input=input)
         raise
@@ -44,7 +43,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
     """softmax(-x) along `dim`."""
-    return softmax(-input, dim if dim is not None else _dim("softmin", input, _stacklevel), dtype=dtype)
+    return softmax(-input, dim if dim is not None else _dim("softmin", input), dtype=dtype)
 
 
 # ***** the native forms, which packages call *****
