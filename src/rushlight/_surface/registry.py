@@ -316,8 +316,8 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
     return function
 
 
-def asking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function in plain Python as users have it: modes and classes with a say are asked first."""
+def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable[..., Any]:
+    """A function in plain Python as users have it: modes and classes with a say are asked first.  For `learns` see `composite`."""
     handler, state, plain = OVERRIDE, STATE, plain_classes
 
     @functools.wraps(function)
@@ -330,11 +330,15 @@ def asking(function: Callable[..., Any]) -> Callable[..., Any]:
                     asked = True
                     break
         if asked:
-            handled, made = handler[0](public, args, kwargs)
+            handled, made = handler[0](shown[0], args, kwargs)
             if handled:
                 return made
         return function(*args, **kwargs)
 
+    shown: list[Any] = [public]
+    if learns:
+        public.shown = shown  # type: ignore[attr-defined]
+        return _learner(public, learns, 1, True, None, False)
     return public
 
 

@@ -11,7 +11,6 @@ from types import FunctionType
 from typing import Any
 
 from rushlight import _surface
-from rushlight._engine.fast import make_learner
 from rushlight._surface.registry import asking
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
@@ -58,9 +57,7 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"rushlight.nn.functional has no {name!r} yet")
         value = getattr(import_module(f"rushlight.nn.composites.{place}"), name)
         if isinstance(value, FunctionType):
-            value = value if hasattr(value, "shown") else asking(value)
-            if name in _CHOOSING:
-                value = make_learner(value, _CHOOSING[name])
+            value = value if hasattr(value, "shown") else asking(value, _CHOOSING.get(name, ()))
             value.__module__ = __name__  # where pickle finds it
     globals()[name] = value
     return value
