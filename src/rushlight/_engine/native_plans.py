@@ -70,7 +70,7 @@ def ready() -> Any:
     from rushlight._engine.plan import Recipe
 
     runtime = require("rushlight._backends.cpu.runtime").runtime()
-    d, t = require("rushlight._backends.cpu.dispatch_native"), require("rushlight._backends.cpu.tensor_native")
+    d, t = require("rushlight._backends.cpu.dispatch_words"), require("rushlight._backends.cpu.tensor_native")
     table = runtime.fast
     _objects(table, d.TENSOR_TYPE, [Tensor, Size])
     _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
@@ -129,7 +129,7 @@ def _take_items(runtime: Any, place: int) -> None:
 
 def _plain(cls: type) -> None:
     """Let calls with tensors of this class be looked up as those with tensors are (a few classes; others go the longer way)."""
-    d, table = require("rushlight._backends.cpu.dispatch_native"), _READY[0].fast
+    d, table = require("rushlight._backends.cpu.dispatch_words"), _READY[0].fast
     if cls is not Tensor and table[d.PLAIN_COUNT] < d.PLAIN_MAX:
         _objects(table, d.PLAIN + table[d.PLAIN_COUNT], [cls])
         table[d.PLAIN_COUNT] += 1

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.dispatch_native import (
-    FAST,
-    O_NODE,
-    O_RG,
-    O_SPEC,
-    O_STORAGE,
+from rushlight._backends.cpu.call_words_native import (
     Py_True,
-    PyLong_FromLongLong,
-    PyObject_Vectorcall,
     PyTuple_Type,
     is_plain,
     sequence_items,
     small_int,
     state_word,
+)
+from rushlight._backends.cpu.dispatch_native import (
+    PyLong_FromLongLong,
+    PyObject_Vectorcall,
+)
+from rushlight._backends.cpu.dispatch_words import (
+    FAST,
+    O_NODE,
+    O_RG,
+    O_SPEC,
+    O_STORAGE,
 )
 from rushlight._backends.cpu.plan_words import (
     DIFFERENTIABLE,

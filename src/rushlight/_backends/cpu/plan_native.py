@@ -7,7 +7,17 @@ case (a tensor of inference mode, operands that share memory) goes to the closur
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.call_words_native import (
+    Py_False,
+    Py_True,
+    sequence_items,
+    small_int,
+)
 from rushlight._backends.cpu.dispatch_native import (
+    PyBytes_FromStringAndSize,
+    PyObject_Vectorcall,
+)
+from rushlight._backends.cpu.dispatch_words import (
     FAST,
     O_META,
     O_PTR,
@@ -15,12 +25,6 @@ from rushlight._backends.cpu.dispatch_native import (
     O_SPEC,
     O_STORAGE,
     PLAN_TYPE,
-    Py_False,
-    Py_True,
-    PyBytes_FromStringAndSize,
-    PyObject_Vectorcall,
-    sequence_items,
-    small_int,
 )
 from rushlight._backends.cpu.node_native import link_view, record, record_view
 from rushlight._backends.cpu.plan_words import (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu import (
     dispatch_native,
+    dispatch_words,
     jit,
     limits,
     node_native,
@@ -107,7 +108,7 @@ def runtime_tables(out):
 
 pool_state = pool_native.STATE
 threads_state = threads_native.THREADS
-fast_state = dispatch_native.FAST
+fast_state = dispatch_words.FAST
 
 _ROOTS = (
     runtime_tables,
@@ -189,7 +190,7 @@ class Runtime:
         return (
             (ctypes.c_int64 * pool_native.STATE_WORDS).from_address(out[0]),
             (ctypes.c_int64 * 64).from_address(out[1]),
-            (ctypes.c_int64 * dispatch_native.FAST_WORDS).from_address(out[2]),
+            (ctypes.c_int64 * dispatch_words.FAST_WORDS).from_address(out[2]),
         )
 
     def _text(self, text: str) -> int:
@@ -230,7 +231,7 @@ class Runtime:
 
     def _dispatcher_types(self) -> None:
         """The types of dispatchers, of what they learnt, and of native plans."""
-        d, exported = dispatch_native, ctypes.pythonapi
+        d, exported = dispatch_words, ctypes.pythonapi
         vectorcall, methods, attributes = 1 << 11, 1 << 17, self._words([
             self._text("__dict__"), _address(exported.PyObject_GenericGetDict), _address(exported.PyObject_GenericSetDict), 0, 0, *[0] * 5,
         ])  # fmt: skip

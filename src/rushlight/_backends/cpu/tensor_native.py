@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.call_words_native import (
+    Py_False,
+    Py_True,
+    PyBool_Type,
+    PyObject_GetAttr,
+    PySlice_Type,
+    is_plain,
+    sequence_items,
+    sequence_size,
+    small_int,
+)
 from rushlight._backends.cpu.dispatch_native import (
+    PyLong_FromLongLong,
+    PyObject_Vectorcall,
+)
+from rushlight._backends.cpu.dispatch_words import (
     FAST,
     NEW_TUPLE,
     O_META,
@@ -13,17 +28,6 @@ from rushlight._backends.cpu.dispatch_native import (
     O_STORAGE,
     SIZE_TYPE,
     TENSOR_TYPE,
-    Py_False,
-    Py_True,
-    PyBool_Type,
-    PyLong_FromLongLong,
-    PyObject_GetAttr,
-    PyObject_Vectorcall,
-    PySlice_Type,
-    is_plain,
-    sequence_items,
-    sequence_size,
-    small_int,
 )
 from rushlight._backends.cpu.pool_native import (
     S_NBYTES,
@@ -47,7 +51,7 @@ __all__ = [
     "py_user_place", "replace_slot", "set_slot", "size_item", "slot", "user_place",
 ]  # fmt: skip
 
-# words of FAST beside those of `dispatch_native`
+# words of FAST beside those of `dispatch_words`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
 META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT, DATA_OF = range(48, 56)
 TUPLE_ITEM = 62  # a tuple's own mp_subscript
