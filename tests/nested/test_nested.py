@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -169,3 +171,16 @@ def test_what_is_not_there_says_so() -> None:
         torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 4)], layout=torch.jagged)
     with pytest.raises(RuntimeError, match="same dimension"):
         torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3)])
+
+
+def test_backward_where_other_pages_have_been_loaded_first() -> None:
+    """Backward of tensors with a class of their own does not take one page of the function transforms for another."""
+    program = (
+        "import rushlight as torch, rushlight._engine.random_batches\n"
+        "x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], requires_grad=True)\n"
+        "y = x * 2\n"
+        "y.backward(torch.ones_like(y))\n"
+        "print([g.tolist() for g in x.grad.unbind()])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[[2.0, 2.0], [2.0, 2.0, 2.0]]\n", done.stderr

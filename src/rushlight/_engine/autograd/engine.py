@@ -223,7 +223,7 @@ def run_backward(
 ) -> list[Tensor | None]:
     """Back-propagate `grads` from `tensors`.  With `inputs`, only what leads to them runs; unless `accumulate`, their gradients are returned."""
     task = _Task(keep_graph, create_graph)
-    if asking_classes and TRANSFORMS and any(type(g) not in plain_classes for g in grads):
+    if asking_classes and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
     if STATE.word & OBSERVED:
         task.run = observed_node(task.run)
