@@ -1,5 +1,6 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
+from builtins import bool as _bool
 
 from rushlight._engine.autograd.function import Function as Function
 from rushlight.autograd.variable import Variable as Variable
@@ -17,6 +18,7 @@ from rushlight.autograd.gradcheck import gradcheck as gradcheck
 from rushlight.autograd.gradcheck import gradgradcheck as gradgradcheck
 from rushlight.autograd import graph as graph
 from rushlight._engine.modes import inference_mode as inference_mode
+def is_multithreading_enabled() -> _bool: ...
 from rushlight._engine.modes import no_grad as no_grad
 from rushlight.autograd import profiler as profiler
 from rushlight.autograd import profiler_legacy as profiler_legacy
