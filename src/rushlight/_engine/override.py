@@ -183,14 +183,12 @@ _NATIVE = frozenset((
 _PYTHON = frozenset((
     "cdist", "lobpcg", "lu", "norm", "pca_lowrank", "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive",
 ))  # fmt: skip
-_FORMS: dict[Any, tuple[list[str], int, dict[str, Any]] | None] = {}
+_FORMS: dict[Any, tuple[list[str], int, dict[str, Any]]] = {}  # of functions of the package: those of others come and go
 
 
 def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call in the form in which PyTorch shows them to overrides; calls that do not fit the function stay as they are."""
-    if function not in _FORMS:
-        _FORMS[function] = _form(function)
-    form = _FORMS[function]
+    form = _FORMS.get(function) or _form(function)
     if form is None and len(args) == 2 and isinstance(args[1], (tuple, list)) and getattr(function, "__name__", "") == "einsum":
         return (args[0], *args[1]), kwargs  # operands may come as a list; nobody is asked before they are taken out of it
     if form is None or len(args) > len(form[0]):
@@ -208,9 +206,9 @@ def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
 def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
     """(names of what may stand by place, how many of them are required, default of each other), or None for what is shown as it was given."""
     name, page = getattr(function, "__name__", ""), getattr(function, "__module__", "") or ""
-    page = page.partition(".")[2]
+    root, _, page = page.partition(".")
     python = page == "nn.functional" and name not in _NATIVE and not name.endswith("_") or page == "" and name in _PYTHON
-    if not python:
+    if root != "rushlight" or not python:
         return None
     import inspect
 
@@ -222,7 +220,8 @@ def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
         return None
     places = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
-    return places, sum(each.default is each.empty for each in parameters), defaults
+    made = _FORMS[function] = places, sum(each.default is each.empty for each in parameters), defaults
+    return made
 
 
 def _note_class(cls: Any) -> None:
