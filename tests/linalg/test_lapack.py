@@ -190,6 +190,10 @@ def test_failures_of_small_matrices(count: int) -> None:
     a[1], a[2], a[3] = -np.eye(3), np.diag([1.0, 2.0, -1.0]), np.diag([1.0, np.nan, 1.0])
     info = by_kernels("cholesky", a)[1]
     assert info[:4].tolist() == [0, 1, 3, 2] and not info[4:].any()
+    a[1], a[2] = [[-1.0, 2, 3], [2, 5, 6], [3, 6, 9]], [[4.0, 2, 6], [2, -3, 5], [6, 5, 7]]
+    lower, info = by_kernels("cholesky", a)
+    assert info[1] == 1 and lower[1].tolist() == [[-1, 0, 0], [2, 5, 0], [3, 6, 9]]
+    assert info[2] == 2 and lower[2].tolist() == [[2, 0, 0], [1, -4, 0], [3, 5, 7]]
     a[1], a[2], a[3] = 0.0, np.diag([1.0, 0.0, 1.0]), np.eye(3)[::-1]
     both, pivots, info = by_kernels("lu", a)
     assert info[:4].tolist() == [0, 1, 2, 0] and not info[4:].any()

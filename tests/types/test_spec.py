@@ -58,5 +58,5 @@ def test_devices() -> None:
             Device(bad)
     with pytest.raises(RuntimeError, match="must not include an index"):
         Device("cuda:1", 1)
-    with pytest.raises(TypeError):
+    with pytest.raises(RuntimeError, match="accelerator"):  # a number is one of the accelerator's
         Device(3)  # type: ignore[arg-type]

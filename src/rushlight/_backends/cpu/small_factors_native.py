@@ -101,21 +101,38 @@ class _Kit:
     def cholesky(self) -> NativeFunction:
         T, I, W, pull, push, push_whole = self.real, self.whole, self.lanes, self.pull, self.push, self.push_whole
 
+        @native("void(ptr, ptr, ptr)", name=f"small_going_{T}")
+        def going(to, element, info):
+            """An element, with zeros for matrices that have failed."""
+            for lane in range(W):
+                store(T, to, lane, select(load(I, info, lane) == I(0), load(T, element, lane), T(0)))
+
         @native("void(ptr, ptr, i64)", name=f"small_cholesky_{T}")
         def factor(a, info, n):
-            """The lower factor in place of the lower triangles; `info` becomes the first place, from 1, that is not positive."""
+            """The lower factor in place of the lower triangles; `info` becomes the first place, from 1, that is not positive.
+
+            A matrix that has such a place stays as it is from there on, as LAPACK leaves it: a column is changed when its turn comes.
+            """
+            of = stack(LANE_BYTES)
             for k in range(n):
-                pivot = a + (k * n + k) * LANE_BYTES
+                row, pivot = a + k * n * LANE_BYTES, a + (k * n + k) * LANE_BYTES
+                for j in range(k):
+                    going(of, row + j * LANE_BYTES, info)
+                    subtract_products(T, pivot, of, row + j * LANE_BYTES)
                 for lane in range(W):
                     x, known = load(T, pivot, lane), load(I, info, lane)
-                    store(I, info, lane, select(x > T(0), known, select(known == I(0), I(k + 1), known)))
-                    store(T, pivot, lane, sqrt(x))
+                    known = select(x > T(0), known, select(known == I(0), I(k + 1), known))
+                    store(I, info, lane, known)
+                    store(T, pivot, lane, select(known == I(0), sqrt(x), x))
+                for j in range(k):
+                    going(of, row + j * LANE_BYTES, info)
+                    for i in range(k + 1, n):
+                        subtract_products(T, a + (i * n + k) * LANE_BYTES, a + (i * n + j) * LANE_BYTES, of)
                 for i in range(k + 1, n):
                     entry = a + (i * n + k) * LANE_BYTES
                     for lane in range(W):
-                        store(T, entry, lane, load(T, entry, lane) / load(T, pivot, lane))
-                    for j in range(k + 1, i + 1):
-                        subtract_products(T, a + (i * n + j) * LANE_BYTES, entry, a + (j * n + k) * LANE_BYTES)
+                        x = load(T, entry, lane)
+                        store(T, entry, lane, select(load(I, info, lane) == I(0), x / load(T, pivot, lane), x))
 
         @native("i32(ptr, ptr, i64)", name=f"rl_small_cholesky_{T}")
         def small_cholesky(bufs, ints, piece):
