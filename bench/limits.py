@@ -71,7 +71,8 @@ def measure_flops(threads: int, kind: str) -> float:
     tile = host_tiles(kind)[0]
     steps = 2 if kind == "bf16" else 1  # of k in a word
     step = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-    panels = 4 * _DEPTH * (tile.rows + tile.columns)
+    cell = 8 if kind == "f64" else 4
+    panels = cell * _DEPTH * (tile.rows + tile.columns)
 
     @native("i32(ptr, ptr, i64)", name="peak_flops")
     def peak_flops(bufs, ints, piece):  # type: ignore[no-untyped-def]
@@ -82,9 +83,9 @@ def measure_flops(threads: int, kind: str) -> float:
 
     image = jit.load(compile_text(tile.text), (tile.symbol, tile.turn_symbol))
     kernel, kept = _loaded(peak_flops, "peak_flops", {tile.symbol: image[tile.symbol]})
-    each = panels + 4 * tile.rows * tile.columns + 4096
+    each = panels + cell * tile.rows * tile.columns + 4096
     memory = rl.zeros(each * threads // 4 + 1024)
-    ints = _constants(threads, each, _ROUNDS, 4 * _DEPTH * tile.rows, panels, tile.columns, _DEPTH)
+    ints = _constants(threads, each, _ROUNDS, cell * _DEPTH * tile.rows, panels, tile.columns, _DEPTH)
     took = best(lambda: kernel(ctypes.addressof(ints), memory.data_ptr()))
     assert kept is not None  # the code that runs
     return 2.0 * steps * threads * _ROUNDS * _DEPTH * tile.rows * tile.columns / took
@@ -129,7 +130,7 @@ def measure(threads: int) -> Limits:
     before = rl.get_num_threads()
     rl.set_num_threads(threads)
     try:
-        flops = {name: measure_flops(threads, kind) for name, kind in (("float32", "f32"), ("bfloat16", "bf16"))}
+        flops = {name: measure_flops(threads, kind) for name, kind in (("float32", "f32"), ("float64", "f64"), ("bfloat16", "bf16"))}
         return Limits(flops, measure_copy(threads), measure_call())
     finally:
         rl.set_num_threads(before)
