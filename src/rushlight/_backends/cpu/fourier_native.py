@@ -15,6 +15,8 @@ over, and where neither sequences nor their elements are neighbours, elements ar
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
     NativeFunction,
@@ -206,29 +208,52 @@ def copy_rows(to, from_, n, nbytes, to_step, from_step):
             a.i64[j] = b.i64[j]
 
 
-# long function: the four kernels for one type, which share what they are made of
-def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
-    """The kernels `lanes`, `whole`, `columns`, `rows` and `chirp`, in this order: bufs are the result and x; for `columns` the memory between and x,
-    for `rows` the result and that memory."""
-    real, lanes = REAL[kind], moves.lanes
-    size = real.itemsize
-    item, whole_bytes = 2 * size, 2 * size * lanes  # bytes of a complex number, and of an element of a tile
-    name = f"{kind}x{lanes}"
-    rows_in, rows_in_swapped, rows_out, rows_out_swapped, turn = (
-        extern(moves.name(n), "void(ptr, i64, ptr, i64)" if "in" in n or n == "turn" else "void(ptr, ptr, i64, i64)")
-        for n in ("rows_in", "rows_in_swapped", "rows_out", "rows_out_swapped", "turn")
-    )
-    strided_in, strided_in_swapped, strided_out, strided_out_swapped = (
-        extern(moves.name(n), "void(ptr, i64, i64, ptr, i64)" if "in" in n else "void(ptr, ptr, i64, i64, i64)")
-        for n in ("strided_in", "strided_in_swapped", "strided_out", "strided_out_swapped")
-    )
-    halves_c, halves_s, pairs_c, pairs_s = (
-        extern(moves.name(n), f"void(ptr, {order}, ptr, i64)")
-        for n, order in (("halves_C", "ptr, i64"), ("halves_S", "ptr, i64"), ("pairs_C", "i64, ptr"), ("pairs_S", "i64, ptr"))
-    )
-    row_halves, row_pairs = (extern(moves.name(n), "void(ptr, ptr, ptr, i64)") for n in ("row_halves", "row_pairs"))
+# ***** what the kernels of one type are made of *****
 
-    # ***** elements one by one *****
+
+class FourierForm:
+    """What kernels are made for: a type of real numbers, and the moves between memory and tiles of so many lanes."""
+
+    __slots__ = ("item", "lanes", "moves", "name", "real", "size", "whole_bytes")
+
+    def __init__(self, kind: str, moves: FourierMoves) -> None:
+        self.real, self.lanes, self.moves, self.name = REAL[kind], moves.lanes, moves, f"{kind}x{moves.lanes}"
+        self.size = self.real.itemsize
+        self.item, self.whole_bytes = 2 * self.size, 2 * self.size * self.lanes  # bytes of a complex number, and of an element of a tile
+
+
+class Elements(NamedTuple):
+    """Sequences element by element: as the complex numbers that are transformed, and back."""
+
+    gather: NativeFunction
+    scatter: NativeFunction
+
+
+class Matrices(NamedTuple):
+    """A sequence as a matrix: its columns, then its rows."""
+
+    pairs_of: NativeFunction
+    columns_of: NativeFunction
+    rows_of: NativeFunction
+    mid_bytes: NativeFunction
+    room_bytes: NativeFunction
+    matrix: NativeFunction
+
+
+@native("i64(ptr, i64, i64, i64)", name="fourier_offset")
+def offset(dims, count, number, which):
+    """Where unit `number` begins: dims are triples (size, step, step)."""
+    found: i64 = 0
+    for k in range(count):
+        at = dims + 24 * (count - 1 - k)
+        found += number % at.i64[0] * at.i64[which]
+        number = number // at.i64[0]
+    return found
+
+
+def _make_elements(form: FourierForm) -> Elements:
+    """Gathering and scattering of sequences."""
+    real, name = form.real, form.name
 
     @native("void(ptr, ptr, i64, i64)", name=f"fourier_take_{name}", inline=True)
     def take(to, from_, inverse, plain):
@@ -286,17 +311,27 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             for k in range(n):
                 store(real, y + k * step, 0, load(real, from_ + k * from_step, 1))
 
-    @native("i64(ptr, i64, i64, i64)", name=f"fourier_offset_{name}")
-    def offset(dims, count, number, which):
-        """Where unit `number` begins: dims are triples (size, step, step)."""
-        found: i64 = 0
-        for k in range(count):
-            at = dims + 24 * (count - 1 - k)
-            found += number % at.i64[0] * at.i64[which]
-            number = number // at.i64[0]
-        return found
+    return Elements(gather, scatter)
 
-    # ***** lanes *****
+
+# ***** lanes *****
+
+
+def _make_full_tile(form: FourierForm) -> NativeFunction:
+    whole_bytes, name = form.whole_bytes, form.name
+    moves = form.moves
+    rows_in, rows_in_swapped, rows_out, rows_out_swapped = (
+        extern(moves.name(n), "void(ptr, i64, ptr, i64)" if "in" in n else "void(ptr, ptr, i64, i64)")
+        for n in ("rows_in", "rows_in_swapped", "rows_out", "rows_out_swapped")
+    )
+    strided_in, strided_in_swapped, strided_out, strided_out_swapped = (
+        extern(moves.name(n), "void(ptr, i64, i64, ptr, i64)" if "in" in n else "void(ptr, ptr, i64, i64, i64)")
+        for n in ("strided_in", "strided_in_swapped", "strided_out", "strided_out_swapped")
+    )
+    halves_c, halves_s, pairs_c, pairs_s = (
+        extern(moves.name(n), f"void(ptr, {order}, ptr, i64)")
+        for n, order in (("halves_C", "ptr, i64"), ("halves_S", "ptr, i64"), ("pairs_C", "i64, ptr"), ("pairs_S", "i64, ptr"))
+    )
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"fourier_tile_{name}")
     def full_tile(at, y, x, room, each):
@@ -348,6 +383,15 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             else:
                 strided_out(made, y, y_lane, y_step, n)
 
+    return full_tile
+
+
+def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
+    item, whole_bytes, name = form.item, form.whole_bytes, form.name
+    halves_c = extern(form.moves.name("halves_C"), "void(ptr, ptr, i64, ptr, i64)")
+    pairs_c = extern(form.moves.name("pairs_C"), "void(ptr, i64, ptr, ptr, i64)")
+    gather, scatter = elements.gather, elements.scatter
+
     @native("void(ptr, ptr, ptr, i64, ptr, i64)", name=f"fourier_some_{name}")
     def some_lanes(at, y, x, count, room, each):
         """A tile of some sequences, gathered and scattered."""
@@ -366,6 +410,14 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
             halves_c(made, held, i64(whole_bytes), at.ptr[LANES.twiddles], n)
         for lane in range(count):
             scatter(y + lane * at.i64[LANES.dst_lane], dst + item * lane, what, swap, n, at.i64[LANES.dst_step], i64(whole_bytes))
+
+    return some_lanes
+
+
+def _make_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
+    """The kernel `lanes`: sequences side by side."""
+    lanes, whole_bytes, name = form.lanes, form.whole_bytes, form.name
+    full_tile, some_lanes = _make_full_tile(form), _make_some_lanes(form, elements)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_lanes_{name}")
     def lanes_kernel(bufs, ints, piece):
@@ -391,7 +443,17 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         give_back(slot)
         return 0
 
-    # ***** a sequence as a matrix *****
+    return lanes_kernel
+
+
+# ***** a sequence as a matrix *****
+
+
+def _make_matrices(form: FourierForm) -> Matrices:
+    """The steps of a sequence that is transformed as a matrix."""
+    real, lanes, item, whole_bytes, name = form.real, form.lanes, form.item, form.whole_bytes, form.name
+    turn = extern(form.moves.name("turn"), "void(ptr, i64, ptr, i64)")
+    row_pairs = extern(form.moves.name("row_pairs"), "void(ptr, ptr, ptr, i64)")
 
     @native("void(ptr, ptr, ptr, i64)", name=f"fourier_pairs_of_{name}")
     def pairs_of(to, x, twiddles, n):
@@ -452,6 +514,16 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         columns_of(plan, mid, x, n1, n2, room, i64(0), (n2 + lanes - 1) // lanes)
         rows_of(plan, y, mid, n1, n2, room, i64(0), (n1 + lanes - 1) // lanes, scale)
 
+    return Matrices(pairs_of, columns_of, rows_of, mid_bytes, room_bytes, matrix)
+
+
+def _make_whole(form: FourierForm, elements: Elements, matrices: Matrices) -> NativeFunction:
+    """The kernel `whole`: a sequence in one piece."""
+    real, size, item, name = form.real, form.size, form.item, form.name
+    row_halves = extern(form.moves.name("row_halves"), "void(ptr, ptr, ptr, i64)")
+    gather, scatter = elements.gather, elements.scatter
+    pairs_of, mid_bytes, room_bytes, matrix = matrices.pairs_of, matrices.mid_bytes, matrices.room_bytes, matrices.matrix
+
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_whole_{name}")
     def whole(bufs, ints, piece):
         n1, n2, what, chunk = ints.i64[WHOLE.n1], ints.i64[WHOLE.n2], ints.i64[WHOLE.kind], ints.i64[WHOLE.chunk]
@@ -498,6 +570,14 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         give_back(slot)
         return 0
 
+    return whole
+
+
+def _make_shared(form: FourierForm, matrices: Matrices) -> tuple[NativeFunction, NativeFunction]:
+    """The kernels `columns` and `rows`: a sequence in several pieces."""
+    lanes, name = form.lanes, form.name
+    columns_of, rows_of, mid_bytes, room_bytes = matrices.columns_of, matrices.rows_of, matrices.mid_bytes, matrices.room_bytes
+
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_columns_{name}")
     def columns_kernel(bufs, ints, piece):
         n1, n2, pieces, chunk = ints.i64[WHOLE.n1], ints.i64[WHOLE.n2], ints.i64[WHOLE.tile_pieces], ints.i64[WHOLE.tile_chunk]
@@ -524,7 +604,18 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         give_back(slot)
         return 0
 
-    # ***** any length *****
+    return columns_kernel, rows_kernel
+
+
+# ***** any length *****
+
+
+def _make_chirp(form: FourierForm, elements: Elements, matrices: Matrices) -> NativeFunction:
+    """The kernel `chirp`: a convolution (Bluestein 1970)."""
+    real, item, name = form.real, form.item, form.name
+    row_halves = extern(form.moves.name("row_halves"), "void(ptr, ptr, ptr, i64)")
+    gather, scatter = elements.gather, elements.scatter
+    pairs_of, mid_bytes, room_bytes, matrix = matrices.pairs_of, matrices.mid_bytes, matrices.room_bytes, matrices.matrix
 
     @native("void(ptr, ptr, ptr, i64)", name=f"fourier_times_{name}")
     def times(to, x, w, n):
@@ -578,4 +669,12 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
         give_back(slot)
         return 0
 
-    return [lanes_kernel, whole, columns_kernel, rows_kernel, chirp]
+    return chirp
+
+
+def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
+    """The kernels `lanes`, `whole`, `columns`, `rows` and `chirp`, in this order: bufs are the result and x; for `columns` the memory between and x,
+    for `rows` the result and that memory."""
+    form = FourierForm(kind, moves)
+    elements, matrices = _make_elements(form), _make_matrices(form)
+    return [_make_lanes(form, elements), _make_whole(form, elements, matrices), *_make_shared(form, matrices), _make_chirp(form, elements, matrices)]
