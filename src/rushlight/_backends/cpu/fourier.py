@@ -14,11 +14,19 @@ from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.fourier_native import (
+    CHIRPS,
+    COLUMN_FACTORS,
     COMPLEX,
+    FACTORS,
+    FILTER,
     FULL,
     HALVES,
+    LANE_FACTORS,
     PAIRS,
+    ROOT_PAIRS,
+    ROOT_PARTS,
     STRIDED,
+    TWIDDLES,
     make_fourier,
     make_tables,
 )
@@ -162,7 +170,7 @@ def _passes_of(family: _Family, n: int, load: str, store: str) -> tuple[int, Any
         last = k == len(chosen) - 1
         m, address = left // radix, 0
         if not last:
-            keep.append(_table(family, 0, left, radix, 0, m * (radix - 1)))
+            keep.append(_table(family, TWIDDLES, left, radix, 0, m * (radix - 1)))
             address = keep[-1].ptr
         words += [family.code(radix, load if k == 0 else "S", store if last else "S"), m, done, address]
         left, done = m, done * radix
@@ -175,12 +183,12 @@ def _matrix_plan(family: _Family, n: int, load: str, store: str) -> tuple[int, t
     n1, n2 = matrix_of(n, family.lanes)
     tiles, item, keep = -(-n2 // family.lanes), 2 * _SIZES[family.kind], []
     if n * item > _FACTORS:
-        factors = _table(family, 6, n, n1, 0, family.lanes * n1)
-        firsts = _table(family, 7, n, n1, n2, tiles * n1)
+        factors = _table(family, LANE_FACTORS, n, n1, 0, family.lanes * n1)
+        firsts = _table(family, COLUMN_FACTORS, n, n1, n2, tiles * n1)
         keep += [factors, firsts]
         others = [factors.ptr, firsts.ptr]
     else:
-        keep.append(_table(family, 1, n, n1, n2, tiles * family.lanes * n1))
+        keep.append(_table(family, FACTORS, n, n1, n2, tiles * family.lanes * n1))
         others = [keep[0].ptr, 0]
     columns, kept_columns = _passes_of(family, n1, load, "V" if others[1] else "T")
     rows, kept_rows = _passes_of(family, n2, "S", store)
@@ -295,7 +303,7 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     main, kept = edge, None
     if count >= family.lanes and (what == COMPLEX or 2 not in ways):
         main, kept = _passes_of(family, n, "S" if what == PAIRS else load, store)
-    twiddles = _table(family, 2, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    twiddles = _table(family, ROOT_PAIRS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     tiles = -(-count // family.lanes)
     units = tiles * (t.batch // max(count, 1))
     chunk = max(1, _PIECE // (n * family.lanes))
@@ -312,7 +320,7 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     plan, (n1, n2), kept = _matrix_plan(family, n, "D" if swap else "C", "D" if swap or what == PAIRS else "C")
     lanes, item = family.lanes, 2 * _SIZES[family.kind]
     across, along = -(-n2 // lanes), -(-n1 // lanes)
-    twiddles = _table(family, 3, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     keep = kept, twiddles
     rows = t.batch
     chunk = max(1, _PIECE // n)
@@ -344,9 +352,9 @@ def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     family, (what, n) = t.family, _convolved(t)
     m = smooth_above(2 * n - 1)
     plan, (n1, n2), kept = _matrix_plan(family, m, "C", "C")
-    chirps = _table(family, 4, 2 * n, n, 0, n)
+    chirps = _table(family, CHIRPS, 2 * n, n, 0, n)
     filter_ = _filter(family, n, m)
-    twiddles = _table(family, 3, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     chunk = max(1, _PIECE // (4 * m))
     words = [
         plan, what, int(t.inverse), n1, n2, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
@@ -360,7 +368,7 @@ def _filter(family: _Family, n: int, m: int) -> Any:
     key = family.kind, "filter", n, m
     found = _TABLES.get(key)
     if found is None:
-        item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, 5, 2 * n, n, m, m)
+        item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, FILTER, 2 * n, n, m, m)
         whole = _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0)
         _way(whole)(inner, whole, item * m, 0)
         found = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))

@@ -36,12 +36,17 @@ from rushlight._backends.native import (
 )
 from rushlight._kernels.fourier import FourierMoves
 
-__all__ = ["PASSES", "CHIRP", "COMPLEX", "FULL", "HALVES", "LANES", "MATRIX", "PAIRS", "STRIDED", "WHOLE", "make_fourier", "make_tables"]
+__all__ = [
+    "CHIRP", "CHIRPS", "COLUMN_FACTORS", "COMPLEX", "FACTORS", "FILTER", "FULL", "HALVES", "LANES", "LANE_FACTORS", "MATRIX", "PAIRS", "PASSES",
+    "ROOT_PAIRS", "ROOT_PARTS", "STRIDED", "TWIDDLES", "WHOLE", "make_fourier", "make_tables",
+]  # fmt: skip
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64}
 
 # what is transformed: complex numbers; pairs of real ones, forward and back; real ones each as a complex number, forward and back
 COMPLEX, HALVES, PAIRS, FULL, STRIDED = range(5)
+# tables; see `make_tables`
+TWIDDLES, FACTORS, ROOT_PAIRS, ROOT_PARTS, CHIRPS, FILTER, LANE_FACTORS, COLUMN_FACTORS = range(8)
 
 # ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: how many passes, then for each its function, m, s and twiddles.
 # `src_way`, `dst_way`: 0 neighbours are other sequences, 1 they are elements, 2 neither.  `outer`: how many dims follow the words (size, step in the
@@ -108,14 +113,14 @@ def put_roots(n, out):
 def make_tables(kind: str, lanes: int) -> NativeFunction:
     """`tables(out, what, n, a, b)` fills tables with n-th roots of unity:
 
-    what 0: the twiddles of a pass of radix `a`, n = a m: for each p < m roots p k, k = 1 .. a - 1
-    what 1: the factors of a matrix of a x b, n = a b: for each tile of columns and each row the roots row * column, lane by lane
-    what 2: n / 4 + 1 roots k, n = 2 h, each as a pair
-    what 3: the same, real parts and behind them imaginary ones
-    what 4: `a` chirps: root k * k of n = 2 a
-    what 6: the factors of a matrix for all its tiles: for each row the roots row * lane, lane by lane
-    what 7: those for each tile: the roots row * column of its first column
-    what 5: their conjugates on both sides of 0 in a circle of `b` numbers
+    TWIDDLES:       the twiddles of a pass of radix `a`, n = a m: for each p < m roots p k, k = 1 .. a - 1
+    FACTORS:        the factors of a matrix of a x b, n = a b: for each tile of columns and each row the roots row * column, lane by lane
+    ROOT_PAIRS:     n / 4 + 1 roots k, n = 2 h, each as a pair
+    ROOT_PARTS:     the same, real parts and behind them imaginary ones
+    CHIRPS:         `a` chirps: root k * k of n = 2 a
+    FILTER:         their conjugates on both sides of 0 in a circle of `b` numbers
+    LANE_FACTORS:   the factors of a matrix for all its tiles: for each row the roots row * lane, lane by lane
+    COLUMN_FACTORS: those for each tile: the roots row * column of its first column
     """
     real = REAL[kind]
 
@@ -127,14 +132,14 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
     @native("i64(ptr, i64, i64, i64, i64)", name=f"fourier_tables_{kind}x{lanes}")
     def tables(out, what, n, a, b):
         one = stack(16)
-        if what == 6:
+        if what == LANE_FACTORS:
             for row in range(a):
                 for lane in range(lanes):
                     root(row * lane % n, n, one)
                     store(real, out, 2 * lanes * row + lane, real(one.f64[0]))
                     store(real, out, 2 * lanes * row + lane + lanes, real(one.f64[1]))
             return 0
-        if what == 7:
+        if what == COLUMN_FACTORS:
             for t in range((b + lanes - 1) // lanes):
                 for row in range(a):
                     root(row * (t * lanes) % n, n, one)
@@ -145,11 +150,11 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
             return 1
         roots = borrowed(slot)
         put_roots(n, roots)
-        if what == 0:
+        if what == TWIDDLES:
             for p in range(n // a):
                 for k in range(1, a):
                     put_pair(out, p * (a - 1) + k - 1, roots.f64[2 * (p * k)], roots.f64[2 * (p * k) + 1])
-        if what == 1:
+        if what == FACTORS:
             for t in range((b + lanes - 1) // lanes):
                 for row in range(a):
                     for lane in range(lanes):
@@ -158,17 +163,17 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
                         store(real, out, at, real(roots.f64[2 * k]))
                         store(real, out, at + lanes, real(roots.f64[2 * k + 1]))
         count = n // 4 + 1
-        if what == 2:
+        if what == ROOT_PAIRS:
             for k in range(count):
                 put_pair(out, i64(k), roots.f64[2 * k], roots.f64[2 * k + 1])
-        if what == 3:
+        if what == ROOT_PARTS:
             for k in range(count):
                 store(real, out, k, real(roots.f64[2 * k]))
                 store(real, out, count + k, real(roots.f64[2 * k + 1]))
-        if what == 4:
+        if what == CHIRPS:
             for k in range(a):
                 put_pair(out, i64(k), roots.f64[2 * (k * k % n)], roots.f64[2 * (k * k % n) + 1])
-        if what == 5:
+        if what == FILTER:
             for k in range(b):
                 put_pair(out, i64(k), 0.0, 0.0)
             for k in range(a):
