@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
+from rushlight._engine.autograd.api import zero_gradients
 from rushlight.optim.authoring import CAPTURING_DEVICES
 from rushlight.optim.authoring import default_to_fused_or_foreach as _default_to_fused_or_foreach  # noqa: F401
 from rushlight.optim.authoring import group_tensors as _group_tensors
@@ -205,18 +206,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros if `set_to_none=False`."""
         for group in self.param_groups:
-            for param in group["params"]:
-                grad = param.grad
-                if grad is None:
-                    continue
-                if set_to_none:
-                    param.grad = None
-                    continue
-                if grad.grad_fn is not None:
-                    grad.detach_()
-                else:
-                    grad.requires_grad_(False)
-                grad.zero_()
+            zero_gradients(group["params"], set_to_none)
 
     # ***** groups *****
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.engine import OPS, run_backward
@@ -11,7 +11,7 @@ from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode
 from rushlight._engine.state import GRAD, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
 
-__all__ = ["backward", "filled", "grad"]
+__all__ = ["backward", "filled", "grad", "zero_gradients"]
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
@@ -247,3 +247,19 @@ def _batched(
     _check_roots(outs)
     keep = create_graph if retain_graph is None else retain_graph
     return filled(pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads)
+
+
+def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
+    """Drop the gradients of these leaves, or fill them with zeros in place: then they no longer know what they were computed from."""
+    for tensor in tensors:
+        gradient: Any = tensor.grad
+        if gradient is None:
+            continue
+        if set_to_none:
+            tensor.grad = None
+            continue
+        if gradient.grad_fn is not None:
+            gradient.detach_()
+        else:
+            gradient.requires_grad_(False)
+        gradient.zero_()

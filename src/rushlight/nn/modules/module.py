@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rushlight import Tensor
+from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.native_plans import is_function
 from rushlight.nn.modules import hooks as _hooks
 from rushlight.nn.modules.conversion import Convertible
@@ -469,18 +470,7 @@ class Module(HookedCall, StateDict, Convertible):
                 "copies that accumulate no gradients.",
                 stacklevel=2,
             )
-        for param in self.parameters():
-            grad = param.grad
-            if grad is None:
-                continue
-            if set_to_none:
-                param.grad = None
-                continue
-            if grad.grad_fn is not None:
-                grad.detach_()
-            else:
-                grad.requires_grad_(False)
-            grad.zero_()
+        zero_gradients(self.parameters(), set_to_none)
 
     # ***** printing *****
 
