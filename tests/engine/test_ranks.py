@@ -1,4 +1,5 @@
-"""The largest and least of long rows: any dtype, any count, rows that come sorted; which of several equals: beside PyTorch in `tests/ops`."""
+"""Long rows in order, and the largest and least of them: any dtype, any count, rows that come sorted; which of several equals: beside PyTorch in
+`tests/ops`."""
 
 from __future__ import annotations
 
@@ -21,6 +22,37 @@ def test_first_of_rows(dtype, size, count):
             values, found = given.topk(count, largest=largest)
             assert values.equal(given.gather(1, found)) and all(len(set(row)) == count for row in found.tolist())
             np.testing.assert_array_equal(np.take_along_axis(a, found.numpy(), 1), np.take_along_axis(a, order, 1))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("bool", 0, 2), ("uint8", 0, 256), ("int16", -300, 300), ("int32", -(2**31), 2**31), ("int64", -1000, 1000), ("int64", -(2**62), 2**62),
+        ("int64", 2**40, 2**40 + 9), ("int64", 7, 8), ("float16", -9, 9), ("float32", -(2**24), 2**24), ("float64", -(2**53), 2**53),
+    ],
+)  # fmt: skip
+def test_a_long_row_in_order(dtype, low, high, rows):
+    """Rows that all threads sort together: equals keep their order, whatever the range of the values."""
+    a = RNG.integers(low, high, (rows, 70001)).astype(dtype)
+    x = torch.from_numpy(a)
+    values, places = x.sort(1, stable=True)
+    order = np.argsort(a, 1, kind="stable")
+    np.testing.assert_array_equal(places.numpy(), order)
+    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(a, order, 1))
+    values, places = x.sort(1, stable=True, descending=True)
+    backwards = a.shape[1] - 1 - np.argsort(a[:, ::-1], 1, kind="stable")[:, ::-1]
+    np.testing.assert_array_equal(places.numpy(), backwards)
+    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(a, backwards, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_long_row_keeps_the_bits_of_its_values(dtype):
+    """Zeros of both signs are equal, and so are all NaNs; each comes out as it went in."""
+    a = RNG.choice(np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, -np.nan, 6e-8], dtype), 70001)
+    values, places = torch.from_numpy(a).sort(stable=True)
+    np.testing.assert_array_equal(places.numpy(), np.argsort(a, kind="stable"))
+    assert values.numpy().tobytes() == a[places.numpy()].tobytes()
 
 
 def test_nan_is_the_greatest():

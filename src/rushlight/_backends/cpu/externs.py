@@ -11,6 +11,7 @@ from rushlight._backends.cpu.direct import direct_call, takes_direct
 from rushlight._backends.cpu.fourier import fourier_call, fourier_note
 from rushlight._backends.cpu.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
 from rushlight._backends.cpu.products import integer_call, product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
@@ -85,13 +86,19 @@ def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
+    if maker is make_sort and n >= LONG and rows <= MOST_ROWS:
+        ints = [1, 1, 3, *step.sizes, work_bytes(n, name), 0, 0, rows, n, int(descending)]
+        return [Launch(_row_kernel(make_long_sort, name), ints, (0,), 2)]
     chunk = max(1, min(rows, _PIECE // max(n, 1)))
+    ints = [-(-rows // chunk), int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(descending), chunk, *more]
+    return [Launch(_row_kernel(maker, name), ints, (0,))]
+
+
+def _row_kernel(maker: Callable[[str], Any], name: str) -> Callable[..., Any]:
     key = f"{maker.__name__[5:]} {name}"
     if key not in _ROWS:
         _ROWS[key] = make_kernel_callable(native_address(maker(name)), key.replace(" ", "_"))
-    pieces = -(-rows // chunk)
-    ints = [pieces, int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(descending), chunk, *more]
-    return [Launch(_ROWS[key], ints, (0,))]
+    return _ROWS[key]
 
 
 def _sort(step: ExternStep) -> list[Launch]:

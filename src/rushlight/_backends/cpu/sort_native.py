@@ -32,7 +32,7 @@ from rushlight._backends.native.types import Type
 
 __all__ = [
     "CHUNK", "DESCENDING", "ROWS", "SORTS", "N", "free", "make_first_sorted", "make_insertion", "make_key", "make_listed", "make_moves", "make_picked",
-    "make_sort", "malloc", "rl_fail",
+    "make_sort", "make_value", "malloc", "rl_fail",
 ]  # fmt: skip
 
 # words of a kernel's constants
@@ -77,6 +77,26 @@ def make_key(dtype: str) -> NativeFunction:
         return value ^ key(everything) if value & key(top) != key(0) else value | key(top)
 
     return key_of
+
+
+@cache
+def make_value(dtype: str) -> NativeFunction:
+    """The function from a key, the row and the place of its value to the bits of the value: read where several values have one key."""
+    memory, key, how = SORTS[dtype]
+    bits = 8 * (key.itemsize if how == "float" else memory.itemsize)
+    top, everything = 1 << (bits - 1), (1 << bits) - 1
+
+    @native(f"{memory.name}({key.name}, ptr, i64)", name=f"value_{dtype}", inline=True)
+    def value_of(k, x, place):
+        if how == "unsigned":
+            return memory(k)
+        if how == "signed":
+            return memory(k ^ key(top))
+        if k == key(top) or k == key(everything):  # zeros and NaNs
+            return load(memory, x, place)
+        return memory(k ^ key(top)) if k & key(top) != key(0) else memory(k ^ key(everything))
+
+    return value_of
 
 
 @cache
