@@ -267,3 +267,77 @@ def test_views_taken_in_place_are_changes_for_autograd(name: str, args: tuple[ob
         assert getattr(x, name)(*args) is x
     with torch.no_grad():
         assert getattr(leaf.flatten(), name)(*args).numel() == 2
+
+
+@pytest.mark.parametrize("function", [torch.add, torch.isclose, torch.eq, torch.maximum])
+def test_shapes_that_do_not_fit_are_compared_from_the_last_dim(function) -> None:
+    with pytest.raises(RuntimeError, match=r"tensor a \(5\) must match the size of tensor b \(2\) at non-singleton dimension 1"):
+        function(torch.ones(2, 5), torch.ones(5, 2))
+    with pytest.raises(RuntimeError, match=r"tensor a \(4\) must match the size of tensor b \(5\) at non-singleton dimension 2"):
+        function(torch.ones(3, 4, 4), torch.ones(5, 5))
+
+
+def test_broadcast_shapes_names_the_argument_that_does_not_fit() -> None:
+    with pytest.raises(RuntimeError, match=r"dimension of length 2 at -1! Mismatching argument at index 1 had \(5, 2\); .* broadcastable to \[2, 5\]"):
+        torch.broadcast_shapes((2, 5), (5, 2))
+    assert torch.broadcast_shapes((3, 1), 4, (2, 1, 1)) == (2, 3, 4)
+
+
+def test_a_hook_after_accumulation_may_give_the_parameter_back() -> None:
+    v = torch.zeros(3, requires_grad=True)
+    v.register_post_accumulate_grad_hook(lambda p: p.add_(p.grad, alpha=-0.5))
+    v.backward(torch.tensor([1.0, 2.0, 3.0]))
+    assert v.tolist() == [-0.5, -1.0, -1.5]
+    v.register_post_accumulate_grad_hook(lambda p: p.grad)
+    with pytest.raises(RuntimeError, match="should return None"):
+        v.sum().backward()
+
+
+def test_dim_order_that_is_not_unique() -> None:
+    x = torch.empty(1, 2, 3, 4)
+    refused = pytest.raises(RuntimeError, match="unique dim order")
+    for check in (True, [torch.contiguous_format, torch.channels_last]):
+        assert torch.empty(2, 3, 4, 5).mT.dim_order(ambiguity_check=check) == (0, 1, 3, 2)
+    assert x.dim_order(ambiguity_check=[torch.contiguous_format, torch.channels_last]) == (0, 1, 2, 3)
+    for call in (lambda: x.dim_order(ambiguity_check=True), lambda: x.dim_order(ambiguity_check=[torch.channels_last])):
+        with refused:
+            call()
+    with pytest.raises(TypeError, match="bool or a list of memory formats"):
+        x.dim_order(ambiguity_check="contiguous")
+
+
+def test_inner_with_a_number_promotes() -> None:
+    assert torch.inner(torch.tensor([1.5, 2.0]), torch.tensor(2)).tolist() == [3.0, 4.0]
+    found = torch.inner(torch.ones(3, dtype=torch.int64), torch.tensor(1.5))
+    assert (found.tolist(), found.dtype) == ([1.5] * 3, torch.float32)
+
+
+def test_no_tensors_are_at_least_anything() -> None:
+    assert torch.atleast_1d() == torch.atleast_2d() == torch.atleast_3d() == ()
+
+
+def test_asarray_copies_only_where_it_may() -> None:
+    a = torch.ones(3)
+    refusals = [(lambda: torch.asarray([1, 2], copy=False), "arbitrary sequence"), (lambda: torch.asarray(a, dtype=torch.float64, copy=False), "'Float' into dtype"),
+                (lambda: torch.asarray(a, device="meta", copy=False), "'cpu' to 'meta'"), (lambda: torch.asarray(np.ones(2)[::-1]), "negative")]  # fmt: skip
+    for call, match in refusals:
+        with pytest.raises(ValueError, match=match):
+            call()
+    with pytest.raises(RuntimeError, match="NumPy scalars"):
+        torch.asarray(np.float64(2), copy=False)
+    with pytest.raises(TypeError, match="must be bool"):
+        torch.asarray(a, requires_grad=3)
+    assert torch.asarray(a, copy=False) is a and torch.asarray(a, copy=True) is not a
+    held = bytearray(b"\1\0\2\0")
+    assert torch.asarray(held, dtype=torch.int16).tolist() == [1, 2] and torch.asarray(held).dtype is torch.float32
+    torch.asarray(held, dtype=torch.uint8)[0] = 5
+    assert held[0] == 5
+
+
+def test_asarray_keeps_the_history_unless_told_otherwise() -> None:
+    x = torch.ones(2, requires_grad=True)
+    torch.asarray(x * 3, copy=True, dtype=torch.float64).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert torch.asarray(x * 3, requires_grad=False).grad_fn is None
+    assert torch.asarray(x, copy=True, requires_grad=True).grad_fn is not None
+    assert not torch.asarray(x, requires_grad=False).requires_grad and not x.requires_grad  # a leaf itself is told

@@ -407,8 +407,7 @@ def tensordot(a: Any, b: Any, dims: Any) -> Any:
 def inner(a: Any, b: Any) -> Any:
     """out[..., i, j] = sum over k of input[..., i, k] other[..., j, k]: products summed over the last dims."""
     if not a.shape or not b.shape:
-        if a.dtype is not b.dtype:
-            raise RuntimeError("expected both tensors to have same dtype")
+        a, b = common((a, b))
         dtype = a.dtype
         a, b = build.match(wide(a), wide(b))
         return a & b if dtype is BOOL else narrow(a * b, dtype)

@@ -10,10 +10,10 @@ from rushlight._base.errors import warn_user
 from rushlight._engine import creation
 from rushlight._engine.bind import scalar
 from rushlight._engine.call import OVERRIDE
-from rushlight._engine.creation import as_shape, finish, generate, like_strides, spec_for
+from rushlight._engine.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
 from rushlight._engine.determinism import MODE, fill, fresh
 from rushlight._engine.fast import RUNS, ran
-from rushlight._engine.integers import as_flag
+from rushlight._engine.integers import as_flag, is_numpy_scalar
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.native_plans import fresh_plan
 from rushlight._engine.packing import check_number
@@ -22,7 +22,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
-from rushlight._surface.registry import SPARSE_FACTORIES, composite
+from rushlight._surface.registry import SPACES, SPARSE_FACTORIES, composite
 from rushlight._types.device import as_device
 from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, INT32, INT64, DType
 from rushlight._types.formats import SPARSE_LAYOUTS
@@ -502,14 +502,65 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 @composite("asarray", overridable=False)
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
-    """`as_tensor` with control over copying."""
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None) -> Tensor:
+    """`obj` as a tensor: a tensor, an array, what speaks DLPack, a buffer (its bytes read as `dtype`, or as the default dtype), numbers
+    and sequences.
+
+    Memory is shared where it can be; `copy=True` always copies, `copy=False` never does and raises ValueError where it would have to.
+    Copies of a tensor keep its history.  `requires_grad=False` gives a tensor outside of the graph; left out, it is what `obj` has.
+
+    >>> import rushlight as torch
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> torch.asarray(x) is x, torch.asarray(x * 2, requires_grad=False).grad_fn
+    (True, None)
+    >>> torch.asarray(bytearray(b"\\x01\\x02"), dtype=torch.uint8)
+    tensor([1, 2], dtype=torch.uint8)
+    """
+    if requires_grad is not None:
+        as_flag("asarray", "requires_grad", requires_grad)
     if STATE.word & FUNCTION_MODE:
         handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
         if handled:
             return seen
-    made = creation.tensor(obj, dtype=dtype, device=device) if copy else creation.as_tensor(obj, dtype=dtype, device=device)
-    return finish(made, True) if requires_grad else made
+    made = _held(obj, dtype, copy)
+    if made is None:
+        if copy is False:
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
+        return creation.tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    wanted = made.dtype if dtype is None else python_dtype(dtype) if isinstance(dtype, type) else dtype
+    place = made.device if device is None else as_device(device)
+    if copy is False and place != made.device:
+        raise ValueError(f"can't alias tensor from device '{made.device}' to '{place}'.")
+    if copy is False and wanted is not made.dtype:
+        raise ValueError(f"can't alias tensor with dtype '{CPP_NAME[made.dtype.name]}' into dtype '{CPP_NAME[wanted.name]}'.")
+    if wanted is not made.dtype or place != made.device:
+        made = made.to(place, wanted)
+    elif copy:
+        made = made.clone()
+    if made.requires_grad and requires_grad is False:
+        return made.requires_grad_(False) if made.is_leaf else made.detach()
+    return finish(made, True) if requires_grad and not made.requires_grad else made
+
+
+def _held(obj: Any, dtype: Any, copy: bool | None) -> Tensor | None:
+    """A tensor over the memory that an object holds; None for numbers, sequences and what else holds none."""
+    if isinstance(obj, Tensor):
+        return obj
+    if creation.is_array(obj):
+        return creation.from_numpy(obj)
+    if is_numpy_scalar(obj):
+        if copy is False:
+            raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")
+        return None
+    if hasattr(obj, "__dlpack__"):
+        return SPACES["torch"]["from_dlpack"](obj)
+    try:
+        memoryview(obj)
+    except TypeError:
+        return None
+    from rushlight._engine.mapped import frombuffer
+
+    return frombuffer(obj, dtype=dtype or default_dtype())
 
 
 @composite("from_numpy", overridable=False)

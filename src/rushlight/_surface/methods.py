@@ -223,10 +223,24 @@ def has_names(self: Tensor) -> bool:
 
 
 @method
-def dim_order(self: Tensor) -> tuple[int, ...]:
-    """Dims from outermost to innermost in memory."""
+def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tuple[int, ...]:
+    """Dims from outermost to innermost in memory.
+
+    `ambiguity_check=True` refuses, with a RuntimeError, a tensor whose dims could as well be put in another order (dims of one element,
+    dims that share a stride); a list of memory formats accepts one that is in exactly one of these formats.
+
+    >>> import rushlight as torch
+    >>> torch.empty(2, 3, 5, 7).to(memory_format=torch.channels_last).dim_order(ambiguity_check=True)
+    (0, 2, 3, 1)
+    """
     from rushlight._types.layout import memory_order
 
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+    if not isinstance(ambiguity_check, (bool, list)) or not all(isinstance(each, MemoryFormat) for each in formats):
+        raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+    if ambiguity_check is not False and sum(self.is_contiguous(memory_format=each) for each in formats) != 1:
+        if 1 in self._spec.shape or len(set(self._spec.strides)) < self._spec.ndim:
+            raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
     return tuple(memory_order(self._spec.shape, self._spec.strides))
 
 
@@ -371,10 +385,16 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
         sizes.append((shape,) if isinstance(shape, int) else as_ints("broadcast_shapes", "shapes", shape))
         if any(n < 0 for n in sizes[-1]):
             raise ValueError(f"Attempting to broadcast a dimension with negative length! (shape {list(sizes[-1])})")
-    try:
-        return Size(common(*sizes))
-    except RuntimeError:
-        raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+    shape: tuple[int, ...] = ()
+    for index, each in enumerate(sizes):
+        for i in range(-1, -1 - min(len(shape), len(each)), -1):
+            if each[i] != shape[i] and 1 not in (each[i], shape[i]):
+                raise RuntimeError(
+                    f"Attempting to broadcast a dimension of length {each[i]} at {i}! Mismatching argument at index {index} had {each}; "
+                    f"but expected shape should be broadcastable to {list(shape)}"
+                )
+        shape = common(shape, each)
+    return Size(shape)
 
 
 def _warn_reduced(self: Tensor) -> Tensor:

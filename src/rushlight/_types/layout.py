@@ -208,10 +208,15 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
                 if held == 1:
                     result[offset + i] = size
                 elif size != 1:
-                    raise RuntimeError(
-                        f"The size of tensor a ({held}) must match the size of tensor b ({size}) at non-singleton dimension {offset + i}"
-                    )
+                    raise RuntimeError(_apart(result, shape))
     return tuple(result)
+
+
+def _apart(held: Sequence[int], shape: Sequence[int]) -> str:
+    """What two shapes that do not fit are told: sizes and number of the last dim in which they differ, as PyTorch counts from the end."""
+    offset = len(held) - len(shape)
+    d = max(offset + i for i, size in enumerate(shape) if size != held[offset + i] and 1 not in (size, held[offset + i]))
+    return f"The size of tensor a ({held[d]}) must match the size of tensor b ({shape[d - offset]}) at non-singleton dimension {d}"
 
 
 def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> Shape:

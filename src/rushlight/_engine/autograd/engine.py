@@ -64,7 +64,7 @@ def accumulate_into(variable: Tensor, grad: Tensor) -> None:
             made = hook(variable)
             if made is not None and not isinstance(made, Tensor):
                 raise TypeError(f"expected Variable, but hook returned '{type(made).__name__}'")
-            if made is not None:
+            if made is not None and made is not variable:  # `lambda p: p.add_(...)` gives p itself
                 raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
 

@@ -187,7 +187,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 _AT_LEAST = forms(
-    "(tensor: Tensor, /) -> Tensor", "(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]",
+    "(tensor: Tensor, /) -> Tensor", "(tensors: Sequence[Tensor], /) -> tuple[Tensor, ...]", "() -> tuple[Tensor, ...]",
     "(first: Tensor, second: Tensor, /, *tensors: Tensor) -> tuple[Tensor, ...]",
 )  # fmt: skip
 
