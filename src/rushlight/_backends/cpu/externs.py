@@ -86,7 +86,7 @@ def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
-    if maker is make_sort and n >= LONG and rows <= MOST_ROWS:
+    if maker is make_sort and LONG <= n < 1 << 32 and rows <= MOST_ROWS:  # places take 32 bits
         ints = [1, 1, 3, *step.sizes, work_bytes(n, name), 0, 0, rows, n, int(descending)]
         return [Launch(_row_kernel(make_long_sort, name), ints, (0,), 2)]
     chunk = max(1, min(rows, _PIECE // max(n, 1)))
