@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from tests.packages.environment import needs
 
 
@@ -86,6 +88,88 @@ def test_accelerate(same, tmp_path: Path) -> None:
             p.zero_()
     accelerator.load_state(str(tmp_path / "state"))
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+
+
+@pytest.fixture
+def own_state() -> Iterator[None]:
+    """accelerate keeps one state a process; a test with another precision begins and ends without one."""
+    from accelerate.state import AcceleratorState, GradientState
+
+    def forget() -> None:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+
+    forget()
+    yield
+    forget()
+
+
+@needs("accelerate")
+def test_accelerate_in_bfloat16_with_recomputed_layers(same, own_state, tmp_path: Path) -> None:
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import set_seed
+    from torch.utils.checkpoint import checkpoint
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Linear(8, 16)
+            self.blocks = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Dropout(0.1)) for _ in range(2)])
+            self.norm, self.head = torch.nn.LayerNorm(16), torch.nn.Linear(16, 3)
+
+        def forward(self, x):
+            x = self.embed(x)
+            for block in self.blocks:
+                x = x + checkpoint(block, x, use_reentrant=False)
+            return self.head(self.norm(x))
+
+    set_seed(0)
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16", gradient_accumulation_steps=3)
+    x = torch.randn(60, 8)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    net = Net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=40)
+    train, test = DataLoader(TensorDataset(x[:40], y[:40]), 8, shuffle=True), DataLoader(TensorDataset(x[40:], y[40:]), 8)
+    net, optimizer, train, test, schedule = accelerator.prepare(net, optimizer, train, test, schedule)
+    accelerator.register_for_checkpointing(schedule)
+
+    def epoch():
+        net.train()
+        told = []
+        for inputs, targets in train:  # five batches: the last two make a step of their own
+            with accelerator.accumulate(net):
+                with accelerator.autocast():
+                    scores = net(inputs)
+                    loss = torch.nn.functional.cross_entropy(scores, targets)
+                accelerator.backward(loss)
+                norm = accelerator.clip_grad_norm_(net.parameters(), 0.5) if accelerator.sync_gradients else None
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+            told.append([loss.item(), float(norm) if norm is not None else 0.0, schedule.get_last_lr()[0], float(accelerator.sync_gradients)])
+        assert scores.dtype is torch.float32 and all(p.dtype is torch.float32 for p in net.parameters())
+        return told
+
+    def evaluate():
+        net.eval()
+        found = []
+        for inputs, targets in test:
+            with torch.no_grad():
+                found.append(accelerator.gather_for_metrics((net(inputs), targets)))
+        scores, targets = (torch.cat(part) for part in zip(*found, strict=True))
+        assert len(scores) == 20  # the last batch is a short one
+        return [torch.nn.functional.cross_entropy(scores, targets).item(), (scores.argmax(1) == targets).float().mean().item()]
+
+    same("first epochs", [epoch(), epoch()])
+    same("evaluated", evaluate())
+    accelerator.save_state(str(tmp_path / "state"))
+    after = [epoch(), evaluate()]
+    same("third epoch", after)
+    accelerator.load_state(str(tmp_path / "state"))  # weights, moments, rate, random numbers
+    assert [epoch(), evaluate()] == after
 
 
 @needs("skorch", "sklearn")
