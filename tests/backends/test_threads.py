@@ -13,8 +13,23 @@ import pytest
 
 from rushlight._backends.cpu import stubs, target, threads
 from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.threads_native import ALONE, DOUBT, MOST_PIECES, PATIENCE, RUNNING, UNPAID, WANTED
-from rushlight._backends.native import extern, f32, native, pause, ticks
+from rushlight._backends.cpu.threads_native import (
+    ALONE,
+    CALLER4,
+    DOUBT,
+    LONGEST_TURN,
+    MOST_PIECES,
+    PATIENCE,
+    PLACES,
+    RUNNING,
+    THREADS,
+    TURN,
+    UNPAID,
+    WANTED,
+    sched_getcpu,
+    step_aside,
+)  # fmt: skip
+from rushlight._backends.native import atomic_store, extern, f32, i32, i64, native, pause, ticks
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
@@ -396,6 +411,74 @@ def test_the_caller_works_from_the_front_and_workers_from_the_end():
         return mine.any() and not mine.all()
 
     assert eventually(both_took_part)
+
+
+def test_a_worker_whose_turn_is_over_leaves_no_piece_out():
+    threads.set_num_threads(3)
+    words = runtime().threads
+    before = words[TURN]
+    try:
+        words[TURN] = words[LONGEST_TURN] >> 10  # so short that a worker offers its core in the middle of a job, again and again
+        for pieces, size in ((2, 3), (7, 100), (500, 3), (64, 1000)):
+            for _ in range(20):
+                run(pieces, size)
+    finally:
+        words[TURN] = before
+
+
+def test_a_piece_that_was_waited_for_makes_turns_shorter():
+    threads.set_num_threads(2)
+    words, me = runtime().threads, threading.get_ident()
+    kernel = stubs.make_kernel_callable(stubs.native_address(lingering_kernel), "lingering")
+    ints, out = constants(2, 0, rounds=me), np.zeros(4, np.int64)
+    longest = words[LONGEST_TURN]
+    assert 0 < words[TURN] <= longest
+
+    def shortened():
+        words[ALONE] = 0
+        words[TURN] = longest
+        kernel(ctypes.addressof(ints), out.ctypes.data, out.ctypes.data)
+        return words[TURN] < longest
+
+    try:
+        assert eventually(shortened)
+        assert longest - (longest >> 2) <= words[TURN]  # an offer that was taken may have made it longer again
+    finally:
+        words[ALONE] = words[DOUBT] = words[UNPAID] = 0
+
+
+@native("i32(ptr, ptr, i64)")
+def aside_kernel(bufs, ints, piece):
+    """Steps aside from the core it is on, and notes both."""
+    place = sched_getcpu()
+    atomic_store(i32, THREADS, CALLER4, place)
+    step_aside()
+    bufs.ptr[0].i64[0] = i64(place)
+    bufs.ptr[0].i64[1] = i64(sched_getcpu())
+    return 0
+
+
+@pytest.mark.skipif(not PLACES, reason="a thread cannot choose its core here")
+def test_a_worker_leaves_the_core_of_its_caller():
+    threads.set_num_threads(1)  # no other thread reads the caller's place
+    kernel = stubs.make_kernel_callable(stubs.native_address(aside_kernel), "aside")
+    ints, out = constants(1, 0), np.zeros(2, np.int64)
+    allowed = os.sched_getaffinity(0)
+
+    def moved():
+        kernel(ctypes.addressof(ints), out.ctypes.data, out.ctypes.data)
+        assert os.sched_getaffinity(0) == allowed  # it may be anywhere again
+        return out[0] != out[1]
+
+    if len(allowed) > 1:
+        assert eventually(moved)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        kernel(ctypes.addressof(ints), out.ctypes.data, out.ctypes.data)
+        assert out.tolist() == [min(allowed)] * 2  # there is no other
+        assert os.sched_getaffinity(0) == {min(allowed)}
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_more_pieces_than_a_ticket_counts():

@@ -47,6 +47,7 @@ NUM_THREADS: Knob[int] = Knob(
 )  # fmt: skip
 
 _SPIN_SECONDS = 40e-6  # about what a sleep and a wake-up cost
+_TURN_SECONDS = 3e-3  # no scheduler's slice is much shorter; it is learnt where one is
 _STEP: list[float] = []  # seconds that one step of spinning takes
 
 
@@ -73,11 +74,15 @@ def configure(runtime: Runtime) -> None:
     runtime.state[pool_native.RESERVE] = target.memory_bytes // 16
     runtime.state[pool_native.GROUP_LIMIT] = target.group_bytes
     runtime.plain("threads_init")()
-    spin_many = runtime.plain("spin_many", ctypes.c_int64)
+    spin_many = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(runtime.address("spin_many"))
     spin_many(1)
     start = time.perf_counter()
-    spin_many(500)
-    _STEP[:] = [max((time.perf_counter() - start) / 500, 1e-9)]
+    ticks = spin_many(500)
+    spent = time.perf_counter() - start
+    _STEP[:] = [max(spent / 500, 1e-9)]
+    longest = int(ticks * _TURN_SECONDS / spent)
+    runtime.threads[threads_native.LONGEST_TURN] = longest
+    runtime.threads[threads_native.TURN] = longest // 2
     apply_threads(runtime)
     stop = runtime.plain("threads_stop", ctypes.c_int64)
     if hasattr(os, "register_at_fork"):

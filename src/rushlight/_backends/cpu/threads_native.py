@@ -16,6 +16,14 @@ A piece that was taken must be waited for, even if its thread has lost its core 
 scheduler's time. Where that has happened, short jobs are run by their caller alone for a while: in the quiet case sharing
 one halves its time, in the other it costs a hundred times it.  After a single loss that while is as short as the loss, since any
 machine takes a core away now and then; each further loss that comes before sharing has paid doubles it.
+
+Better than to wait for such a piece is that nobody loses a core in the middle of one.  So a worker works in *turns* shorter
+than the slices of a scheduler: when its turn is over it offers its core, between two pieces.  Nobody else wants it on a quiet
+machine, and that costs a microsecond; on a busy one the worker is passed over until it comes back with a fresh slice.  How
+long a turn may be is learnt: one that ended well makes the next ones longer, a piece that was waited for makes them shorter.
+
+The scheduler likes to wake a worker where it was woken from, and so puts it on the caller's core, where all it does is keep
+the caller from working.  A worker that finds itself there moves to another core before it takes a piece.
 """
 
 from __future__ import annotations
@@ -46,8 +54,8 @@ from rushlight._backends.native import (
 )  # fmt: skip
 
 __all__ = [
-    "MAX_THREADS", "RUNNING", "SPIN", "THREADS", "WANTED", "rl_parallel_for", "spin_many", "threads_forked",
-    "threads_init", "threads_stop",
+    "LONGEST_TURN", "MAX_THREADS", "RUNNING", "SPIN", "THREADS", "TURN", "WANTED", "rl_parallel_for", "spin_many",
+    "threads_forked", "threads_init", "threads_stop",
 ]  # fmt: skip
 
 MAX_THREADS = 1024
@@ -60,12 +68,16 @@ CONDITION = static("rl_condition", 256)
 TICKET = 0
 EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
+CALLER4 = 44  # the core that the caller was on when it began the job
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID = 64, 33, 34, 35, 36, 37, 38
+LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN = 64, 33, 34, 35, 36, 37, 38, 39, 40
 SHORT = 16  # pieces up to which a job is short
 IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
 PATIENCE = 32  # times that wait during which short jobs are not shared, at most
 PAYS = 8  # times that wait which short jobs must then be shared without another, for sharing to pay
+SPIN_HALVINGS = 2  # of the time for which a worker spins in vain; any shorter, and it sleeps between two calls in a row
+CORES = 8192  # that a set of cores can name
+PLACES = sys.platform == "linux"  # whether a thread can tell its core, and choose among cores
 
 END_BITS = 18  # bits of each of the two counts of a ticket
 MOST_PIECES = (1 << END_BITS) - 1  # of one job; what has more runs as several
@@ -79,6 +91,9 @@ SIG_SETMASK = 2 if sys.platform == "linux" else 3
 MOST = 0x7FFFFFFF
 
 syscall = extern("syscall", "i64(i64, ...)")
+sched_getaffinity = extern("sched_getaffinity", "i32(i32, i64, ptr)")
+sched_getcpu = extern("sched_getcpu", "i32()")
+sched_setaffinity = extern("sched_setaffinity", "i32(i32, i64, ptr)")
 sched_yield = extern("sched_yield", "i32()")
 pthread_create = extern("pthread_create", "i32(ptr, ptr, ptr, ptr)")
 pthread_join = extern("pthread_join", "i32(ptr, ptr)")
@@ -122,12 +137,14 @@ def wake(word, count):
         pthread_mutex_unlock(MUTEX)
 
 
-@native("void(i64)")
+@native("i64(i64)")
 def spin_many(n):
-    """`n` spin steps, for measuring how long one takes."""
+    """`n` spin steps, for measuring how long one takes; the ticks that went by."""
+    began = ticks()
     for _i in range(n):
         pause()
         atomic_load(i32, THREADS, EPOCH4)
+    return ticks() - began
 
 
 # ***** taking pieces *****
@@ -142,16 +159,16 @@ def note_failure(piece):
             return
 
 
-@native("void(i64)")
-def take_pieces(from_end):
-    """Run pieces of the current job until none is left, from the front or from the end."""
+@native("void(i64, i64)")
+def take_pieces(from_end, until):
+    """Run pieces of the current job until none is left, from the front or from the end; a worker, until its turn is over."""
     step = u64(1) << u64(END_BITS * from_end)
     while True:
         t = atomic_load(u64, THREADS, TICKET)
         front = i64(t & MOST_PIECES)
         behind = i64((t >> END_BITS) & MOST_PIECES)
         pieces = atomic_load(i64, THREADS, PIECES)
-        if front + behind >= pieces:
+        if front + behind >= pieces or (from_end != 0 and ticks() > until):
             return
         fn = atomic_load(ptr, THREADS, FN)
         bufs = atomic_load(ptr, THREADS, BUFS)
@@ -169,28 +186,67 @@ def take_pieces(from_end):
                 wake(THREADS + 4 * DONE4, 1)
 
 
+@native("void()")
+def step_aside():
+    """Move the calling thread to another core if it is on the caller's."""
+    if PLACES:
+        place = i64(sched_getcpu())
+        if unlikely(place >= 0 and place == i64(atomic_load(i32, THREADS, CALLER4))):
+            allowed, others = stack(CORES // 8), stack(CORES // 8)
+            size = i64(sched_getaffinity(0, CORES // 8, allowed))
+            left = u64(0)
+            for k in range(CORES // 64):
+                word = u64(allowed.i64[k])
+                if k == place >> 6:
+                    word &= ~(u64(1) << u64(place & 63))
+                others.i64[k] = i64(word)
+                left |= word
+            if size == 0 and left != 0 and sched_setaffinity(0, CORES // 8, others) == 0:
+                sched_setaffinity(0, CORES // 8, allowed)  # it may be moved again as before
+
+
+@native("i64()")
+def offer_core():
+    """Between two turns: let others have this core, if any wants it; when the next turn is over."""
+    began = ticks()
+    sched_yield()
+    now = ticks()
+    turn, longest = THREADS.i64[TURN], THREADS.i64[LONGEST_TURN]
+    if now - began > longest >> 4:  # somebody did
+        turn = min(turn + (turn >> 5), longest)
+        THREADS.i64[TURN] = turn
+    return now + turn
+
+
 @native("ptr(ptr)")
 def worker(unused):
     """The life of a worker thread."""
     longest = THREADS.i64[SPIN]
     budget = longest
+    until = ticks() + THREADS.i64[TURN]
     while True:
         # A thread may begin long after it was created, even after it was told to stop: the epoch is read first.
         seen = atomic_load(i32, THREADS, EPOCH4)
         if atomic_load(i32, THREADS, STOP4) != 0:
             return None
-        take_pieces(1)
+        if longest > 0:  # else there are more threads than cores anyway
+            step_aside()
+        take_pieces(1, until)
+        if ticks() > until:
+            until = offer_core()
+            continue
         k = 0
         while k < budget and atomic_load(i32, THREADS, EPOCH4) == seen:
             pause()
             k += 1
         # Spinning that finds work pays, so it may last longer next time; spinning in vain takes a core from others.
         if atomic_load(i32, THREADS, EPOCH4) == seen:
-            budget = max(budget >> 1, longest >> 5)
+            budget = max(budget >> 1, longest >> SPIN_HALVINGS)
             atomic_add(i32, THREADS, SLEEPERS4, 1)
             while atomic_load(i32, THREADS, EPOCH4) == seen:
                 sleep_on(THREADS + 4 * EPOCH4, seen)
             atomic_add(i32, THREADS, SLEEPERS4, -1)
+            until = ticks() + THREADS.i64[TURN]
         else:
             budget = min(budget << 1, longest)
 
@@ -334,11 +390,22 @@ def judge_sharing(worked, waited):
         THREADS.i64[UNPAID] = unpaid - worked - waited
 
 
+@native("void(i64, i64, i64)")
+def judge_turn(worked, pieces, waited):
+    """After a job of which the caller ran `pieces`: shorter turns where it waited for a piece whose core was taken away."""
+    longest = THREADS.i64[LONGEST_TURN]
+    if unlikely(waited > longest >> 2 and pieces > 0 and waited * pieces > IN_VAIN * worked):
+        turn = THREADS.i64[TURN]
+        THREADS.i64[TURN] = max(turn - (turn >> 2), longest >> 4)
+
+
 @native("i32(ptr, ptr, ptr, i64, i64)")
 def run_job(fn, bufs, ints, first, pieces):
     """The pieces from `first` on, on all threads; the caller holds the lock."""
     job = (atomic_load(u64, THREADS, TICKET) >> JOB_SHIFT) + 1
     atomic_store(u64, THREADS, TICKET, (job << JOB_SHIFT) | u64(CLOSED))
+    if PLACES:
+        atomic_store(i32, THREADS, CALLER4, sched_getcpu())
     atomic_store(ptr, THREADS, FN, fn)
     atomic_store(ptr, THREADS, BUFS, bufs)
     atomic_store(ptr, THREADS, INTS, ints)
@@ -352,10 +419,12 @@ def run_job(fn, bufs, ints, first, pieces):
     if atomic_load(i32, THREADS, SLEEPERS4) > 0:
         wake(THREADS + 4 * EPOCH4, i32(min(pieces - 1, i64(MOST))))
     began = ticks()
-    take_pieces(0)
+    take_pieces(0, 0)
     worked = ticks()
+    mine = i64(atomic_load(u64, THREADS, TICKET) & MOST_PIECES)
     status = wait_done(i32(pieces))
     waited = ticks() - worked
+    judge_turn(worked - began, mine, waited)
     if pieces <= SHORT:
         judge_sharing(worked - began, waited)
     # no job from here on: a worker that comes late finds nothing
