@@ -604,3 +604,50 @@ def test_leaves_that_factories_make() -> None:
     torch.randint(0, 3, (3,))
     with pytest.raises(RuntimeError, match="floating point"):
         torch.randint(0, 3, (3,), requires_grad=True)
+
+
+class Asked(torch.Tensor):
+    """A tensor with a say."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func
+
+
+def test_guards_leave_the_usual_calls_to_the_function() -> None:
+    plain, own = torch.ones(2), torch.ones(2).as_subclass(Asked)
+    weight = torch.nn.Parameter(plain)
+    guard = native_plans.make_guard(lambda *args, **kwargs: "asked", lambda *args, **kwargs: "function", 1 << 4, 6)
+    usual = [(), (plain,), (weight, 1, 2.0, True, None, "sum"), ([plain, weight], (1, 2)), (torch.float32, plain.shape, torch.device("cpu"))]
+    unusual = [(own,), (plain, own), ([plain, own],), ((1, (plain, own)),), (np.float32(1.0),), ([[1, 2]],), (1, 2, 3, 4, 5, 6, 7)]
+    assert [guard(*args) for args in usual] == ["function"] * len(usual)
+    assert [guard(*args) for args in unusual] == ["asked"] * len(unusual)
+    assert guard(plain, b=weight) == "function" and guard(plain, b=own) == "asked"
+    by_place = native_plans.make_guard(lambda *args, **kwargs: "asked", lambda *args, **kwargs: "function", 0, named=False)
+    assert by_place(plain) == "function" and by_place(plain, b=1) == "asked"
+    with torch.overrides.TorchFunctionMode():
+        assert guard(plain) == "asked" and by_place(plain) == "function"
+    assert guard(plain) == "function"
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("batch_norm", (None, None, None, None, True)), ("interpolate", (4,)), ("one_hot", ()), ("relu", ()), ("scaled_dot_product_attention", (None, None))],
+)
+def test_functions_behind_guards_are_what_overrides_are_shown(name: str, args: tuple[Any, ...]) -> None:
+    function = getattr(torch.nn.functional, name)
+    assert function(torch.ones(1, 2, 3).as_subclass(Asked), *args) is function
+    assert function.__name__ == name and pickle.loads(pickle.dumps(function)) is function
+    assert list(inspect.signature(function).parameters)[0] in ("input", "query")
+
+
+def test_guards_go_with_what_they_hold() -> None:
+    def function(x: Any) -> Any:
+        return x
+
+    guard = native_plans.make_guard(function, function, 0)
+    assert guard(3) == 3
+    seen = weakref.ref(function)
+    del guard, function
+    gc.collect()
+    assert seen() is None

@@ -10,6 +10,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Sequence
+from functools import update_wrapper
 from itertools import count
 from types import FunctionType
 from typing import Any
@@ -35,7 +36,7 @@ from rushlight._types.spec import Spec
 
 __all__ = [
     "DYNAMIC", "EITHER", "INPLACE", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "learn_family", "make_dispatcher", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
+    "kernel_plan", "known", "learn", "learn_family", "make_dispatcher", "make_guard", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
     "view_plan",
 ]  # fmt: skip
 
@@ -154,6 +155,8 @@ def _signature(function: Any) -> Any:
     if row is None:
         wrapped = getattr(function, "__wrapped__", None)
         return None if wrapped is None else inspect.signature(inspect.unwrap(wrapped))
+    if vars(function).get("inplace_flag"):
+        return schema_signature(row, inspect, inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False))
     return schema_signature(row, inspect)
 
 
@@ -193,6 +196,21 @@ def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults
     values = tuple(_NOTHING if v is ... else v for v in defaults)
     made = ready().dispatcher(fallback, bytes(kinds), values, tuple(map(sys.intern, names)), len(names) if count is None else count)
     forgetful.append(made)
+    return made
+
+
+_ANY = 1 << 40  # arguments by place
+
+
+def make_guard(asking: Callable[..., Any], function: Callable[..., Any], mask: int, most: int = _ANY, named: bool = True) -> Any:
+    """`function` for calls of the usual kind, found natively; all others go to `asking`.
+
+    Usual are those with at most `most` arguments by place, with some by name only if `named`, in a state without the bits of `mask`, where no
+    argument, nor an item of a sequence among them, is of a class with a say.
+    """
+    made = ready().guard(asking, function, most, int(named), mask)
+    update_wrapper(made, asking)
+    made.__wrapped__ = function
     return made
 
 

@@ -57,8 +57,9 @@ def overridable(function: Callable[..., Any], public: Callable[..., Any] | None 
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.touches_memory = True  # type: ignore[attr-defined]
-    shown: list[Any] = [call if public is None else public]  # what overrides are shown; its learner, where there is one
+    shown: list[Any] = [call if public is None else public]  # what overrides are shown; its learner or guard, where there is one
     call.shown = shown  # type: ignore[attr-defined]
+    call.guards = FUNCTION_MODE | VMAP, True  # type: ignore[attr-defined]
     return call
 
 

@@ -16,7 +16,7 @@ from rushlight._engine.autocast import casts, policy_of
 from rushlight._engine.call import OVERRIDE, Caller, make_binary, make_function, make_unary
 from rushlight._engine.fast import make_learner
 from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.native_plans import schema_signature
+from rushlight._engine.native_plans import make_guard
 from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.dtypes import CHECKED, refuse_dtype
@@ -24,7 +24,7 @@ from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.accepting import Accepting
 from rushlight._types.dtype import DType
 
-__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "asking", "composite", "function_of", "into_given", "install_operators", "method_of", "row_named", "row_of"]
+__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "asking", "composite", "function_of", "guarded", "into_given", "install_operators", "method_of", "row_named", "row_of"]
 
 
 class Space(MutableMapping[str, Any]):
@@ -129,16 +129,17 @@ def composite(
         function = _refusing(function, name, refuses) if refuses else function
         declared = Accepting(function, name, spaces)
         public = _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
-        make = functools.cache(lambda _: _learner(public, learns or once, tensors, not once, shortcut, alike))
+        later = learns or once or hasattr(public, "guards")
+        make = functools.cache(lambda _: _learner(public, learns or once, tensors, not once, shortcut, alike) if learns or once else guarded(public))
         for each in (name, *aliases):
             word = method if isinstance(method, str) else each
             for space in spaces:
-                if learns or once:
-                    SPACES.setdefault(space, Space(space)).defer(each, make, f"learner of {name}")
+                if later:
+                    SPACES.setdefault(space, Space(space)).defer(each, make, f"native form of {name}")
                 else:
                     SPACES.setdefault(space, Space(space))[each] = public
             if method:
-                setattr(Tensor, word, LazyMethod(word, make, f"learner of {name}") if learns or once else public)
+                setattr(Tensor, word, LazyMethod(word, make, f"native form of {name}") if later else public)
         return public
 
     return register
@@ -171,6 +172,15 @@ def _learner(
         made.__wrapped__ = getattr(public, "__wrapped__", public)  # kinds of tensor run the body itself: `public` would ask them again
         if hasattr(public, "touches_memory"):
             made.touches_memory = True
+    return made
+
+
+def guarded(public: Any) -> Any:
+    """A public function that asks modes and classes first, and does so natively in the usual case; it is what they are shown."""
+    mask, named = public.guards
+    made = make_guard(public, public.__wrapped__, mask, named=named)
+    if public.shown[0] is public:
+        public.shown[0] = made
     return made
 
 
@@ -223,6 +233,8 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
     public.__wrapped__ = function  # type: ignore[attr-defined]
     shown: list[Any] = [public]  # what overrides are shown; its learner, where there is one
     public.shown = shown  # type: ignore[attr-defined]
+    if not checked:
+        public.guards = FUNCTION_MODE | OBSERVED, False  # type: ignore[attr-defined]
     return public
 
 
@@ -299,9 +311,9 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
     def function(*args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
-            handled, made = OVERRIDE[0](function, args, {**kwargs, "inplace": inplace} if inplace else kwargs)
+            handled, found = OVERRIDE[0](made, args, {**kwargs, "inplace": inplace} if inplace else kwargs)
             if handled:
-                return made
+                return found
         if len(args) > count:
             *args, inplace = args
         return inplace_of(name)(*args, **kwargs) if inplace else plain(*args, **kwargs)
@@ -309,11 +321,9 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = plain.__doc__
     function.operator, function.inplace_flag = OPERATORS[name], True  # type: ignore[attr-defined]
-    import inspect  # whoever asks for `nn.functional` has it already
-
-    flag = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False)
-    function.__signature__ = schema_signature(OPERATORS[name], inspect, flag)  # type: ignore[attr-defined]
-    return function
+    made = make_guard(function, plain, FUNCTION_MODE, count, named=False)
+    del made.__wrapped__  # it takes an argument more than the plain form
+    return made
 
 
 def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable[..., Any]:
@@ -336,10 +346,9 @@ def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable
         return function(*args, **kwargs)
 
     shown: list[Any] = [public]
-    if learns:
-        public.shown = shown  # type: ignore[attr-defined]
-        return _learner(public, learns, 1, True, None, False)
-    return public
+    public.shown = shown  # type: ignore[attr-defined]
+    public.guards = FUNCTION_MODE, True  # type: ignore[attr-defined]
+    return _learner(public, learns, 1, True, None, False) if learns else guarded(public)
 
 
 def row_of(value: Any) -> tuple[str, Operator] | None:

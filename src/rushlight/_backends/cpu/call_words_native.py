@@ -46,7 +46,7 @@ from rushlight._backends.cpu.stub_native import PyErr_Clear, PyFloat_Type, PyLon
 from rushlight._backends.native import extern, extern_data, i64, native, select, stack, u64
 
 __all__ = [
-    "PyBool_Type", "PyObject_GetAttr", "PySlice_Type", "PyTuple_Type", "Py_False", "Py_True", "call_words", "is_plain", "longest", "sequence_items",
+    "PyBool_Type", "PyObject_GetAttr", "PySlice_Type", "PyTuple_Type", "Py_False", "Py_True", "call_words", "have_no_say", "is_plain", "longest", "sequence_items",
     "sequence_size", "small_int", "state_word",
 ]  # fmt: skip
 
@@ -97,6 +97,35 @@ def is_plain(obj):
         if kind == FAST.ptr[PLAIN + k]:
             return 1
     return 0
+
+
+@native("i64(ptr)")
+def has_no_say(obj):
+    """Whether an object is a plain tensor, or a number, text or setting."""
+    kind = obj.ptr[1]
+    if kind == FAST.ptr[TENSOR_TYPE] or kind == PyLong_Type or kind == PyFloat_Type or kind == PyBool_Type or obj == Py_None:
+        return 1
+    if kind == PyUnicode_Type:
+        return 1
+    for k in range(4):
+        if kind == FAST.ptr[SETTINGS + k]:
+            return 1
+    return is_plain(obj)
+
+
+@native("i64(ptr, i64)")
+def have_no_say(args, count):
+    """Whether none of these arguments, or of the items of sequences among them, is of a class that may want a say."""
+    for k in range(count):
+        obj = args.ptr[k]
+        if has_no_say(obj) == 0:
+            size = sequence_size(obj)
+            if size < 0:
+                return 0
+            for i in range(size):
+                if has_no_say(sequence_items(obj).ptr[i]) == 0:
+                    return 0
+    return 1
 
 
 @native("ptr()")

@@ -12,7 +12,15 @@ Everything here runs with the GIL held.  While words are made no Python code run
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.call_words_native import PyTuple_Type, call_words, longest, sequence_items, small_int
+from rushlight._backends.cpu.call_words_native import (
+    PyTuple_Type,
+    call_words,
+    have_no_say,
+    longest,
+    sequence_items,
+    small_int,
+    state_word,
+)
 from rushlight._backends.cpu.dispatch_words import (
     D_CALL,
     D_COUNT,
@@ -31,6 +39,10 @@ from rushlight._backends.cpu.dispatch_words import (
     E_WORDS,
     E_WRAP,
     FAST,
+    G_FUNCTION,
+    G_MASK,
+    G_MOST,
+    G_NAMED,
     NEW_TUPLE,
     ROOM,
     SIZES,
@@ -58,7 +70,7 @@ from rushlight._backends.native import extern, i64, native, ptr, stack, u64, unl
 
 __all__ = [
     "PyBytes_FromStringAndSize", "PyLong_FromLongLong", "PyObject_Vectorcall", "dispatcher_call", "dispatcher_dealloc", "dispatcher_get",
-    "entry_dealloc", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_found", "py_known", "py_learn",
+    "entry_dealloc", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_found", "py_guard", "py_known", "py_learn",
 ]  # fmt: skip
 PyObject_Vectorcall = extern("PyObject_Vectorcall", "ptr(ptr, ptr, u64, ptr)")
 PyLong_FromLongLong = extern("PyLong_FromLongLong", "ptr(i64)")
@@ -219,6 +231,20 @@ def dispatcher_call(self, args, flagged, names):
     return PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
 
 
+@native("ptr(ptr, ptr, u64, ptr)")
+def guard_call(self, args, flagged, names):
+    """The vectorcall of a guard."""
+    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    total, usual = given, i64(given <= self.i64[G_MOST])
+    if names is not None:
+        total += names.i64[2]
+        usual &= self.i64[G_NAMED]
+    word = state_word()
+    if usual == 0 or word == -1 << 63 or word & self.i64[G_MASK] != 0 or have_no_say(args, total) == 0:
+        return PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
+    return PyObject_Vectorcall(self.ptr[G_FUNCTION], args, u64(given), names)
+
+
 @native("ptr(ptr, ptr, ptr)")
 def dispatcher_get(self, obj, owner):
     """tp_descr_get: a dispatcher on a class is a method."""
@@ -246,6 +272,29 @@ def py_dispatcher(unused, args, count):
     self.i64[D_COUNT] = PyLong_AsLongLong(args.ptr[4])
     self.ptr[D_KIND_BYTES] = PyBytes_AsString(args.ptr[1])
     self.i64[D_SIZED] = 0
+    empty_table(self + 8 * D_PLANS)
+    empty_table(self + 8 * D_FAMILIES)
+    return self
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_guard(unused, args, count):
+    """guard(asking, function, most, named, mask) -> guard: a call of `function` in the usual case, of `asking` in any other
+
+    Usual: not more than `most` arguments by place, none by name unless `named`, no bit of `mask` in the state, and no argument with a say.
+    """
+    self = PyObject_New(FAST.ptr[DISPATCHER_TYPE])
+    if self is None:
+        return None
+    for k in range(4):
+        self.ptr[D_FALLBACK + k] = args.ptr[k] if k < 2 else Py_None
+        Py_IncRef(self.ptr[D_FALLBACK + k])
+    self.ptr[D_CALL] = guard_call
+    self.ptr[D_DICT] = None
+    self.ptr[D_WEAK] = None
+    self.i64[G_MOST] = PyLong_AsLongLong(args.ptr[2])
+    self.i64[G_NAMED] = PyLong_AsLongLong(args.ptr[3])
+    self.i64[G_MASK] = PyLong_AsLongLong(args.ptr[4])
     empty_table(self + 8 * D_PLANS)
     empty_table(self + 8 * D_FAMILIES)
     return self

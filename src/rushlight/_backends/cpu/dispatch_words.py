@@ -7,7 +7,7 @@ from rushlight._backends.native import static
 __all__ = [
     "DEEPEST", "DEFAULT", "DICT_NAME", "DISPATCHER_BYTES", "DISPATCHER_TYPE", "DYNAMIC", "D_CALL", "D_COUNT", "D_DEFAULTS", "D_DICT", "D_FALLBACK",
     "D_FAMILIES", "D_KIND_BYTES", "D_NAMES", "D_PLANS", "D_SIZED", "D_WEAK", "EITHER", "ENTRY_BYTES", "ENTRY_TYPE", "E_COUNT", "E_HASH", "E_KEEP",
-    "E_PICKS", "E_PICK_COUNT", "E_PLAN", "E_WORDS", "E_WRAP", "FAST", "FAST_WORDS", "FLOAT", "INT", "ITEMS", "LIST", "NAME", "NEW_TUPLE",
+    "E_PICKS", "E_PICK_COUNT", "E_PLAN", "E_WORDS", "E_WRAP", "FAST", "FAST_WORDS", "FLOAT", "G_FUNCTION", "G_MASK", "G_MOST", "G_NAMED", "INT", "ITEMS", "LIST", "NAME", "NEW_TUPLE",
     "NUMBER_BOOL", "NUMBER_FLOAT", "NUMBER_INT", "O_META", "O_NODE", "O_PTR", "O_RG", "O_SPEC", "O_STORAGE", "PLAIN", "PLAIN_COUNT", "PLAN_TYPE",
     "ROOM", "SETTINGS", "SIZE", "SIZES", "SIZE_TYPE", "SLICE", "SPEC", "SPEC_CONJ", "SPEC_CONTIGUOUS", "SPEC_DEVICE", "SPEC_DTYPE", "SPEC_PLAIN",
     "SPEC_SHAPE", "SPEC_STRIDES", "STATE_OBJECT", "TENSORS", "TENSOR_TYPE", "THREAD", "THREAD_DICT", "TUPLE", "T_MASK", "T_SLOTS", "T_USED",
@@ -29,6 +29,8 @@ SPEC_DTYPE, SPEC_DEVICE, SPEC_SHAPE, SPEC_STRIDES, SPEC_PLAIN, SPEC_CONTIGUOUS, 
 # words of a dispatcher
 D_CALL, D_DICT, D_WEAK, D_FALLBACK, D_KINDS, D_DEFAULTS, D_NAMES, D_COUNT, D_KIND_BYTES, D_PLANS, D_FAMILIES, D_SIZED = (*range(2, 12), 14, 17)
 DISPATCHER_BYTES = 8 * 18
+# words of a guard, which is a dispatcher that knows one function and has no table
+G_FUNCTION, G_MOST, G_NAMED, G_MASK = D_KINDS, D_COUNT, D_KIND_BYTES, D_SIZED
 # words of a table: of plans, by the words of calls, or of what casts plans, by those of families
 T_SLOTS, T_MASK, T_USED = range(3)
 # words of an entry: what was learnt of one signature

@@ -119,7 +119,7 @@ _ROOTS = (
     stub_native.rl_arg_ptr, stub_native.rl_arg_f64, stub_native.rl_count_error, stub_native.rl_raise,
     threads_native.rl_parallel_for, threads_native.threads_init, threads_native.threads_stop,
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
-    dispatch_native.py_dispatcher, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
+    dispatch_native.py_dispatcher, dispatch_native.py_guard, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
     dispatch_native.py_family, dispatch_native.py_found, dispatch_native.py_describe, plan_native.py_cast,
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
     plan_native.py_plan, plan_native.py_kernel_address, tensor_native.py_user_place, tensor_native.py_new_meta,
@@ -164,6 +164,7 @@ class Runtime:
         self.from_owner = method("py_from_owner", "from_owner")
         self.empty_cache, self.resize = method("py_empty_cache", "empty_cache"), method("py_resize", "resize")
         self.dispatcher, self.learn = method("py_dispatcher", "dispatcher"), method("py_learn", "learn")
+        self.guard = method("py_guard", "guard")
         self.family, self.describe, self.cast = method("py_family", "family"), method("py_describe", "describe"), method("py_cast", "cast")
         self.found = method("py_found", "found")
         self.forget, self.known = method("py_forget", "forget"), method("py_known", "known")
