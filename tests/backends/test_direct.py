@@ -9,10 +9,11 @@ import pytest
 
 import rushlight as torch
 from rushlight._backends.cpu import jit
-from rushlight._backends.cpu.direct import takes_direct
+from rushlight._backends.cpu.direct import Direct, takes_direct
 from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
+from rushlight._backends.cpu.target import host_target
 from rushlight._graph.core import trace
-from rushlight._kernels.program import ExternStep, compile_graph
+from rushlight._kernels.program import ExternStep, Operand, compile_graph
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BY_NAME
 
@@ -41,6 +42,11 @@ def convolved(x: Any, w: Any, bias: Any = None, *, transposed: bool = False, **p
     return found if bias is None else found + bias.reshape(-1, *(1,) * n)
 
 
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """The same values; the channels of a place lie side by side."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
 CASES: list[tuple[Any, ...]] = [
     ((2, 5, 9, 20), (5, 1, 3, 3), {"padding": 1, "groups": 5}),
     ((2, 5, 9, 37), (10, 1, 3, 5), {"padding": (0, 2), "stride": (2, 1), "groups": 5}),
@@ -60,6 +66,15 @@ CASES: list[tuple[Any, ...]] = [
     ((1, 9, 5, 601), (9, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 9}),
     ((2, 6, 9, 21), (6, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 6, "transposed": True}),
     ((2, 6, 9, 21), (6, 2, 3, 4), {"padding": 2, "stride": 3, "groups": 3, "transposed": True}),
+    # groups of a few channels that share vectors where channels lie side by side
+    ((2, 24, 9, 11), (24, 4, 3, 3), {"padding": 1, "stride": 2, "groups": 6}),
+    ((1, 40, 13, 7), (40, 8, 3, 3), {"padding": 2, "dilation": 2, "groups": 5}),
+    ((1, 36, 4, 17), (36, 2, 5, 3), {"padding": (2, 1), "stride": (1, 3), "groups": 18}),
+    ((3, 32, 7, 7), (32, 8, 3, 3), {"padding": 1, "groups": 4}),
+    ((1, 32, 5, 6, 7), (32, 4, 2, 3, 3), {"padding": 1, "groups": 8}),
+    ((2, 32, 50), (32, 4, 3), {"padding": 1, "groups": 8}),
+    ((1, 32, 14, 15), (32, 2, 9, 9), {"padding": 4, "groups": 16}),
+    ((2, 32, 9, 7), (32, 4, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 8, "transposed": True}),
 ]
 
 
@@ -80,7 +95,8 @@ def test_values_follow_the_definition(number: int) -> None:
         wanted = convolved(as_float(tx), as_float(tw), as_float(tb), transposed=transposed, **p)
         layouts = [tx]
         if n == 2:
-            layouts += [tx.to(memory_format=torch.channels_last), tx.transpose(2, 3).contiguous().transpose(2, 3)]
+            layouts.append(tx.transpose(2, 3).contiguous().transpose(2, 3))
+        layouts.append(channels_last(tx))
         for given in layouts:
             got = as_float(getattr(torch.nn.functional, name)(given, tw, tb, **p))
             assert got.shape == wanted.shape
@@ -96,13 +112,13 @@ def test_gradients_are_the_adjoints(number: int) -> None:
     name = f"conv_transpose{n}d" if transposed else f"conv{n}d"
     for dtype, last in (("float32", False), ("float64", True), ("bfloat16", False), ("float16", number % 2 == 0)):
         x, w = (torch.tensor(RNG.standard_normal(s)).to(getattr(torch, dtype)) for s in (shape, weight))
-        x = x.to(memory_format=torch.channels_last) if last and n == 2 else x
+        x = channels_last(x) if last else x
         x, w = x.requires_grad_(), w.requires_grad_()
         y = getattr(torch.nn.functional, name)(x, w, **p)
         g = torch.tensor(RNG.standard_normal(y.shape)).to(y.dtype)
         if number % 4 == 0:
             g = g[:1, :1].expand(y.shape)
-        y.backward(g.to(memory_format=torch.channels_last) if last and n == 2 else g)
+        y.backward(channels_last(g) if last else g)
         given = as_float(x), as_float(w)
         for at, found in enumerate((x.grad, w.grad)):
             found, ct = as_float(found), as_float(g)
@@ -171,6 +187,18 @@ def step_of(shape: tuple[int, ...], weight: tuple[int, ...], **p: Any) -> Extern
     return next(s for s in compile_graph(graph, strides).steps if isinstance(s, ExternStep))
 
 
+def test_groups_of_a_few_channels_share_vectors() -> None:
+    dtype = BY_NAME["float32"]
+    params = {"size": (9, 20), "stride": (1, 1), "dilation": (1, 1), "lo": (1, 1), "spread": (1, 1), "flip": False}
+    last = lambda c: (180 * 16 * c, c, 1, 20 * 16 * c, 16 * c)  # strides of images of 16 groups of c channels, [N, G, C, H, W]
+    first = lambda c: (180 * 16 * c, 180 * c, 180, 20, 1)
+    for few, mixed in ((1, 1), (2, 2), (3, 1), (4, 4), (6, 1), (8, 8 if host_target().vector_bytes >= 32 else 1)):
+        for strides, mix in ((last(few), mixed), (first(few), 1)):
+            x, y = (Operand(place, dtype, (2, 16, few, 9, 20), strides) for place in (1, 0))
+            w = Operand(2, dtype, (16, few, few, 3, 3), (9 * few * few, 9 * few, 9, 3, 1))
+            assert Direct("f32", x, w, y, None, params).words["mix"] == mix
+
+
 def test_who_is_computed_directly() -> None:
     assert takes_direct(step_of((1, 32, 20, 20), (32, 1, 3, 3), groups=32))
     assert takes_direct(step_of((1, 32, 20, 20), (32, 4, 3, 3), groups=8))
@@ -180,23 +208,21 @@ def test_who_is_computed_directly() -> None:
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_kernels_are_made_for_other_vectors(kind: str, lanes: int) -> None:
-    for together in (False, True):
+    for together, mix in ((False, 1), (True, 1), (True, 2), (True, 4)):
         tile = DirectTile(
             kind, lanes, lanes > 4, outs=1 if together else 2, rows=2, vectors=2, height=3, width=3, stride=2, dilation=1,
-            places=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16,
+            places=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16, mix=mix,
         )  # fmt: skip
         assert tile.symbol in jit.compile_assembly(tile.text, "quick")
-    tile = WeightTile(
-        kind, lanes, lanes > 4, rows=2, height=3, width=3, stride=1, dilation=1, places=((0, 1), (0, 2), (0, 3)), whole=lanes == 16
-    )
-    assert tile.symbol in jit.compile_assembly(tile.text, "quick")
+        sums = WeightTile(
+            kind, lanes, lanes > 4, rows=2, height=3, width=3, stride=1, dilation=1, places=((0, 1), (0, 2), (0, 3)), whole=lanes == 16, mix=mix,
+        )  # fmt: skip
+        assert sums.symbol in jit.compile_assembly(sums.text, "quick")
     mover = RowMover(kind, lanes)
     assert mover.copy in jit.compile_assembly(mover.text, "quick")
 
 
 def test_large_results_bypass_the_caches() -> None:
-    from rushlight._backends.cpu.target import host_target
-
     target, before = host_target(), host_target().l3_bytes
     try:
         target.l3_bytes = 256

@@ -10,7 +10,7 @@ from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.cpu.direct_native import D_BYTES, D, make_direct
-from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
+from rushlight._backends.cpu.direct_tile import MIXED, DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
 from rushlight._backends.cpu.epilogue import epilogue_words
 from rushlight._backends.cpu.launches import Launch
@@ -127,7 +127,7 @@ class Direct:
     def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         self.kind, self.target = kind, host_target()
         self.size, self.item = 4 if kind == "f32" else 8, x.dtype.itemsize
-        words = self.words = dict.fromkeys(D, 0)
+        words = self.words = dict.fromkeys(D, 0) | {"mix": 1}
         words["lanes"] = self.target.vector_bytes // self.size
         self.registers = 32 if self.target.arch == "aarch64" or self.target.vector_bytes == 64 else 16
         self.fma = self.target.arch == "aarch64" or (self.target.fma and self.target.vector_bytes > 16)
@@ -156,13 +156,24 @@ class Direct:
         self._cut()
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
-        """Whether the lanes are channels, each a group of its own."""
-        words = self.words
-        words["together"] = int(words["depth"] == self.outs == words["x_g"] == 1 and self.groups > 1)
-        if not words["together"] and self._worth_turning(x, y):
+        """Whether the lanes are channels: of groups that have one each, or few, of which several share a vector."""
+        words, few = self.words, self.outs
+        alike = few == words["depth"] and (few == 1 or self._may_mix(few, "xy"))
+        words["together"] = int(alike and words["x_g"] == few and self.groups > 1)
+        turned = alike and not words["together"] and self._worth_turning(x, y)
+        if (words["together"] or turned) and few > 1:
+            words |= {"mix": few, "depth": 1, "x_g": words["x_c"], "y_g": words["y_o"], "bias_g": words["bias_o"]}
+            self.groups, self.outs = self.groups * few, 1
+        if turned:
             self._turn()
         words["singles"] = self.groups
         words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
+
+    def _may_mix(self, few: int, operands: str) -> bool:
+        """Whether vectors can hold several groups of `few` channels, and channels of all groups of these operands lie evenly."""
+        words, head = self.words, {"x": "c", "y": "o", "w": "o"}
+        even = all(words[f"{name}_g"] == few * words[f"{name}_{head[name]}"] for name in operands)
+        return few in MIXED and few <= words["lanes"] <= 2 * few * self.groups and even
 
     def _places(self) -> tuple[tuple[int, int], ...]:
         """Where kernel columns begin in a row that is ready: its phase by the stride, and an element in it."""
@@ -177,8 +188,8 @@ class Direct:
         words = self.words
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
         return (
-            planes and len(x.shape) == 5 and words["depth"] == self.outs == 1 and x.dtype is y.dtype
-            and words["out_w"] < words["lanes"] <= 2 * self.groups
+            planes and len(x.shape) == 5 and x.dtype is y.dtype and words["lanes"] <= 2 * self.groups * self.outs
+            and words["out_w"] < (words["lanes"] if self.outs == 1 else words["lanes"] // 2 + 1)
         )  # fmt: skip
 
     def _turn(self) -> None:
@@ -202,6 +213,7 @@ class Direct:
             return _found_tile(
                 DirectTile, self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
                 dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64, stream=stream,
+                mix=words["mix"],
             )  # fmt: skip
 
         words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
@@ -233,7 +245,7 @@ class Direct:
         reach = (words["kernel_h"] - 1) * words["dilation_h"] + 1
         planes = words["depth"] * words["kernel_d"]
         places = words["out_d"] * words["out_h"] * words["out_w"]
-        work = places * planes * words["kernel_h"] * words["kernel_w"] * self.outs * unit
+        work = places * planes * words["kernel_h"] * words["kernel_w"] * self.outs * words["mix"] * unit
         units, high = words["batch"] * words["groups"], words["out_h"]
         self.multiplications = work * units
         room = max(r, (_ROWS_BYTES // (words["pitch"] * self.size * planes) - reach) // words["stride_h"])
@@ -279,7 +291,12 @@ class Weights(Direct):
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
         words = self.words
-        words["together"] = int(words["batch"] == self.outs == words["x_g"] == words["w_g"] == 1 and self.groups > 1)
+        few = self.outs
+        near = few == words["batch"] and words["x_g"] == words["w_g"] == few and self.groups > 1
+        words["together"] = int(near and (few == 1 or (words["x_n"] == 1 and self._may_mix(few, "w"))))
+        if words["together"] and few > 1:
+            words |= {"mix": few, "x_g": 1, "w_g": 1, "batch": 1}
+            self.groups, self.outs = self.groups * few, 1
         words["singles"], words["outs"] = self.groups, self.outs
         words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
 
@@ -294,7 +311,7 @@ class Weights(Direct):
         def tile(r: int) -> int:
             return _found_tile(
                 WeightTile, self.kind, lanes, self.fma, rows=r, height=high, width=words["kernel_w"], stride=words["stride_h"], dilation=words["dilation_h"],
-                places=places, whole=self.target.vector_bytes == 64,
+                places=places, whole=self.target.vector_bytes == 64, mix=words["mix"],
             )  # fmt: skip
 
         words |= {"tile": tile(rows), "last": tile(1), "height_tile": rows, "steps": words["kernel_h"] // high}
@@ -310,7 +327,7 @@ class Weights(Direct):
         words["blocks"] = min(high, room // step * step)
         words["rows"] = (words["blocks"] - 1) * words["stride_h"] + reach
         places = words["out_d"] * high * words["out_w"] * words["kernel_d"] * words["kernel_h"] * words["kernel_w"]
-        work = places * words["depth"] * self.outs * unit
+        work = places * words["depth"] * self.outs * words["mix"] * unit
         units = words["batch"] * words["groups"]
         self.multiplications = work * units
         words["bands"], words["chunk"] = 1, max(1, min(units, _PIECE // work), -(-units // _MOST_PIECES))

@@ -38,8 +38,9 @@ __all__ = ["D_BYTES", "REAL", "D", "item_of", "make_direct", "make_movers", "mak
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
 # ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready;
-# how many groups are given to the epilogue together; the last three as in `conv_words.W`, but that `given` counts from the first of the constants
-D = Words("""tile last height_tile vectors vectors_last span lanes outs together blocks steps
+# how many groups are given to the epilogue together; the last three as in `conv_words.W`, but that `given` counts from the first of the constants.
+# together: lanes are channels, `mix` of them of one group; `x_g`, `y_g` and `bias_g` are strides of channels then, `groups` counts vectors.
+D = Words("""tile last height_tile vectors vectors_last span lanes outs together mix blocks steps
 batch groups depth chunk bands band singles
 in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
 stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
@@ -108,7 +109,7 @@ def places_of(source: str, mover: RowMover) -> Extern | None:
     """The kernel that brings vectors of channels at some places from memory; None for dtypes that have none."""
     if source == "f16":
         return None
-    return extern(mover.widened if source == "bf16" else mover.places, "void(ptr, i64, ptr, i64, i64)")
+    return extern(mover.widened if source == "bf16" else mover.places, "void(ptr, i64, ptr, i64, i64, i64)")
 
 
 def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
@@ -122,18 +123,23 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
         width, step, pad, stride, apart = ints.i64[D.in_w], ints.i64[D.stride_w], ints.i64[D.pad_w], ints.i64[D.x_w], ints.i64[D.spread_w]
         phase, lanes = ints.i64[D.phase], ints.i64[D.lanes]
         if stride == lanes and step == 1 and apart == 1:
-            first = max(i64(0), -pad)
-            if width > first:
-                take(to + size * (first + pad) * lanes, x + item * first * stride, (width - first) * lanes, 1)
+            begin = max(i64(0), -pad)
+            if width > begin:
+                take(to + size * (begin + pad) * lanes, x + item * begin * stride, (width - begin) * lanes, 1)
             return
-        if places is not None and valid == lanes and apart == 1:
+        if places is not None and apart == 1:
             for f in range(step):
                 u = f - pad
                 j: i64 = 0
                 if u < 0:
                     j = (step - 1 - u) // step
                     u += j * step
-                places(to + size * (f * phase + j * lanes), size * lanes, x + item * u * stride, item * step * stride, (width - u + step - 1) // step)
+                count = (width - u + step - 1) // step
+                places(to + size * (f * phase + j * lanes), size * lanes, x + item * u * stride, item * step * stride, count, valid)
+            return
+        if places is not None and step == 1:
+            u = max(i64(0), (apart - 1 - pad) // apart)
+            places(to + size * (u * apart + pad) * lanes, size * lanes * apart, x + item * u * stride, item * stride, width - u, valid)
             return
         for u in range(width):
             at = u * apart + pad
@@ -277,25 +283,64 @@ def _make_turns(source: str, tile: RegisterTile, take: NativeFunction, put: Nati
 # ***** weights *****
 
 
-def _make_taps(source: str, take: NativeFunction) -> NativeFunction:
-    size, item = REAL[source].itemsize, item_of(source)
+def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> NativeFunction:
+    size, item, n = REAL[source].itemsize, item_of(source), turner.turned
+    turn = extern(turner.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"turn_taps_{source}")
+    def turn_taps(ints, to, w, count, lanes, across):
+        """The weights of `lanes` lanes, which lie `across` apart, for `count` elements that lie side by side, by squares."""
+        held = stack(size * n * n * 4)
+        k: i64 = 0
+        while k < count:
+            some = min(i64(4 * n), (count - k) // n * n)
+            if some == 0:  # a rest is the end of a square
+                k, some = count - n, i64(n)
+            for i in range(0, lanes, n):
+                if item == size:
+                    turn(to + size * (k * ints.i64[D.lanes] + i), w + item * (i * across + k), across, ints.i64[D.lanes], some)
+                else:
+                    for j in range(n):
+                        take(held + size * j * 4 * n, w + item * ((i + j) * across + k), some, 1)
+                    turn(to + size * (k * ints.i64[D.lanes] + i), held, i64(4 * n), ints.i64[D.lanes], some)
+            k += some
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")
     def taps(ints, to, w, group, first, valid):
-        """The weights of a block: of results `first`.. of a group, or of `valid` groups whose channels lie together; in the order of tiles."""
-        lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
-        base = ints.i64[D.w_base] + group * ints.i64[D.w_g] + first * ints.i64[D.w_o]
-        for c in range(ints.i64[D.depth]):
+        """The weights of a block: of results `first`.. of a group, or of `valid` channels that lie together; in the order of tiles."""
+        lanes, outs, mix = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.mix]
+        base = w + item * (ints.i64[D.w_base] + group // mix * ints.i64[D.w_g] + first * ints.i64[D.w_o])
+        wide, high, together = ints.i64[D.kernel_w], ints.i64[D.kernel_h], ints.i64[D.together] != 0
+        each = ints.i64[D.kernel_d] * high * wide
+        run, across = valid, ints.i64[D.w_g]  # lanes that lie evenly
+        if mix > 1:
+            across = ints.i64[D.w_o]
+            if ints.i64[D.w_g] != mix * across:
+                run = mix
+        near = ints.i64[D.w_w] == 1 and ints.i64[D.w_h] == wide and (ints.i64[D.w_d] == high * wide or ints.i64[D.kernel_d] == 1)
+        if mix > 1 and ints.i64[D.kernel_d] * ints.i64[D.steps] > 1:
+            near = False
+        if together and near and run % n == 0 and each >= n:
+            for c in range(ints.i64[D.depth] * mix):
+                for g in range(valid // run):
+                    from_ = base + item * (c * ints.i64[D.w_c] + g * run // mix * ints.i64[D.w_g])
+                    turn_taps(ints, to + size * (c * each * lanes + g * run), from_, each, run, across)
+            return
+        tap = size * (lanes if together else outs)
+        rows = high // ints.i64[D.steps]  # of the kernel that a block takes together
+        for c in range(ints.i64[D.depth] * mix):
             for d in range(ints.i64[D.kernel_d]):
-                for h in range(ints.i64[D.kernel_h]):
-                    for v in range(ints.i64[D.kernel_w]):
-                        at = base + c * ints.i64[D.w_c] + d * ints.i64[D.w_d] + h * ints.i64[D.w_h] + v * ints.i64[D.w_w]
-                        if ints.i64[D.together] != 0:
-                            take(to, w + item * at, valid, ints.i64[D.w_g])
-                            to = to + size * lanes
+                for h in range(high):
+                    for v in range(wide):
+                        at = base + item * (c * ints.i64[D.w_c] + d * ints.i64[D.w_d] + h * ints.i64[D.w_h] + v * ints.i64[D.w_w])
+                        place = to + tap * (((c * ints.i64[D.kernel_d] + d) * high + h) * wide + v)
+                        if mix > 1:
+                            place = to + tap * ((((d * ints.i64[D.steps] + h // rows) * mix + c) * rows + h % rows) * wide + v)
+                        if not together:
+                            take(place, at, outs, ints.i64[D.w_o])
                         else:
-                            take(to, w + item * at, outs, ints.i64[D.w_o])
-                            to = to + size * outs
+                            for g in range(valid // run):
+                                take(place + size * g * run, at + item * (g * run // mix * ints.i64[D.w_g]), run, across)
 
     return taps
 
@@ -323,7 +368,7 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
 
 def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -> NativeFunction:
     size, item = real.itemsize, item_of(target)
-    brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64)")
+    brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"block_{target}")
     def block(ints, x, taps, start, y, aside, rows, valid, plane):
@@ -365,8 +410,8 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
                         for r in range(rows):
                             made = aside + size * row * (o * high + r)
                             place = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
-                            if together and brain and near and valid == lanes:
-                                narrowed(place, item * ints.i64[D.y_w], made, size * lanes, some)
+                            if together and brain and near:
+                                narrowed(place, item * ints.i64[D.y_w], made, size * lanes, some, valid)
                             elif together:
                                 for j in range(some):
                                     put(place + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
@@ -389,7 +434,7 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
         width = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
         plane = size * ints.i64[D.rows] * ints.i64[D.pitch]
         outs = ints.i64[D.outs]
-        each = size * (ints.i64[D.depth] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        each = size * (ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
         aside = memory + (each * ints.i64[D.blocks] + 63) // 64 * 64
         rows = aside + size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * ints.i64[D.lanes]
         first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
@@ -435,10 +480,10 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
     return collected, put_epilogue
 
 
-def _make_load_weights(source: str, added: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
+def _make_load_weights(source: str, added: str, mover: RowMover, take: NativeFunction, turner: RegisterTile) -> NativeFunction:
     real = REAL[source]
     size, take_added = real.itemsize, take if source == added else make_movers(added, mover)[0]
-    taps, bias = _make_taps(source, take), _make_bias(added, real, take_added)
+    taps, bias = _make_taps(source, take, turner), _make_bias(added, real, take_added)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"weights_{source}_{added}")
     def load_weights(bufs, ints, memory, each, group, valid):
@@ -465,7 +510,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     size, item, y_item = real.itemsize, item_of(source), item_of(target)
     take, put = make_movers(source, mover)
     put_target = put if source == target else make_movers(target, mover)[1]
-    load_weights = _make_load_weights(source, added, mover, take)
+    load_weights = _make_load_weights(source, added, mover, take, turner)
     unit = _make_unit(source, target, mover, take, put_target)
     turned_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
     (turn_in, turn_out, turn_narrow), (collected, put_epilogue) = _make_turns(source, turner, take, put), _make_after(source, target)
@@ -475,7 +520,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         together = ints.i64[D.together] != 0
         lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
         width = lanes if together else i64(1)
-        each = size * (ints.i64[D.depth] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        each = size * (ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
         weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
         aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
         rows_bytes = size * ints.i64[D.rows] * ints.i64[D.pitch] * ints.i64[D.depth] * ints.i64[D.kernel_d]

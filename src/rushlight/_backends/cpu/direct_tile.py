@@ -7,15 +7,19 @@ Direct Convolutions" (2018), but along the width (or over channels that lie toge
 
 from __future__ import annotations
 
-__all__ = ["DirectTile", "RowMover", "WeightTile"]
+from collections.abc import Callable
 
+__all__ = ["MIXED", "DirectTile", "RowMover", "WeightTile"]
+
+MIXED = (2, 4, 8)  # channels of a group that may share a vector with those of other groups
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 _ARGUMENTS = (
     "ptr noalias %x", "i64 %pitch", "i64 %plane", "i64 %planes", "i64 %step", "i64 %steps", "i64 %phase", "ptr noalias %taps",
     "ptr noalias %start", "ptr noalias %out", "i64 %row", "i64 %channel", "i64 %vector", "i64 %valid",
 )  # fmt: skip
 _SUM_ARGUMENTS = (
-    "ptr noalias %x", "i64 %pitch", "i64 %phase", "ptr noalias %y", "i64 %row", "ptr noalias %sums", "i64 %count", "i64 %valid",
+    "ptr noalias %x", "i64 %pitch", "i64 %phase", "ptr noalias %y", "i64 %row", "ptr noalias %sums", "i64 %other",
+    "i64 %count", "i64 %valid",
 )  # fmt: skip
 
 
@@ -52,6 +56,11 @@ class _Lanes:
             f"  {to}v = insertelement {self.vector} poison, {self.element} {to}e, i64 0",
             f"  {to} = shufflevector {self.vector} {to}v, {self.vector} poison, <{self.lanes} x i32> zeroinitializer",
         ]
+
+    def of_group(self, to: str, vector: str, channels: int, i: int) -> str:
+        """In all lanes of each group of `channels` lanes the i-th of it."""
+        mask = ", ".join(f"i32 {k // channels * channels + i}" for k in range(self.lanes))
+        return f"  {to} = shufflevector {self.vector} {vector}, {self.vector} poison, <{self.lanes} x i32> <{mask}>"
 
     def mask(self, to: str, count: str) -> list[str]:
         """Which lanes are below `count`."""
@@ -102,20 +111,25 @@ class DirectTile:
     of them where `channelwise`; `start` in the same manner one for each channel, which is added in the end.  Results go to out + channel,
     row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where `channelwise`) are written.  With `stream` whole
     vectors of results bypass the caches: they must be aligned.
+
+    Where `channelwise`, groups may have several channels, `mix`: of each vector of the input one lane of each group is taken at a time for all lanes
+    of the group, and there are `mix` times as many weights, those for the first channels of the groups first.
     """
 
-    __slots__ = ("channelwise", "dilation", "height", "lanes", "outs", "places", "rows", "stream", "stride", "symbol", "vectors", "whole", "width")
+    __slots__ = (
+        "channelwise", "dilation", "height", "lanes", "mix", "outs", "places", "rows", "stream", "stride", "symbol", "vectors", "whole", "width",
+    )  # fmt: skip
 
     def __init__(
         self, kind: str, lanes: int, fma: bool, *, outs: int, rows: int, vectors: int, height: int, width: int, stride: int, dilation: int,
-        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False,
+        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False, mix: int = 1,
     ) -> None:  # fmt: skip
-        self.lanes, self.stream = _Lanes(kind, lanes, fma), stream
+        self.lanes, self.stream, self.mix = _Lanes(kind, lanes, fma), stream, mix
         self.outs, self.rows, self.vectors, self.height, self.width = outs, rows, vectors, height, width
         self.stride, self.dilation, self.channelwise = stride, dilation, channelwise
         self.places, self.whole = places, whole
         word = "_".join(map(str, (
-            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise), int(whole), int(stream),
+            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise) * mix, int(whole), int(stream),
             *(v for place in places for v in place),
         )))  # fmt: skip
         self.symbol = f"rl_direct_{kind}_{word}"
@@ -125,8 +139,7 @@ class DirectTile:
         n = self.lanes
         block = [(o, r, v) for o in range(self.outs) for r in range(self.rows) for v in range(self.vectors)]
         tap = n.size * (n.lanes if self.channelwise else 1)
-        body, last = self._body(n, tap)
-        names = {at: last.get(at, "%a{}_{}_{}".format(*at)) for at in block}
+        body, names = self._body(n, tap, block)
         count = (self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1
         lines = [
             n.declared,
@@ -136,14 +149,14 @@ class DirectTile:
             *(f"  %down{i} = mul i64 %pitch, {i}" for i in range(count)),
             "  %total = mul i64 %planes, %steps",
             "  br label %loop", "loop:",
-            "  %n = phi i64 [0, %entry], [%n1, %loop]",
-            "  %s = phi i64 [0, %entry], [%s2, %loop]",
-            "  %here = phi ptr [%x, %entry], [%here2, %loop]",
-            "  %first = phi ptr [%x, %entry], [%first2, %loop]",
-            "  %t = phi ptr [%taps, %entry], [%t1, %loop]",
-            *("  %a{}_{}_{} = phi {} [zeroinitializer, %entry], [{}, %loop]".format(*at, n.vector, names[at]) for at in block),
-            *body,
-            f"  %t1 = getelementptr i8, ptr %t, i64 {tap * self.height * self.width * self.outs}",
+            "  %n = phi i64 [0, %entry], [%n1, %end]",
+            "  %s = phi i64 [0, %entry], [%s2, %end]",
+            "  %here = phi ptr [%x, %entry], [%here2, %end]",
+            "  %first = phi ptr [%x, %entry], [%first2, %end]",
+            "  %t = phi ptr [%taps, %entry], [%t1, %end]",
+            *("  %a{}_{}_{} = phi {} [zeroinitializer, %entry], [{}, %end]".format(*at, n.vector, names[at]) for at in block),
+            *body, "  br label %end", "end:",  # codegen shares what is loaded within a block: each channel of the groups has its own
+            f"  %t1 = getelementptr i8, ptr %t, i64 {tap * self.height * self.width * self.outs * self.mix}",
             "  %s1 = add i64 %s, 1", "  %over = icmp eq i64 %s1, %steps", "  %s2 = select i1 %over, i64 0, i64 %s1",
             "  %next = getelementptr i8, ptr %first, i64 %plane", "  %first2 = select i1 %over, ptr %next, ptr %first",
             "  %below = getelementptr i8, ptr %here, i64 %step", "  %here2 = select i1 %over, ptr %next, ptr %below",
@@ -156,31 +169,49 @@ class DirectTile:
         ]  # fmt: skip
         return "\n".join(lines)
 
-    def _body(self, n: _Lanes, tap: int) -> tuple[list[str], dict[tuple[int, int, int], str]]:
+    def _body(self, n: _Lanes, tap: int, block: list[tuple[int, int, int]]) -> tuple[list[str], dict[tuple[int, int, int], str]]:
+        """What is done with one row of the kernel, or all of them; the names of the sums after it."""
         lines: list[str] = []
-        last: dict[tuple[int, int, int], str] = {}
-        count = (self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1
+        last = {at: "%a{}_{}_{}".format(*at) for at in block}
+        for channel in range(self.mix):
+            if channel:
+                lines += [f"  br label %channel{channel}", f"channel{channel}:"]
+            lines += self._channel(n, tap, channel, last)
+        return lines, last
+
+    def _channel(self, n: _Lanes, tap: int, channel: int, last: dict[tuple[int, int, int], str]) -> list[str]:
+        """The products of one channel of each group, to what `last` names, and what it then names."""
+        lines: list[str] = []
+        p = f"{channel}_" if channel else ""  # of names
         for k in range(self.height):
             for j in range(self.width):
                 for o in range(self.outs):
-                    at = tap * ((k * self.width + j) * self.outs + o)
-                    lines += n.load(f"%w{k}_{j}_{o}", "%t", at) if self.channelwise else n.spread(f"%w{k}_{j}_{o}", "%t", at)
-        for i in range(count):
+                    at = tap * (((channel * self.height + k) * self.width + j) * self.outs + o)
+                    lines += (n.load if self.channelwise else n.spread)(f"%w{p}{k}_{j}_{o}", "%t", at)
+        for i in range((self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1):
             served = _served(i, self.rows, self.stride, self.height, self.dilation)
             if not served:
                 continue
-            lines.append(f"  %row{i} = getelementptr i8, ptr %here, i64 %down{i}")
+            lines.append(f"  %row{p}{i} = getelementptr i8, ptr %here, i64 %down{i}")
             made: set[str] = set()
             for v in range(self.vectors):
                 for j in range(self.width):
                     phase, at = self.places[j]
-                    lines += _shifted(n, str(i), (phase, at + v * n.lanes), f"%x{i}_{j}_{v}", self.whole, made)
+                    at += v * n.lanes
+                    name = f"%x{p}{i}_{j}_{v}"
+                    if self.mix == 1:
+                        lines += _shifted(n, f"{p}{i}", (phase, at), name, self.whole, made)
+                    else:
+                        name = f"%x{p}{i}at{phase}_{at}"  # a place that several kernel columns meet
+                        if name not in made:
+                            made.add(name)
+                            lines += [*_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, made), n.of_group(name, f"{name}v", self.mix, channel)]
                     for r, k in served:
                         for o in range(self.outs):
-                            to = f"%a{o}_{r}_{v}_{i}_{j}"
-                            lines += n.multiply_add(to, f"%x{i}_{j}_{v}", f"%w{k}_{j}_{o}", last.get((o, r, v), f"%a{o}_{r}_{v}"))
+                            to = f"%a{p}{o}_{r}_{v}_{i}_{j}"
+                            lines += n.multiply_add(to, name, f"%w{p}{k}_{j}_{o}", last[o, r, v])
                             last[o, r, v] = to
-        return lines, last
+        return lines
 
     def _out(self, block: str, n: _Lanes, names: dict[tuple[int, int, int], str], masked: bool) -> list[str]:
         p = block[0]
@@ -209,8 +240,9 @@ class RowMover:
     """Brings rows to where blocks read them: `text` holds the kernels `copy`, `part` and `places`, and of float32 `widened` and `narrowed`.
 
     `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to `other`;
-    `places(to, step, x, gap, n)` copies n vectors, that lie `gap` bytes apart, to where they lie `step` bytes apart; `widened` does so with
-    vectors of bfloat16, which become float32, and `narrowed` rounds them on the way back.
+    `places(to, step, x, gap, n, valid)` copies n vectors, that lie `gap` bytes apart, to where they lie `step` bytes apart, with zeros for all but
+    the first `valid` elements; `widened` does so with vectors of bfloat16, which become float32, and `narrowed` rounds them on the way back (and
+    writes `valid` elements).
     """
 
     __slots__ = ("copy", "kind", "lanes", "narrowed", "part", "places", "widened")
@@ -232,26 +264,42 @@ class RowMover:
         word = f"v{n.lanes}f{8 * n.size}.p0"
         lines = [f"declare void @llvm.masked.store.{word}({masked})",
                  f"declare {n.vector} @llvm.masked.load.{word}(ptr, i32, <{n.lanes} x i1>, {n.vector})"]  # fmt: skip
-        lines += [*self._copy(n, word), *self._part(n, word), *self._places(n, self.places, n.size, n.load("%v", "%q", 0), n.vector)]
+        lines += [*self._copy(n, word), *self._part(n, word), *self._places(n, self.places, n.size, lambda p: self._plain(n, p), n.vector)]
         if self.kind == "f32":
-            lines += self._places(n, self.widened, 2, self._widen(n), n.vector) + self._places(n, self.narrowed, n.size, self._narrow(n), f"<{n.lanes} x i16>")
+            half = f"<{n.lanes} x i16>"
+            lines += [f"declare {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr, i32, <{n.lanes} x i1>, {half})",
+                      f"declare void @llvm.masked.store.v{n.lanes}i16.p0({half}, ptr, i32, <{n.lanes} x i1>)"]  # fmt: skip
+            lines += self._places(n, self.widened, 2, lambda p: self._widen(n, p), n.vector)
+            lines += self._places(n, self.narrowed, n.size, lambda p: self._narrow(n, p), half)
         return "\n".join(lines)
 
-    def _widen(self, n: _Lanes) -> list[str]:
-        word = f"<{n.lanes} x i32>"
+    def _plain(self, n: _Lanes, p: str) -> list[str]:
+        """%v of what lies at %q, all of it or (loop "some") what %mask leaves; names begin with `p`."""
+        if p == "all":
+            return n.load(f"%{p}v", f"%{p}q", 0)
+        masked = f"@llvm.masked.load.v{n.lanes}f{8 * n.size}.p0(ptr %{p}q, i32 {n.size}, <{n.lanes} x i1> %mask, {n.vector} zeroinitializer)"
+        return [f"  %{p}v = call {n.vector} {masked}"]
+
+    def _widen(self, n: _Lanes, p: str) -> list[str]:
+        word, half = f"<{n.lanes} x i32>", f"<{n.lanes} x i16>"
+        read = f"load {half}, ptr %{p}q, align 2"
+        if p != "all":
+            read = f"call {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr %{p}q, i32 2, <{n.lanes} x i1> %mask, {half} zeroinitializer)"
         return [
-            f"  %h = load <{n.lanes} x i16>, ptr %q, align 2", f"  %w = zext <{n.lanes} x i16> %h to {word}", f"  %u = shl {word} %w, splat (i32 16)",
-            f"  %v = bitcast {word} %u to {n.vector}",
+            f"  %{p}h = {read}", f"  %{p}w = zext {half} %{p}h to {word}", f"  %{p}u = shl {word} %{p}w, splat (i32 16)",
+            f"  %{p}v = bitcast {word} %{p}u to {n.vector}",
         ]  # fmt: skip
 
-    def _narrow(self, n: _Lanes) -> list[str]:
+    def _narrow(self, n: _Lanes, p: str) -> list[str]:
         """Rounded to nearest, ties to even; NaN stays one."""
         word = f"<{n.lanes} x i32>"
         return [
-            *n.load("%f", "%q", 0), f"  %b = bitcast {n.vector} %f to {word}", f"  %s = lshr {word} %b, splat (i32 16)",
-            f"  %last = and {word} %s, splat (i32 1)", f"  %half = add {word} %last, splat (i32 32767)", f"  %up = add {word} %b, %half",
-            f"  %cut = lshr {word} %up, splat (i32 16)", f"  %nan = fcmp uno {n.vector} %f, %f",
-            f"  %whole = select <{n.lanes} x i1> %nan, {word} splat (i32 32704), {word} %cut", f"  %v = trunc {word} %whole to <{n.lanes} x i16>",
+            *n.load(f"%{p}f", f"%{p}q", 0), f"  %{p}b = bitcast {n.vector} %{p}f to {word}", f"  %{p}s = lshr {word} %{p}b, splat (i32 16)",
+            f"  %{p}last = and {word} %{p}s, splat (i32 1)", f"  %{p}half = add {word} %{p}last, splat (i32 32767)",
+            f"  %{p}up = add {word} %{p}b, %{p}half", f"  %{p}cut = lshr {word} %{p}up, splat (i32 16)",
+            f"  %{p}nan = fcmp uno {n.vector} %{p}f, %{p}f",
+            f"  %{p}whole = select <{n.lanes} x i1> %{p}nan, {word} splat (i32 32704), {word} %{p}cut",
+            f"  %{p}v = trunc {word} %{p}whole to <{n.lanes} x i16>",
         ]  # fmt: skip
 
     def _loop(self, n: _Lanes) -> list[str]:
@@ -269,17 +317,26 @@ class RowMover:
             f"  %off = mul i64 %got, {n.size}", "  %tp = getelementptr i8, ptr %to, i64 %off",
         ]  # fmt: skip
 
-    def _places(self, n: _Lanes, symbol: str, size: int, read: list[str], vector: str) -> list[str]:
-        """A loop over places: `read` makes %v, of type `vector`, of what lies at %q, elements of `size` bytes."""
+    def _places(self, n: _Lanes, symbol: str, size: int, read: Callable[[str], list[str]], vector: str) -> list[str]:
+        """Loops over places, for whole vectors and others: `read` makes %v, of type `vector`, of what lies at %q, elements of `size` bytes."""
         return [
-            f"define void @{symbol}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n) {{", "entry:",
-            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}",
-            "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %loop, label %done", "loop:", "  %k = phi i64 [0, %entry], [%k1, %loop]",
-            "  %p = phi ptr [%to, %entry], [%p1, %loop]", "  %q = phi ptr [%x, %entry], [%q1, %loop]", *read,
-            "  %soon = getelementptr i8, ptr %q, i64 %ahead", "  call void @llvm.prefetch.p0(ptr %soon, i32 0, i32 3, i32 1)",
-            f"  store {vector} %v, ptr %p, align {2 if vector != n.vector else n.size}", "  %p1 = getelementptr i8, ptr %p, i64 %step",
-            "  %q1 = getelementptr i8, ptr %q, i64 %gap", "  %k1 = add nuw nsw i64 %k, 1", "  %more = icmp slt i64 %k1, %n",
-            "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
+            f"define void @{symbol}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n, i64 %valid) {{", "entry:",
+            f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}", *n.mask("%mask", "%valid"),
+            "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %begin, label %done", "begin:",
+            f"  %whole = icmp sge i64 %valid, {n.lanes}", "  br i1 %whole, label %all, label %some",
+            *self._each_place(n, "all", read("all"), vector), *self._each_place(n, "some", read("some"), vector), "done:", "  ret void", "}",
+        ]  # fmt: skip
+
+    def _each_place(self, n: _Lanes, p: str, read: list[str], vector: str) -> list[str]:
+        store = f"  store {vector} %{p}v, ptr %{p}p, align {2 if vector != n.vector else n.size}"
+        if p != "all" and vector != n.vector:
+            store = f"  call void @llvm.masked.store.v{n.lanes}i16.p0({vector} %{p}v, ptr %{p}p, i32 2, <{n.lanes} x i1> %mask)"
+        return [
+            f"{p}:", f"  %{p}k = phi i64 [0, %begin], [%{p}k1, %{p}]", f"  %{p}p = phi ptr [%to, %begin], [%{p}p1, %{p}]",
+            f"  %{p}q = phi ptr [%x, %begin], [%{p}q1, %{p}]", *read,
+            f"  %{p}soon = getelementptr i8, ptr %{p}q, i64 %ahead", f"  call void @llvm.prefetch.p0(ptr %{p}soon, i32 0, i32 3, i32 1)", store,
+            f"  %{p}p1 = getelementptr i8, ptr %{p}p, i64 %step", f"  %{p}q1 = getelementptr i8, ptr %{p}q, i64 %gap",
+            f"  %{p}k1 = add nuw nsw i64 %{p}k, 1", f"  %{p}more = icmp slt i64 %{p}k1, %n", f"  br i1 %{p}more, label %{p}, label %done",
         ]  # fmt: skip
 
     def _copy(self, n: _Lanes, word: str) -> list[str]:
@@ -321,74 +378,85 @@ class RowMover:
 class WeightTile:
     """Sums over places for the gradient by the weights: `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(x, pitch, phase, y, row, sums, count, valid)`: x points to the first input row as in `DirectTile`, y to `rows` rows of cotangents, `row`
-    bytes apart, each of `count` vectors, of which `valid` lanes of the last are used.  The vectors at `sums`, one for each kernel row and
-    column, grow by the products of cotangents with what their kernel place meets.
+    `symbol(x, pitch, phase, y, row, sums, other, count, valid)`: x points to the first input row as in `DirectTile`, y to `rows` rows of
+    cotangents, `row` bytes apart, each of `count` vectors, of which `valid` lanes of the last are used.  The vectors at `sums`, one for each kernel
+    row and column, grow by the products of cotangents with what their kernel place meets.
+
+    Where lanes are channels of groups of `mix`, there are as many sets of sums, `other` bytes apart: one for each of the channels that a group's
+    lanes meet.
     """
 
-    __slots__ = ("dilation", "height", "lanes", "places", "rows", "stride", "symbol", "whole", "width")
+    __slots__ = ("dilation", "height", "lanes", "mix", "places", "rows", "stride", "symbol", "whole", "width")
 
     def __init__(
         self, kind: str, lanes: int, fma: bool, *, rows: int, height: int, width: int, stride: int, dilation: int,
-        places: tuple[tuple[int, int], ...], whole: bool,
+        places: tuple[tuple[int, int], ...], whole: bool, mix: int = 1,
     ) -> None:  # fmt: skip
-        self.lanes = _Lanes(kind, lanes, fma)
+        self.lanes, self.mix = _Lanes(kind, lanes, fma), mix
         self.rows, self.height, self.width, self.stride, self.dilation = rows, height, width, stride, dilation
         self.places, self.whole = places, whole
-        word = "_".join(map(str, (lanes, rows, height, width, stride, dilation, int(whole), *(v for place in places for v in place))))
+        word = "_".join(map(str, (lanes, rows, height, width, stride, dilation, int(whole), mix, *(v for place in places for v in place))))
         self.symbol = f"rl_weights_{kind}_{word}"
 
     @property
     def text(self) -> str:
         n = self.lanes
-        block = [(k, j) for k in range(self.height) for j in range(self.width)]
-        count = (self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1
-        body, last = self._body(n, "l", {at: f"%a{at[0]}_{at[1]}" for at in block})
-        rest, end = self._body(n, "t", {at: f"%f{at[0]}_{at[1]}" for at in block})
-        step = n.lanes * n.size
-        places = lambda word, value: (
-            line for k, j in block
-            for line in (f"  %{word}p{k}_{j} = getelementptr i8, ptr %sums, i64 {step * (k * self.width + j)}", value(word, k, j))
-        )  # fmt: skip
         lines = [
             n.declared,
             f"define void @{self.symbol}({', '.join(_SUM_ARGUMENTS)}) {{",
             "entry:",
-            *(f"  %down{i} = mul i64 %pitch, {i}" for i in range(count)),
+            *(f"  %down{i} = mul i64 %pitch, {i}" for i in range((self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1)),
             *(f"  %over{r} = mul i64 %row, {r}" for r in range(self.rows)),
-            *places("s", lambda word, k, j: f"  %s{k}_{j} = load {n.vector}, ptr %sp{k}_{j}, align {n.size}"),
             f"  %cut = icmp slt i64 %valid, {n.lanes}", "  %less = zext i1 %cut to i64", "  %whole = sub i64 %count, %less",
-            "  %any = icmp sgt i64 %whole, 0", "  br i1 %any, label %loop, label %end", "loop:",
-            "  %n = phi i64 [0, %entry], [%n1, %loop]", "  %here = phi ptr [%x, %entry], [%here1, %loop]",
-            "  %yl = phi ptr [%y, %entry], [%y1, %loop]",
-            *(f"  %a{k}_{j} = phi {n.vector} [%s{k}_{j}, %entry], [{last[k, j]}, %loop]" for k, j in block),
-            *body, f"  %here1 = getelementptr i8, ptr %here, i64 {step}", f"  %y1 = getelementptr i8, ptr %yl, i64 {step}",
-            "  %n1 = add nuw nsw i64 %n, 1", "  %more = icmp slt i64 %n1, %whole", "  br i1 %more, label %loop, label %end", "end:",
-            "  %heret = phi ptr [%x, %entry], [%here1, %loop]", "  %yt = phi ptr [%y, %entry], [%y1, %loop]",
-            *(f"  %f{k}_{j} = phi {n.vector} [%s{k}_{j}, %entry], [{last[k, j]}, %loop]" for k, j in block),
-            "  br i1 %cut, label %tail, label %done", "tail:", *n.mask("%mask", "%valid"), *rest, "  br label %done", "done:",
-            *(f"  %z{k}_{j} = phi {n.vector} [%f{k}_{j}, %end], [{end[k, j]}, %tail]" for k, j in block),
-            *places("d", lambda word, k, j: f"  store {n.vector} %z{k}_{j}, ptr %dp{k}_{j}, align {n.size}"), "  ret void", "}",
+            "  %any = icmp sgt i64 %whole, 0", *n.mask("%mask", "%valid"), "  br label %begin0",
+            *(line for channel in range(self.mix) for line in self._channel(n, channel)), f"begin{self.mix}:", "  ret void", "}",
         ]  # fmt: skip
         return "\n".join(lines)
 
-    def _body(self, n: _Lanes, word: str, last: dict[tuple[int, int], str]) -> tuple[list[str], dict[tuple[int, int], str]]:
+    def _channel(self, n: _Lanes, channel: int) -> list[str]:
+        """The sums over a row, from the label begin<channel> to the next."""
+        block, c, step = [(k, j) for k in range(self.height) for j in range(self.width)], channel, n.lanes * n.size
+        body, last = self._body(n, f"l{c}", {at: f"%a{c}_{at[0]}_{at[1]}" for at in block}, channel)
+        rest, end = self._body(n, f"t{c}", {at: f"%f{c}_{at[0]}_{at[1]}" for at in block}, channel)
+        places = lambda word, value: (
+            line for k, j in block
+            for line in (f"  %{word}p{c}_{k}_{j} = getelementptr i8, ptr %sums{c}, i64 {step * (k * self.width + j)}", value(word, k, j))
+        )  # fmt: skip
+        each = lambda name: (name.format(c=c, k=k, j=j, v=n.vector, last=last[k, j], end=end[k, j]) for k, j in block)
+        return [
+            f"begin{c}:", f"  %set{c} = mul i64 %other, {c}", f"  %sums{c} = getelementptr i8, ptr %sums, i64 %set{c}",
+            *places("s", lambda word, k, j: f"  %s{c}_{k}_{j} = load {n.vector}, ptr %sp{c}_{k}_{j}, align {n.size}"),
+            f"  br i1 %any, label %loop{c}, label %end{c}", f"loop{c}:",
+            f"  %n{c} = phi i64 [0, %begin{c}], [%m{c}, %loop{c}]", f"  %herel{c} = phi ptr [%x, %begin{c}], [%next{c}, %loop{c}]",
+            f"  %yl{c} = phi ptr [%y, %begin{c}], [%z{c}, %loop{c}]", *each("  %a{c}_{k}_{j} = phi {v} [%s{c}_{k}_{j}, %begin{c}], [{last}, %loop{c}]"),
+            *body, f"  %next{c} = getelementptr i8, ptr %herel{c}, i64 {step}", f"  %z{c} = getelementptr i8, ptr %yl{c}, i64 {step}",
+            f"  %m{c} = add nuw nsw i64 %n{c}, 1", f"  %more{c} = icmp slt i64 %m{c}, %whole", f"  br i1 %more{c}, label %loop{c}, label %end{c}",
+            f"end{c}:", f"  %heret{c} = phi ptr [%x, %begin{c}], [%next{c}, %loop{c}]", f"  %yt{c} = phi ptr [%y, %begin{c}], [%z{c}, %loop{c}]",
+            *each("  %f{c}_{k}_{j} = phi {v} [%s{c}_{k}_{j}, %begin{c}], [{last}, %loop{c}]"),
+            f"  br i1 %cut, label %tail{c}, label %done{c}", f"tail{c}:", *rest, f"  br label %done{c}", f"done{c}:",
+            *each("  %z{c}_{k}_{j} = phi {v} [%f{c}_{k}_{j}, %end{c}], [{end}, %tail{c}]"),
+            *places("d", lambda word, k, j: f"  store {n.vector} %z{c}_{k}_{j}, ptr %dp{c}_{k}_{j}, align {n.size}"), f"  br label %begin{c + 1}",
+        ]  # fmt: skip
+
+    def _body(self, n: _Lanes, word: str, last: dict[tuple[int, int], str], channel: int) -> tuple[list[str], dict[tuple[int, int], str]]:
         """The products of one vector of each row; of some of its lanes in the tail."""
-        lines = [line for r in range(self.rows) for line in n.load(f"%c{word}{r}", "%y" + word, f"%over{r}")]
-        here = "%here" if word == "l" else "%heret"
+        lines = [line for r in range(self.rows) for line in n.load(f"%c{word}_{r}", "%y" + word, f"%over{r}")]
         for i in range((self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1):
             served = _served(i, self.rows, self.stride, self.height, self.dilation)
             made: set[str] = set()
             if served:
-                lines.append(f"  %row{word}{i} = getelementptr i8, ptr {here}, i64 %down{i}")
+                lines.append(f"  %row{word}_{i} = getelementptr i8, ptr %here{word}, i64 %down{i}")
             for j in range(self.width if served else 0):
-                name = f"%x{word}{i}_{j}"
-                lines += _shifted(n, f"{word}{i}", self.places[j], name, self.whole, made)
-                if word == "t":
+                name = f"%x{word}_{i}_{j}"
+                lines += _shifted(n, f"{word}_{i}", self.places[j], name, self.whole, made)
+                if word[0] == "t":
                     lines.append(f"  {name}k = select <{n.lanes} x i1> %mask, {n.vector} {name}, {n.vector} zeroinitializer")
                     name += "k"
+                if self.mix > 1:
+                    lines.append(n.of_group(f"{name}g", name, self.mix, channel))
+                    name += "g"
                 for r, k in served:
-                    to = f"%p{word}{k}_{j}_{i}"
-                    lines += n.multiply_add(to, name, f"%c{word}{r}", last[k, j])
+                    to = f"%p{word}_{k}_{j}_{i}"
+                    lines += n.multiply_add(to, name, f"%c{word}_{r}", last[k, j])
                     last[k, j] = to
         return lines, last

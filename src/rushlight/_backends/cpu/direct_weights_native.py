@@ -13,7 +13,7 @@ from rushlight._backends.native import NativeFunction, call_ptr, i64, load, mems
 
 __all__ = ["make_weights"]
 
-SIGNATURE = "void(ptr, i64, i64, ptr, i64, ptr, i64, i64)"
+SIGNATURE = "void(ptr, i64, i64, ptr, i64, ptr, i64, i64, i64)"
 
 
 def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
@@ -29,6 +29,7 @@ def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
         reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
         kept = lanes if together else ints.i64[D.out_w] - (ints.i64[D.vectors] - 1) * lanes
         line = size * ints.i64[D.vectors] * lanes
+        other = size * lanes * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w]
         high = ints.i64[D.kernel_h] // ints.i64[D.steps]
         done: i64 = 0
         at = begin
@@ -47,8 +48,8 @@ def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             for o in range(ints.i64[D.outs]):
                 for r in range(have):
                     from_ = ct + item * (o * ints.i64[D.w_o] + (at + r) * ints.i64[D.w_h])
-                    if places is not None and together and valid == lanes:
-                        places(aside + line * r, size * lanes, from_, item * ints.i64[D.w_w], ints.i64[D.out_w])
+                    if places is not None and together:
+                        places(aside + line * r, size * lanes, from_, item * ints.i64[D.w_w], ints.i64[D.out_w], valid)
                     elif together:
                         for v in range(ints.i64[D.out_w]):
                             take(aside + line * r + size * v * lanes, from_ + item * v * ints.i64[D.w_w], valid, 1)
@@ -57,7 +58,7 @@ def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
                 for b in range(ints.i64[D.steps]):
                     here = rows + pitch * ((at - begin) * ints.i64[D.stride_h] + b * high * ints.i64[D.dilation_h])
                     there = sums + size * lanes * (o * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] + b * high) * ints.i64[D.kernel_w]
-                    call_ptr(SIGNATURE, tile, here, pitch, size * ints.i64[D.phase], aside, line, there, ints.i64[D.vectors], kept)
+                    call_ptr(SIGNATURE, tile, here, pitch, size * ints.i64[D.phase], aside, line, there, other, ints.i64[D.vectors], kept)
             at += have
 
     return rows_of
@@ -72,7 +73,7 @@ def _make_image(source: str, rows_of: NativeFunction) -> NativeFunction:
         """Adds what one image gives; memory: its own sums, cotangents' rows, input rows."""
         lanes = ints.i64[D.lanes]
         taps = ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w]
-        count = ints.i64[D.outs] * taps * lanes
+        count = ints.i64[D.outs] * ints.i64[D.mix] * taps * lanes
         aside = memory + (size * count + 63) // 64 * 64
         rows = aside + size * ints.i64[D.height_tile] * ints.i64[D.vectors] * lanes
         memset(memory, 0, size * count)
@@ -101,12 +102,16 @@ def _make_results(source: str, target: str, put: NativeFunction) -> NativeFuncti
         """The sums of a piece in the memory of the result: of all lanes, or each lane's own."""
         lanes = ints.i64[D.lanes]
         at: i64 = 0
-        for o in range(ints.i64[D.outs]):
+        mix, outer = ints.i64[D.mix], ints.i64[D.y_n] if ints.i64[D.mix] > 1 else ints.i64[D.y_o]
+        for o in range(ints.i64[D.outs] * mix):
             for d in range(ints.i64[D.kernel_d]):
                 for h in range(ints.i64[D.kernel_h]):
                     for w in range(ints.i64[D.kernel_w]):
-                        place = y + y_item * (o * ints.i64[D.y_o] + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w])
-                        if ints.i64[D.together] != 0:
+                        place = y + y_item * (o * outer + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w])
+                        if mix > 1:
+                            for g in range(valid // mix):
+                                put(place + y_item * g * ints.i64[D.y_g], ints.i64[D.y_o], total + size * (at + g * mix), mix)
+                        elif ints.i64[D.together] != 0:
                             put(place, ints.i64[D.y_g], total + size * at, valid)
                         else:
                             half = lanes // 2
@@ -131,7 +136,7 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_weights_{source}_{target}")
     def weights(bufs, ints, piece):
         lanes = ints.i64[D.lanes]
-        count = ints.i64[D.outs] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] * lanes
+        count = ints.i64[D.outs] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] * lanes
         sums_bytes = (size * count + 63) // 64 * 64
         more = size * (ints.i64[D.height_tile] * ints.i64[D.vectors] * lanes + ints.i64[D.rows] * ints.i64[D.pitch])
         slot = borrow(2 * sums_bytes + more)
@@ -150,7 +155,7 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
             memset(total, 0, size * count)
             for n in range(ints.i64[D.depth]):
                 image(ints, total, total + sums_bytes, x + item * n * ints.i64[D.x_c], ct + item * n * ints.i64[D.w_c], valid)
-            results(ints, bufs.ptr[0] + y_item * (b * ints.i64[D.y_n] + group * ints.i64[D.y_g]), total, valid)
+            results(ints, bufs.ptr[0] + y_item * (b * ints.i64[D.y_n] + group // ints.i64[D.mix] * ints.i64[D.y_g]), total, valid)
         give_back(slot)
         return 0
 
