@@ -154,6 +154,11 @@ def _rowwise(name: str, shape: tuple[int, ...], apply: Callable[[Any, Any], Any]
 
 _rowwise("softmax", (4096, 1024), lambda t, x: t.softmax(x, -1), True)
 _rowwise("layer_norm", (4096, 1024), lambda t, x: t.nn.functional.layer_norm(x, (1024,)), True)
+_rowwise("rms_norm", (4096, 1024), lambda t, x: t.nn.functional.rms_norm(x, (1024,)), True)
+_rowwise("group_norm", (4096, 1024), lambda t, x: t.nn.functional.group_norm(x.view(64, 64, 32, 32), 8), True)
+_rowwise("batch_norm", (4096, 1024), lambda t, x: t.nn.functional.batch_norm(x.view(64, 64, 32, 32), None, None, training=True), True)
+_rowwise("logsumexp", (4096, 1024), lambda t, x: x.logsumexp(-1), False)
+_rowwise("amax", (4096, 1024), lambda t, x: x.amax(-1), False)
 _rowwise("sum_rows", (4096, 1024), lambda t, x: x.sum(-1), False)
 _rowwise("sum_columns", (4096, 1024), lambda t, x: x.sum(0), False)
 _rowwise("mean", (4096, 1024), lambda t, x: x.mean(), False)
@@ -173,6 +178,36 @@ def cross_entropy_backward(t: Any) -> Call:
     def step() -> None:
         x.grad = None
         t.nn.functional.cross_entropy(x, y).backward()
+
+    return step
+
+
+def _loss(name: str, apply: Callable[[Any, Any, Any], Any]) -> None:
+    @row(f"rows/{name}_backward", 1.0, moved=6 * 4.0 * MILLION)
+    def make(t: Any) -> Call:
+        x, y = t.randn(1024, 1024, requires_grad=True), t.rand(1024, 1024)
+
+        def step() -> None:
+            x.grad = None
+            apply(t.nn.functional, x, y).backward()
+
+        return step
+
+
+_loss("mse", lambda f, x, y: f.mse_loss(x, y))
+_loss("smooth_l1", lambda f, x, y: f.smooth_l1_loss(x, y))
+_loss("bce_with_logits", lambda f, x, y: f.binary_cross_entropy_with_logits(x, y))
+_loss("kl_div", lambda f, x, y: f.kl_div(x, y, reduction="batchmean"))
+
+
+@row("rows/ctc_100x16x64_backward", 1.0)
+def ctc(t: Any) -> Call:
+    scores = t.randn(100, 16, 64).log_softmax(-1).requires_grad_()
+    targets, lengths, counts = t.randint(1, 64, (16, 20)), t.full((16,), 100), t.full((16,), 20)
+
+    def step() -> None:
+        scores.grad = None
+        t.nn.functional.ctc_loss(scores, targets, lengths, counts).backward()
 
     return step
 
