@@ -12,6 +12,7 @@ expression that can be pasted.  Kinds of disagreement:
     accepts   we take what PyTorch refuses
     class     both refuse, with other classes of exception
     result    both take it; dtype, shape, strides, requires_grad or values differ
+    crash     the call ended the process; `library` says whose
 
 Needs `torch`, the one that is compared with.
 """
@@ -421,9 +422,11 @@ def outcome(text: str, tensors: dict[str, Any], library: Any) -> tuple[str, Any,
 _UNDEFINED = re.compile(r"empty|random_|resize")
 
 
-def compare(text: str, tensors: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any] | None:
+def compare(text: str, tensors: dict[str, Any], ours: dict[str, Any], write: Any) -> dict[str, Any] | None:
     """What differs, or None."""
+    write(dict(now=text, library="torch"))
     a, found_a, arrays_a = outcome(text, {k: v.detach().clone() for k, v in tensors.items()}, torch)
+    write(dict(now=text, library="rushlight"))
     b, found_b, arrays_b = outcome(text, {k: v.clone() for k, v in ours.items()}, rushlight)
     kind = ""
     if a == "RuntimeError" and "INTERNAL ASSERT" in found_a:  # PyTorch did not mean to refuse it
@@ -460,8 +463,7 @@ def one(form: str, base: Base, write: Any, only: set[str] | None) -> int:
             continue
         done.add(text)
         count += 1
-        write(dict(now=text))
-        found = compare(text, base.tensors, ours)
+        found = compare(text, base.tensors, ours, write)
         if found is not None:
             shapes = {k: f"{str(v.dtype)[6:]}{list(v.shape)}" for k, v in base.tensors.items() if re.search(rf"\b{k}\b", text)}
             write(dict(found, name=base.name, form=form, tensors=shapes))
@@ -485,19 +487,19 @@ def apart(form: str, base: Base, only: set[str] | None = None) -> tuple[int, lis
                 os._exit(0)
     os.close(end)
     rows: list[dict[str, Any]] = []
-    count, now = 0, ""
+    count, now, library = 0, "", ""
     with os.fdopen(read) as file:
         for line in file:
             row = json.loads(line)
             if "now" in row:
-                now = row["now"]
+                now, library = row["now"], row["library"]
             elif "count" in row:
                 count = row["count"]
             else:
                 rows.append(row)
     _, status = os.waitpid(process, 0)
     if status and not any(r["kind"] == "skipped" for r in rows):
-        rows.append(dict(kind="crash", call=now, name=base.name, form=form, torch="", ours=f"status {status}"))
+        rows.append(dict(kind="crash", call=now, name=base.name, form=form, library=library, status=status))
     return count, rows
 
 
@@ -539,7 +541,7 @@ def main() -> None:
                 file.flush()
                 if not given.out:
                     for row in rows:
-                        print(f"{row['kind']:8} {row['call']}   {row.get('tensors', '')}\n           torch: {row['torch']} {row.get('torch_says', '')}\n           ours:  {row.get('ours')} {row.get('we_say', '')}")
+                        print(f"{row['kind']:8} {row['call']}   {row.get('tensors', '')}\n           torch: {row.get('torch')} {row.get('torch_says', '')}\n           ours:  {row.get('ours')} {row.get('we_say', '')}")
     print(dict(totals))
 
 

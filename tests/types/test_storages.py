@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,70 @@ def test_shared_memory_leaves_nothing_behind() -> None:
     for _ in range(5):
         torch.ones(100).share_memory_()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# ***** memory that was given back *****
+
+
+def released(x: Any) -> Any:
+    x = x.clone()
+    x.untyped_storage().resize_(0)
+    return x
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: x + 1, lambda x: x.sum(), lambda x: x.add_(1), lambda x: x.fill_(0), lambda x: x.copy_(torch.ones(3, 4)), lambda x: torch.ones(3, 4).copy_(x),
+    lambda x: x.tolist(), lambda x: x[1, 1].item(), lambda x: bool(x[0, 0]), lambda x: x.numpy(), repr, lambda x: x.normal_(), lambda x: x.clone(),
+    lambda x: x.nonzero(), lambda x: x[torch.tensor([1])], lambda x: torch.ones(4, 2)[x.long()[:1]], lambda x: x.sort(), lambda x: x @ torch.ones(4, 2),
+    lambda x: torch.add(torch.ones(3, 4), 1, out=x), lambda x: x.bernoulli(), lambda x: torch.nn.functional.dropout(x), lambda x: torch.linalg.svd(x),
+    lambda x: torch.cat([torch.ones(3, 4), x]), lambda x: x.requires_grad_().exp(), lambda x: x.view(12)[3:].cumsum(0), lambda x: x.T.contiguous(),
+    lambda x: torch.stft(x.view(12), 4, return_complex=True), lambda x: x.__setitem__(0, 1.0), lambda x: x.multinomial(1), lambda x: x.unique(),
+])  # fmt: skip
+def test_elements_of_released_memory_are_refused(call: Any) -> None:
+    with pytest.raises(RuntimeError, match="data is not allocated"):
+        call(released(torch.ones(3, 4)))
+
+
+def test_plans_that_were_made_before_do_not_read_released_memory() -> None:
+    layer, x = torch.nn.Linear(3, 3), torch.ones(2, 3)
+    for _ in range(3):
+        layer(x).sum().backward()
+    layer.weight.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="not allocated"):
+        layer(x)
+    y = torch.ones(4, requires_grad=True)
+    loss = (y * y).sum()
+    y.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="not allocated"):
+        loss.backward()
+
+
+def test_released_memory_comes_back_to_all_views() -> None:
+    x = torch.ones(3, 3)
+    before = x[1:]
+    x.untyped_storage().resize_(0)
+    between = x.view(9)
+    assert (x.device, x.shape, x.stride(), x.data_ptr()) == (torch.device("cpu"), (3, 3), (3, 1), 0)
+    assert torch.zeros_like(x).sum() == 0 and x.to("meta").shape == (3, 3) and x.detach().requires_grad is False
+    x.untyped_storage().resize_(36)
+    x.fill_(2)
+    assert (before.sum().item(), between.sum().item(), (x + 1).sum().item()) == (12, 18, 27)
+
+
+def test_a_part_without_elements_needs_no_memory() -> None:
+    assert released(torch.ones(3, 4))[:0].sum() == 0
+
+
+def test_a_tensor_takes_other_memory_after_its_own_was_released() -> None:
+    x = released(torch.ones(3, 4))
+    assert x.set_(torch.full((2, 2), 3.0)).sum() == 12
+    y = released(torch.ones(3, 4)).resize_(2, 7)
+    assert y.fill_(1).sum() == 14
+
+
+def test_lists_within_themselves_are_refused() -> None:
+    inner: list[Any] = []
+    inner.append(inner)
+    for call in (lambda: torch.tensor(inner), lambda: torch.as_tensor([inner, inner]), lambda: torch.ones(3)[[inner]]):
+        with pytest.raises((ValueError, TypeError), match="too many dimensions 'list'"):
+            call()

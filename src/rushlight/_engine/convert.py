@@ -32,7 +32,7 @@ from rushlight._types.layout import (
     preserved,
     suggests_channels_last,
 )
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["ITEMS", "clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
 
@@ -306,6 +306,7 @@ def item(x: Tensor) -> Any:
         )
     if x._storage is None:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    check_memory(spec)
     if spec.conj:
         found = read_element(x)
         return found.conjugate() if spec.dtype.is_complex else -found
@@ -333,6 +334,7 @@ def tolist(x: Tensor) -> Any:
     if x._storage is None:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     spec = x._spec
+    check_memory(spec)
     if spec.numel and not isinstance(x, Kind):
         reader = nested_reader(spec)
         if reader is not None:
@@ -388,7 +390,7 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
     """`resize_` for results, which may want gradients."""
     if strides is None and tuple(x._spec.shape) == tuple(shape):
         return x
-    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
+    spec = Spec.of(x._spec.dtype, x.device, shape, strides, x._spec.conj)
     storage = x._storage
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
         start = x._ptr - storage.ptr
@@ -415,14 +417,14 @@ def set_(x: Tensor, source: Any = None, offset: int = 0, shape: Any = None, stri
         x._storage, x._spec, x._ptr = source._storage, source._spec, source._ptr
         return x
     if source is None:
-        empty = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (0,)))
+        empty = empty_spec(Spec.of(x._spec.dtype, x.device, (0,)))
         x._storage, x._spec, x._ptr = empty._storage, empty._spec, empty._ptr
         return x
     if not isinstance(source, Tensor) and hasattr(source, "untyped"):
         source = source.untyped()
     memory = source._storage if isinstance(source, Tensor) else source._native
     dtype = x._spec.dtype
-    spec = Spec.of(dtype, x._spec.device, shape if shape is not None else (memory.nbytes // dtype.itemsize,), strides)
+    spec = Spec.of(dtype, x.device, shape if shape is not None else (memory.nbytes // dtype.itemsize,), strides)
     last = offset + 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
     if spec.numel and last * dtype.itemsize > memory.nbytes:
         raise RuntimeError(

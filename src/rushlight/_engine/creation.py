@@ -25,7 +25,7 @@ from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, from_numpy_name
 from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 from rushlight._types.trail import Trail
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
@@ -256,6 +256,13 @@ def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
     return _over(np.array(array, kind, order="C"), spec, spec.nbytes)
 
 
+MAX_DIMS = 128  # of what is made from nested sequences, as in PyTorch
+
+
+def _too_deep(level: Any) -> ValueError:
+    return ValueError(f"too many dimensions '{type(level).__name__}'")
+
+
 def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
     """(numbers, one of them, shape) of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
     shape, level = (len(data),), data
@@ -268,6 +275,8 @@ def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
             return level if type(level) is list else list(level), level[0], shape
         if kind is not list and kind is not tuple:
             return None
+        if len(shape) > MAX_DIMS:  # a list that is in itself
+            raise _too_deep(level)
         sizes = set(map(len, level))
         if len(sizes) != 1:
             return None
@@ -358,6 +367,8 @@ def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
     level: Any = data
     while _is_sequence(level):
         shape.append(len(level))
+        if len(shape) > MAX_DIMS:
+            raise _too_deep(level)
         if not len(level):
             return [], tuple(shape), []
         level = level[0]
@@ -512,6 +523,7 @@ def to_array(x: Tensor) -> Any:
     spec, storage = x._spec, x._storage
     known = _EXPORTS.get(spec)
     if known is None:
+        check_memory(spec)
         known = _EXPORTS[spec] = _array_form(spec)
     shape, dtype, strides = known
     if not spec.numel:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight._types.float8 import FORMATS, values
 from rushlight._types.layout import numel
+from rushlight._types.spec import check_memory
 
 __all__ = ["Elements", "elements_of"]
 
@@ -99,6 +100,7 @@ def elements_of(x: Any) -> Elements:
     """The elements of a tensor that has memory."""
     spec, storage = x._spec, x._storage
     name, shape, strides = spec.dtype.name, tuple(spec.shape), tuple(spec.strides)
+    check_memory(spec)
     unit = _UNITS.get(name, "" if spec.numel else "B")
     if not unit:
         raise NotImplementedError(f"\"_local_scalar_dense_cpu\" not implemented for '{spec.dtype.scalar}'")

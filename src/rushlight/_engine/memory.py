@@ -11,7 +11,7 @@ from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.float8 import FORMATS, values
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["MEMORY", "empty_spec", "from_address", "is_foreign", "read_element", "zeros_spec"]
 
@@ -36,6 +36,7 @@ def empty_spec(spec: Spec) -> Tensor:
     """A tensor of this (dense) spec over fresh memory."""
     if spec.device is META:
         return make(None, spec, 0)
+    check_memory(spec)
     storage = MEMORY.alloc(spec.nbytes)
     return make(storage, spec, storage.ptr)
 
@@ -44,6 +45,7 @@ def zeros_spec(spec: Spec) -> Tensor:
     """A tensor of zeros."""
     if spec.device is META:
         return make(None, spec, 0)
+    check_memory(spec)
     storage = MEMORY.alloc_zeroed(spec.nbytes)
     return make(storage, spec, storage.ptr)
 
@@ -86,6 +88,7 @@ def is_foreign(storage: Any) -> bool:
 
 def read_element(x: Tensor) -> Any:
     """The first element as a Python number."""
+    check_memory(x._spec)
     return reader_of(x._spec.dtype)(x._ptr)
 
 

@@ -116,7 +116,7 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
                            "requires grad.")
     for tensor in outs:
         check_inference(tensor)
-        if tensors and all(t._spec.device is not tensor._spec.device for t in tensors):
+        if tensors and all(t.device is not tensor.device for t in tensors):
             raise RuntimeError(
                 f"{name}(): expected all tensors to be on the same device, but the arguments are on {tensors[0]._spec.device} and "
                 f"out is on {tensor._spec.device}"

@@ -37,7 +37,7 @@ from rushlight._types.layout import (
     is_contiguous,
     restride,
 )
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 from rushlight._types.trail import Trail
 
 __all__ = [
@@ -61,6 +61,7 @@ def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
 
 def program_of(graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], **options: Any) -> Any:
     """The same before kernels are compiled; sizes may be symbolic."""
+    check_memory(*in_specs, *out_specs)
     if any(s is not None and s.conj for s in (*in_specs, *out_specs)):
         graph = _through_conjugates(graph, in_specs, out_specs)
     programs = require("rushlight._kernels.program")

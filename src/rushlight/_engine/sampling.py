@@ -30,7 +30,7 @@ from rushlight._ops.forms import forms
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, UINT64, DType
 from rushlight._types.layout import dense_strides, is_contiguous, overlaps_itself
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["METHODS", "NOISES", "ZeroGradient", "overridable", "quick", "write_random"]
 
@@ -120,6 +120,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor, kernel: tup
     spec = x._spec
     recording = (x._rg or (sources and any(s._rg for s in sources))) and STATE.word & GRAD
     check_writable(x, bool(recording))
+    check_memory(spec)
     if not spec.contiguous and overlaps_itself(spec.shape, spec.strides):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
@@ -435,6 +436,7 @@ def _fill_each(generator: Generator | None, address: int, n: int, dtype: DType, 
 def _in_fill_order(p: Tensor, target: Spec, dtype: DType) -> Tensor:
     """The values of `p` broadcast to `target`, in the order in which `target` is filled, contiguous and in `dtype`."""
     held = p._spec
+    check_memory(held)
     if held.dtype is dtype and held.shape == target.shape and held.contiguous and target.contiguous and not held.conj and type(p) is Tensor:
         return p
     before = STATE.word

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.memory import MEMORY
 from rushlight._engine.tensor import Tensor, make
+from rushlight._types.device import CPU, RELEASED
+from rushlight._types.spec import Spec
 
 ctypes: Any = LazyModule("ctypes")
 fcntl: Any = LazyModule("fcntl")
@@ -249,13 +251,23 @@ def _copy_of(storage: Any) -> Any:
 def relocate(old: Any, new: Any) -> None:
     """Let every tensor over one storage look at another, at the same offsets.
 
-    Tensors keep the address of their first element, so each is told; the garbage collector knows where they are.
+    Tensors keep the address of their first element, so each is told; the garbage collector knows where they are.  Those that reach beyond the
+    end of the other storage lose their memory (`RELEASED`) until there is a storage with room for them.
     """
     shift, new.version = new.ptr - old.ptr, old.version
     for holder in gc.get_referrers(old):
         if isinstance(holder, Tensor) and holder._storage is old:
             holder._storage = new
             holder._ptr += shift
+            spec = holder._spec
+            device = CPU if holder._ptr - new.ptr + _reach(spec) <= new.nbytes else RELEASED
+            if spec.device is not device and spec.numel:
+                holder._spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
+
+
+def _reach(spec: Spec) -> int:
+    """How many bytes a tensor with elements spans."""
+    return (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize
 
 
 def tensor_in(block: Shared, address: int, nbytes: int, spec: Any) -> Tensor:

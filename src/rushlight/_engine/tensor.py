@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from rushlight._engine.state import INFERENCE, STATE
-from rushlight._types.device import Device
+from rushlight._types.device import CPU, RELEASED, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
@@ -106,7 +106,8 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def device(self) -> Device:
-        return self._spec.device
+        device = self._spec.device
+        return CPU if device is RELEASED else device
 
     @property
     def ndim(self) -> int:

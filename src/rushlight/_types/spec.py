@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-from rushlight._types.device import Device, as_device
+from rushlight._types.device import RELEASED, Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size, contiguous_strides, is_contiguous, numel
 
-__all__ = ["Spec"]
+__all__ = ["Spec", "check_memory"]
 
 
 class Spec:
@@ -38,7 +38,7 @@ class Spec:
         shape = tuple(shape)
         if strides is not None:
             strides = tuple(strides)
-        recent = (dtype, device.type, device.index, shape, strides, conj)
+        recent = (dtype, device, shape, strides, conj)
         found = _RECENT.get(recent)
         if found is not None:
             return found
@@ -48,7 +48,8 @@ class Spec:
         found = _TABLE.get(key)
         if found is None:
             found = Spec()
-            found.dtype, found.device, found.shape, found.strides = dtype, as_device(device), Size(shape), strides
+            found.dtype, found.shape, found.strides = dtype, Size(shape), strides
+            found.device = device if device is RELEASED else as_device(device)
             found.ndim, found.numel = len(shape), numel(shape)
             found.nbytes = found.numel * dtype.itemsize
             found.plain = strides == rows
@@ -70,6 +71,16 @@ class Spec:
 
 # The specs asked for lately, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
 _MAX_RECENT = 2048
-_RECENT: dict[tuple[DType, str, int | None, tuple[int, ...], tuple[int, ...] | None, bool], Spec] = {}
+_RECENT: dict[tuple[DType, Device, tuple[int, ...], tuple[int, ...] | None, bool], Spec] = {}
 # Weak: otherwise a spec lives as long as a tensor or a plan that uses it.
 _TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...], bool], Spec] = weakref.WeakValueDictionary()
+
+
+def check_memory(*specs: Spec | None) -> None:
+    """RuntimeError where a spec is that of a tensor whose storage was made too small for it (`RELEASED`)."""
+    for spec in specs:
+        if spec is not None and spec.device is RELEASED and spec.numel:
+            raise RuntimeError(
+                f"The tensor has a non-zero number of elements, but its data is not allocated: its storage was resized to fewer bytes than a tensor of "
+                f"shape {list(spec.shape)}, strides {list(spec.strides)} and dtype {spec.dtype} reaches. Resize the storage before its elements are used"
+            )
