@@ -95,6 +95,9 @@ def pooling_and_resizing() -> Any:
         made = [F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2), F.avg_pool2d(x, 3, 2), F.adaptive_avg_pool2d(x, 7)]
         made += [F.interpolate(x, scale_factor=2, mode=m) for m in ("nearest", "bilinear", "bicubic")]
         found += [g for out in made for g in with_gradients(out, x)]
+    x, grid = drawn(2, 7, 40, 40, grad=True), drawn(2, 60, 60, 2, grad=True, seed=1)
+    for mode in ("bilinear", "bicubic"):
+        found += with_gradients(F.grid_sample(x, grid, mode=mode, align_corners=False), x, grid)
     return found
 
 

@@ -408,6 +408,13 @@ def test_grid_of_the_identity_samples_the_picture() -> None:
             np.testing.assert_allclose(found.numpy(), picture.numpy(), atol=1e-5)
 
 
+def test_grid_sample_of_one_pixel_does_not_move_with_the_grid():
+    """Reflected at the centres of one element every place is that element: the gradient of the grid is there, and zero."""
+    grid = torch.tensor([[[[-0.7, 0.4], [3.0, -2.0]]]], requires_grad=True)
+    found = F.grid_sample(torch.full((1, 2, 1, 1), 5.0), grid, padding_mode="reflection", align_corners=True)
+    assert found.eq(5).all() and torch.autograd.grad(found.sum(), grid)[0].eq(0).all()
+
+
 @pytest.mark.parametrize("shape", [(1, 2, 4, 4), (1, 2, 3, 4, 4)])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_the_nearest_value_moves_by_nothing_with_the_grid(shape: tuple[int, ...], padding: str) -> None:

@@ -64,6 +64,8 @@ def _rule(node: Node) -> Any:
         return stepwise(node)
     if name in ("resample", "resample_back"):
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
+    if node.prim.lower[1:] == ("taps",):
+        return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
     if name in ("attention", "attention_grad"):
         return None if _in_blocks(node) else node.prim.decompose
     if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections

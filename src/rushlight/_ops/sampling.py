@@ -50,7 +50,7 @@ class _Reader:
         if self.padding == "reflection":
             low, span = (0.0, size - 1.0) if self.align else (-0.5, float(size))
             if span == 0:
-                return build.zeros_like(place)
+                return self.still([place], [size])
             away = prim.abs(place - low)
             turns = prim.floor(away / span)
             rest = prim.rem_trunc(away, build.full_like(away, span))
@@ -59,33 +59,39 @@ class _Reader:
         top = float(size - 1)
         return build.select(place > 0.0, build.select(place < top, place, top), 0.0)
 
-    def read(self, places: Sequence[Any], outside: Any = None) -> Any:
-        """The values [N, C, points] at whole-numbered places, zero (or `outside`) outside of the image and where a place is NaN."""
+    def index(self, places: Sequence[Any]) -> tuple[Any, Any]:
+        """Which whole-numbered places [N, points] are inside of the image (NaN is not), and the elements that are there."""
         inside = index = None
         for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
             good = (place >= 0.0) & (place <= float(size - 1))
             at = build.convert(build.select(good, place, 0.0), INT64)
             inside = good if inside is None else inside & good
             index = at if index is None else index * size + at
-        shape = (*self.flat.shape[:2], index.shape[1])  # type: ignore[union-attr]
+        return inside, index
+
+    def read(self, places: Sequence[Any], outside: Any) -> Any:
+        """The values [N, C, points] at whole-numbered places, `outside` outside of the image."""
+        inside, index = self.index(places)
+        shape = (*self.flat.shape[:2], index.shape[1])
         index = prim.broadcast(build.select(inside, index, 0), shape=shape, dims=(0, 2))
-        other = 0.0 if outside is None else prim.broadcast(outside, shape=shape, dims=(0, 2))
+        other = prim.broadcast(outside, shape=shape, dims=(0, 2))
         return build.select(prim.broadcast(inside, shape=shape, dims=(0, 2)), prim.gather(self.flat, index, dim=2), other)
 
-    def weighted(self, places: Sequence[Any], weight: Any) -> Any:
-        """Values times a weight of each point."""
-        values = self.read(places)
-        return values * prim.broadcast(weight, shape=values.shape, dims=(0, 2))
+    def weighted(self, taps: Sequence[tuple[Sequence[Any], Any]]) -> Any:
+        """The sum of the values [N, C, points] at places times their weights; there are zeros outside of the image."""
+        found = [self.index(places) for places, _ in taps]
+        return prim.weighted_taps(self.flat, *(build.select(inside, index, -1) for inside, index in found), *(weight for _, weight in taps))
 
     def nearest(self) -> Any:
         """The value of the nearest element."""
         places = [prim.round(self.padded(p, n)) for p, n in zip(self.places, self.sizes, strict=True)]
-        return self.read(places, outside=self.still(places))
+        return self.read(places, outside=self.still(places, self.sizes))
 
-    def still(self, places: Sequence[Any]) -> Any:
+    @staticmethod
+    def still(places: Sequence[Any], sizes: Sequence[int]) -> Any:
         """Zeros that belong to the grid: what is read moves by nothing with it, so its gradient is zero, and not missing."""
         total = None
-        for place, size in zip(places, self.sizes, strict=True):
+        for place, size in zip(places, sizes, strict=True):
             part = prim.floor(build.select((place >= 0.0) & (place <= float(size - 1)), place, 0.0) * 0.0)
             total = part if total is None else total + part
         return total
@@ -94,26 +100,24 @@ class _Reader:
         """The mean of the neighbours, weighted by nearness."""
         places = [self.padded(p, n) for p, n in zip(self.places, self.sizes, strict=True)]
         lows = [prim.floor(p) for p in places]
-        total = None
+        taps = []
         for corner in itertools.product((0, 1), repeat=len(places)):
             weight = None
             for step, place, low in zip(corner, places, lows, strict=True):
                 part = place - low if step else low + 1.0 - place
                 weight = part if weight is None else weight * part
-            value = self.weighted([low + float(step) for low, step in zip(lows, corner, strict=True)], weight)
-            total = value if total is None else total + value
-        return total
+            taps.append(([low + float(step) for low, step in zip(lows, corner, strict=True)], weight))
+        return self.weighted(taps)
 
     def cubic(self) -> Any:
         """Cubic convolution over the sixteen nearest elements; padding applies to each of them."""
         lows = [prim.floor(p) for p in self.places]
         weights = [cubic_weights(p - low) for p, low in zip(self.places, lows, strict=True)]
-        total = None
+        taps = []
         for i, j in itertools.product(range(4), repeat=2):
-            taps = [self.padded(low + float(k - 1), n) for low, k, n in zip(lows, (i, j), self.sizes, strict=True)]
-            value = self.weighted(taps, weights[0][i] * weights[1][j])
-            total = value if total is None else total + value
-        return total
+            places = [self.padded(low + float(k - 1), n) for low, k, n in zip(lows, (i, j), self.sizes, strict=True)]
+            taps.append((places, weights[0][i] * weights[1][j]))
+        return self.weighted(taps)
 
 
 def cubic_weights(t: Any, a: float = -0.75) -> tuple[Any, Any, Any, Any]:

@@ -19,6 +19,7 @@ from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.small_factors import factor_call
 from rushlight._backends.cpu.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.taps import taps_call
 from rushlight._backends.cpu.topk_native import make_kth, make_topk
 from rushlight._backends.cpu.winograd import winograd_call
 from rushlight._kernels.program import ExternStep
@@ -131,5 +132,6 @@ _EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     "conv_windows": _conv,
     **dict.fromkeys(LAPACK, factor_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
+    **dict.fromkeys(("weighted_taps", "taps_back", "tap_weights"), taps_call),
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip

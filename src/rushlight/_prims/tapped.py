@@ -1,0 +1,172 @@
+"""Weighted sums of elements at places that are data, a few *taps* for each result: what reading an image between its elements is made of.
+
+Three products of an array x [N, C, L], results y [N, C, P] and, for each tap, weights [N, P] at places [N, P]; each is linear in the two that it
+takes, and their derivatives are one another.  A place below zero reads a zero and adds to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims import build
+from rushlight._prims.families import lift, require
+from rushlight._prims.record import Aval, ByDecomposition, Primitive, prim
+from rushlight._prims.samples import Samples, floats, integers
+from rushlight._types.dtype import INT64
+
+__all__: list[str] = []
+
+
+def _check(name: str, arrays: Sequence[Any], places: Sequence[Any], weights: Sequence[Any]) -> None:
+    for x in (*arrays, *weights):
+        require(name, x, "f")
+    dtype = arrays[0].dtype
+    shape: tuple[int, ...] = places[0].shape if places else ()
+    right = len(shape) == 2 and all(v.shape == shape for v in (*places, *weights)) and all(v.dtype is INT64 for v in places)
+    right = right and all(len(x.shape) == 3 and x.shape[0] == shape[0] for x in arrays) and all(x.dtype is dtype for x in (*arrays, *weights))
+    if not right:
+        raise ValueError(f"prim.{name} takes arrays [N, C, *], and for each tap int64 places [N, P], and weights, got {[*arrays, *places, *weights]}")
+
+
+def _halves(taps: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Places and weights."""
+    return taps[: len(taps) // 2], taps[len(taps) // 2 :]
+
+
+def _inside(places: Any, channels: int) -> Any:
+    """Whether places [N, P] are inside, for each channel."""
+    return _spread(prim.le(build.zeros_like(places), places), channels)
+
+
+def _spread(x: Any, channels: int) -> Any:
+    """Weights or places for each channel."""
+    return prim.broadcast(x, shape=(x.shape[0], channels, x.shape[1]), dims=(0, 2))
+
+
+def _safe(places: Any, channels: int) -> Any:
+    return _spread(build.select(prim.le(build.zeros_like(places), places), places, 0), channels)
+
+
+def _read(x: Any, places: Any) -> Any:
+    """What a tap reads, [N, C, P]."""
+    return build.select(_inside(places, x.shape[1]), prim.gather(x, _safe(places, x.shape[1]), dim=2), 0)
+
+
+def _read_reference(x: Any, places: Any) -> Any:
+    safe = np.broadcast_to(np.maximum(places, 0)[:, None], (*x.shape[:2], places.shape[1]))
+    return np.where((places >= 0)[:, None], np.take_along_axis(x, safe, 2), 0).astype(x.dtype)
+
+
+def _batched(name: str) -> Callable[..., Any]:
+    def batch(batched: Sequence[bool], *xs: Any, **p: Any) -> Any:
+        """More items."""
+        held = lift(batched, xs)
+        size, n = held[0].shape[:2]
+        out = getattr(prim, name)(*(build.reshape(x, (size * n, *x.shape[2:])) for x in held), **p)
+        outs = tuple(build.reshape(y, (size, n, *y.shape[1:])) for y in (out if isinstance(out, tuple) else (out,)))
+        return outs if isinstance(out, tuple) else outs[0]
+
+    return batch
+
+
+def _samples_of(arrays: str, weighted: bool, sized: bool = False) -> Callable[[], Samples]:
+    def samples() -> Samples:
+        for (n, c, length, k, p), dtype in (((2, 3, 7, 4, 5), "float64"), ((1, 2, 9, 1, 70), "float32"), ((3, 1, 2, 5, 1), "float64")):
+            given = [floats((n, c, {"x": length, "y": p}[name]), seed, dtype=dtype) for seed, name in enumerate(arrays)]
+            places = [integers((n, p), 3 + t, low=-2, high=length) for t in range(k)]
+            weights = [floats((n, p), 9 + t, dtype=dtype) for t in range(k)] if weighted else []
+            yield [*given, *places, *weights], {"size": length} if sized else {}
+
+    return samples
+
+
+# ***** weighted_taps *****
+
+
+def _spec(x: Any, *taps: Any) -> Aval:
+    _check("weighted_taps", (x,), *_halves(taps))
+    return (*x.shape[:2], taps[0].shape[1]), x.dtype
+
+
+def _reference(x: Any, *taps: Any) -> Any:
+    return sum(_read_reference(x, places) * weights[:, None] for places, weights in zip(*_halves(taps), strict=True))
+
+
+def _decompose(x: Any, *taps: Any) -> Any:
+    total = None
+    for places, weights in zip(*_halves(taps), strict=True):
+        part = _read(x, places) * _spread(weights, x.shape[1])
+        total = part if total is None else total + part
+    return total
+
+
+def _vjp(ct: Any, out: Any, x: Any, *taps: Any) -> tuple[Any, ...]:
+    places, _ = _halves(taps)
+    return prim.taps_back(ct, *taps, size=x.shape[2]), *(None for _ in places), *prim.tap_weights(ct, x, *places)
+
+
+Primitive(
+    "weighted_taps", "y[n, c, p] = sum over taps of x[n, c, places[n, p]] weights[n, p]; after x come the places of all taps, then the weights.",
+    family="heavy", spec=_spec, reference=_reference, lower=("extern", "taps"), decompose=_decompose, samples=_samples_of("x", True),
+    vjp=_vjp, jvp=ByDecomposition(), batch=_batched("weighted_taps"),
+)  # fmt: skip
+
+# ***** taps_back *****
+
+
+def _back_spec(y: Any, *taps: Any, size: int) -> Aval:
+    _check("taps_back", (y,), *_halves(taps))
+    return (*y.shape[:2], size), y.dtype
+
+
+def _back_reference(y: Any, *taps: Any, size: int) -> Any:
+    found = np.zeros((*y.shape[:2], size), y.dtype)
+    for places, weights in zip(*_halves(taps), strict=True):
+        n, p = np.nonzero(places >= 0)
+        np.add.at(found, (n, slice(None), places[n, p]), (y * weights[:, None])[n, :, p])
+    return found
+
+
+def _back_decompose(y: Any, *taps: Any, size: int) -> Any:
+    n, c, _ = y.shape
+    found = build.full((n, c, size), 0, y.dtype)
+    for places, weights in zip(*_halves(taps), strict=True):
+        found = prim.scatter(found, _safe(places, c), build.select(_inside(places, c), y * _spread(weights, c), 0), dim=2, reduce="add")
+    return found
+
+
+def _back_vjp(ct: Any, out: Any, y: Any, *taps: Any, size: int) -> tuple[Any, ...]:
+    places, _ = _halves(taps)
+    return prim.weighted_taps(ct, *taps), *(None for _ in places), *prim.tap_weights(y, ct, *places)
+
+
+Primitive(
+    "taps_back", "x[n, c, i] = sum over taps and the p with places[n, p] = i of y[n, c, p] weights[n, p]; x is [N, C, size].", family="heavy",
+    spec=_back_spec, reference=_back_reference, lower=("extern", "taps"), decompose=_back_decompose,
+    samples=_samples_of("y", True, sized=True), vjp=_back_vjp, jvp=ByDecomposition(), batch=_batched("taps_back"),
+)  # fmt: skip
+
+# ***** tap_weights *****
+
+
+def _weights_spec(y: Any, x: Any, *places: Any) -> list[Aval]:
+    _check("tap_weights", (y, x), places, ())
+    if x.shape[1] != y.shape[1] or y.shape[2] != places[0].shape[1]:
+        raise ValueError(f"prim.tap_weights takes y [N, C, P] and x [N, C, L], got {list(y.shape)}, {list(x.shape)} for places {list(places[0].shape)}")
+    return [(places[0].shape, y.dtype)] * len(places)
+
+
+def _weights_vjp(cts: Sequence[Any], outs: Any, y: Any, x: Any, *places: Any) -> tuple[Any, ...]:
+    weights = [build.full(at.shape, 0, y.dtype) if ct is None else ct for ct, at in zip(cts, places, strict=True)]
+    taps = (*places, *weights)
+    return prim.weighted_taps(x, *taps), prim.taps_back(y, *taps, size=x.shape[2]), *(None for _ in places)
+
+
+Primitive(
+    "tap_weights", "For each tap weights[n, p] = sum over c of y[n, c, p] x[n, c, places[n, p]].", family="heavy", spec=_weights_spec,
+    reference=lambda y, x, *places: tuple((y * _read_reference(x, at)).sum(1) for at in places), lower=("extern", "taps"), multiple=True,
+    decompose=lambda y, x, *places: tuple(prim.sum(y * _read(x, at), dims=(1,)) for at in places), samples=_samples_of("yx", False),
+    vjp=_weights_vjp, jvp=ByDecomposition(), batch=_batched("tap_weights"),
+)  # fmt: skip
