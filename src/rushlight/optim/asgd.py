@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_rate, moved, takes_lists
 from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["ASGD", "asgd"]
@@ -56,13 +56,20 @@ class ASGD(ElementwiseOptimizer):
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         lr, lambd = hyper(group, "lr"), group["lambd"]
         eta, mu = kept["eta"].item(), kept["mu"].item()
-        time = kept["step"] if group["foreach"] else step  # in PyTorch's form for lists the counter is a tensor, in whose precision the rate falls
+        together = takes_lists(group)
+        time = kept["step"] if together else step  # in PyTorch's form for lists the counter is a tensor, in whose precision the rate falls
         kept["eta"].fill_(lr / ((1 + lambd * lr * time) ** group["alpha"]))
         kept["mu"].fill_(1 / max(1, step - group["t0"]))
+        if together:
+            return {"lambd": lambd, "eta": eta, "mu": mu}
         return {"keep": 1 - lambd * eta, "move": -eta, "mu": None if mu == 1 else mu}
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:
+        if n.lambd is not None:
+            x.param = moved(t, x.param, -t.add(x.grad, x.param, alpha=n.lambd), n.eta)
+            x.ax = moved(t, x.ax, x.param - x.ax, n.mu)
+            return
         x.param = t.add(x.param * n.keep, x.grad, alpha=n.move)
         x.ax = x.param if n.mu is None else x.ax + (x.param - x.ax) * n.mu
 

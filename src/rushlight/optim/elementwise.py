@@ -42,7 +42,7 @@ from rushlight.optim.optimizer import (
     unscaled,
 )
 
-__all__ = ["Change", "ElementwiseOptimizer", "check_betas", "check_rate", "moved", "moved_by_product", "moved_by_ratio"]
+__all__ = ["Change", "ElementwiseOptimizer", "check_betas", "check_rate", "moved", "moved_by_product", "moved_by_ratio", "takes_lists"]
 
 
 def check_rate(lr: Any, **others: float) -> None:
@@ -80,6 +80,11 @@ def moved_by_product(t: Any, start: Any, a: Any, b: Any, factor: Any) -> Any:
 def moved_by_ratio(t: Any, start: Any, over: Any, under: Any, factor: Any) -> Any:
     """start + factor * over / under"""
     return t.addcdiv(start, over * factor, under, value=1) if isinstance(factor, Tensor) else t.addcdiv(start, over, under, value=factor)
+
+
+def takes_lists(group: dict[str, Any]) -> bool:
+    """Whether a group asks for PyTorch's form for lists of tensors (`foreach=True`), where that does its operations in another order."""
+    return bool(group.get("foreach")) and not group.get("differentiable")
 
 
 # ***** the frame *****

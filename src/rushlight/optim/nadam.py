@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, moved_by_ratio
+from rushlight.optim.elementwise import (
+    ElementwiseOptimizer,
+    check_betas,
+    check_rate,
+    moved_by_product,
+    moved_by_ratio,
+    takes_lists,
+)
 from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["NAdam", "nadam"]
@@ -62,16 +69,20 @@ class NAdam(ElementwiseOptimizer):
         mu, mu_next = (beta1 * (1.0 - 0.5 * 0.96 ** (at * decay)) for at in (step, step + 1))
         kept["mu_product"] *= mu
         product = kept["mu_product"].item()
+        together, correction = takes_lists(group), 1 - beta2**step
+        if together:
+            lr = number(lr)
         return {
             "by_grad": -lr * (1.0 - mu) / (1.0 - product), "by_mean": -lr * mu_next / (1.0 - product * mu_next), "rest1": 1 - beta1,
-            "beta2": beta2, "rest2": 1 - beta2, "correction": 1 - beta2**step, "eps": group["eps"],
+            "beta2": beta2, "rest2": 1 - beta2, "correction": None if together else correction, "root": correction**0.5 if together else None,
+            "eps": group["eps"],
         }  # fmt: skip
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:
         x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
         x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
-        root = t.sqrt(x.exp_avg_sq / n.correction) + n.eps
+        root = (t.sqrt(x.exp_avg_sq / n.correction) if n.root is None else t.sqrt(x.exp_avg_sq) / n.root) + n.eps
         x.param = moved_by_ratio(t, moved_by_ratio(t, x.param, x.grad, root, n.by_grad), x.exp_avg, root, n.by_mean)
 
 

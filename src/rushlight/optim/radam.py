@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product
+from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, takes_lists
 from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["RAdam", "radam"]
@@ -54,18 +54,23 @@ class RAdam(ElementwiseOptimizer):
         correction = 1 - beta2**step
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * step * (beta2**step) / correction
-        numbers = {
-            "lr": hyper(group, "lr"), "rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2, "correction": 1 - beta1**step,
-        }  # fmt: skip
+        trust = 0.0
         if length > 5.0:  # else the second moment is not to be trusted yet
             trust = ((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) ** 0.5
-            numbers |= {"root": correction**0.5, "trust": trust, "eps": group["eps"]}
-        return numbers
+        lr, bias = hyper(group, "lr"), 1 - beta1**step
+        numbers = {"rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2}
+        if takes_lists(group):
+            return numbers | {"eps": group["eps"], "scale": -(correction**0.5 * (lr * trust / bias)), "plain": -(lr * (trust == 0) / bias)}
+        numbers |= {"lr": lr, "correction": bias}
+        return numbers | {"root": correction**0.5, "trust": trust, "eps": group["eps"]} if trust else numbers
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:
         x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
         x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
+        if n.scale is not None:
+            x.param = t.addcmul(x.param, x.exp_avg, t.reciprocal((t.sqrt(x.exp_avg_sq) + n.eps) / n.scale) + n.plain, value=1)
+            return
         update = x.exp_avg / n.correction * n.lr
         if n.trust is not None:
             update = update * (t.reciprocal(t.sqrt(x.exp_avg_sq) + n.eps) * n.root) * n.trust
