@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from rushlight._backends.cpu import checksum, runtime, stubs
-from rushlight._backends.cpu.checksum import crc32, fold_text, fold_width
+from rushlight._backends.cpu.checksum import crc32, fold_text, fold_width, joined
 from rushlight._backends.cpu.target import host_target
 from rushlight._base.lazy import llvm
 
@@ -25,6 +25,13 @@ def test_as_zlib(size: int) -> None:
         start = numbers.getrandbits(32)
         assert crc32(part, start) == crc32(bytes(part), start) == zlib.crc32(part, start)
     assert crc32(memoryview(data)[size // 2 :], crc32(memoryview(data)[: size // 2])) == zlib.crc32(data)
+
+
+def test_parts_are_joined() -> None:
+    numbers = random.Random(1)
+    data = numbers.randbytes(70_001)
+    for at in (0, 1, 5, 4096, 65_536, 70_000, 70_001):
+        assert joined(zlib.crc32(data[:at]), zlib.crc32(data[at:]), len(data) - at) == zlib.crc32(data)
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])

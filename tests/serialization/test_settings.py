@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import mmap
+import os
 import pickle
 import struct
 import tarfile
+import threading
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -189,6 +191,35 @@ def test_shared_mapping_reaches_the_file(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="checksum"):
         found, flag = mapped(rushlight, tmp_path, mmap.MAP_SHARED)
     assert found["a"].tolist() == [7, 7, 7] and flag == mmap.MAP_PRIVATE
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_records_are_read_in_halves(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(0).integers(0, 256, 5_000_003, dtype=np.uint8)
+    path = tmp_path / "large.pt"
+    rushlight.save({"large": rushlight.from_numpy(numbers), "small": rushlight.arange(3)}, path)
+    kept, before = path.read_bytes(), rushlight.get_num_threads()
+    at = kept.index(numbers[:64].tobytes())
+    beside: list[int] = []
+    read = archive_module.ArchiveReader._fill_at
+    monkeypatch.setattr(archive_module.ArchiveReader, "_fill_at", lambda self, target, start: beside.append(start) or read(self, target, start))
+    rushlight.set_num_threads(threads)
+    try:
+        found = rushlight.load(path)
+        assert np.array_equal(found["large"].numpy(), numbers) and found["small"].tolist() == [0, 1, 2]
+        assert bool(beside) == (threads > 1 and hasattr(os, "preadv"))
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("archive")]
+        for where in (at, at + 2_499_999, at + 2_500_002, at + 5_000_002):  # one changed byte in either half is seen
+            path.write_bytes(kept[:where] + bytes([kept[where] ^ 1]) + kept[where + 1 :])
+            with pytest.warns(UserWarning, match="checksum of record 'data/0' does not match"):
+                changed = rushlight.load(path)["large"].numpy()
+            assert np.flatnonzero(changed != numbers).tolist() == [where - at]
+        packed = tmp_path / "large.pt.gz"
+        packed.write_bytes(gzip.compress(kept, 1))
+        with gzip.open(packed) as file:  # what it reads is not what lies in the file of its number
+            assert np.array_equal(rushlight.load(file)["large"].numpy(), numbers)
+    finally:
+        rushlight.set_num_threads(before)
 
 
 def test_large_archives_in_small(monkeypatch: pytest.MonkeyPatch) -> None:

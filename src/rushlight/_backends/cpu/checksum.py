@@ -11,14 +11,15 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from rushlight._backends.cpu.target import TargetDescription, host_target
 
-__all__ = ["crc32", "fold_text", "fold_width"]
+__all__ = ["crc32", "fold_text", "fold_width", "joined"]
 
 _POLYNOMIAL = 0x104C11DB7
+_TURNED = 0xEDB88320  # the polynomial less its highest power, the other way round: as checksums are, whose highest bit is x^0
 _SYMBOL = "rl_crc_fold"
 _VECTORS = 4  # folded side by side: a product takes four steps, so that many are under way
 _LEAST = 1 << 12  # bytes below which a call costs more than it gains
@@ -40,6 +41,32 @@ def crc32(data: Any, value: int = 0) -> int:
     kernel(ints.buffer_info()[0], ctypes.addressof(window), ctypes.addressof(held))
     # zlib inverts the value before and after: all ones begin with a register of zeros.
     return zlib.crc32(data[whole:], zlib.crc32(rest, 0xFFFFFFFF))
+
+
+def joined(first: int, second: int, size: int) -> int:
+    """The checksum of two parts, one behind the other, from theirs; the second part has `size` bytes."""
+    return _product(first, _moved(size)) ^ second
+
+
+@lru_cache(maxsize=256)
+def _moved(size: int) -> int:
+    """x^(8 size) mod P, turned: what moves a checksum on by `size` bytes."""
+    found, power = 1 << 31, 1 << 23  # 1, and x^8
+    while size:
+        if size & 1:
+            found = _product(found, power)
+        power, size = _product(power, power), size >> 1
+    return found
+
+
+def _product(a: int, b: int) -> int:
+    """The product of two turned polynomials, mod P."""
+    found = 0
+    for place in range(31, -1, -1):
+        if a >> place & 1:
+            found ^= b
+        b = b >> 1 ^ (_TURNED if b & 1 else 0)
+    return found
 
 
 def fold_width(target: TargetDescription) -> int:
