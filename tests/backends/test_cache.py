@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 import warnings
@@ -10,6 +11,7 @@ import warnings
 import pytest
 
 from rushlight._backends.cpu.cache import ObjectCache, default_cache
+from rushlight._backends.cpu.target import TargetDescription, host_target
 
 KEY = b"k" * 32
 
@@ -240,6 +242,44 @@ def test_a_second_process_compiles_nothing(tmp_path, run_python, monkeypatch):
     second = run_python("-c", _FIRST, check=True).stdout.split()
     assert int(second[0]) == 0
     assert second[2] == "False", "the compiler of the native language is not even imported"
+
+
+@pytest.mark.skipif(host_target().native_vector_bytes == 16, reason="there is no narrower target to take for another machine")
+def test_code_for_another_machine_is_never_loaded(tmp_path, run_python, monkeypatch):
+    """Neither from a directory that machines share, nor where somebody has copied one machine's files over another's."""
+    (tmp_path / "test_first_import.py").write_text(
+        "from rushlight._backends.native import native\n@native('i64(i64)')\ndef twice(x):\n    return 2 * x\n"
+    )
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("RUSHLIGHT_CACHE_DIR", str(cache))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path) + os.pathsep + os.environ["PYTHONPATH"])
+
+    def compiled(width):
+        monkeypatch.setenv("RUSHLIGHT_VECTOR_BYTES", str(width))
+        return int(run_python("-c", _FIRST, check=True).stdout.split()[0])
+
+    assert compiled(0) == 2  # the runtime and the function
+    (wide,) = cache.iterdir()
+    assert compiled(16) == 2
+    (narrow,) = (folder for folder in cache.iterdir() if folder != wide)
+    assert compiled(16) == compiled(0) == 0
+    for own, foreign in zip(sorted(narrow.glob("*.o")), sorted(wide.glob("*.o")), strict=True):
+        own.write_bytes(foreign.read_bytes())  # under the name of its own
+        shutil.copy2(foreign, narrow)  # and under the foreign one
+    assert compiled(16) == 2
+
+
+def test_machines_have_fingerprints_of_their_own():
+    target = TargetDescription()
+    seen = {target.fingerprint}
+    for name, value in (
+        ("arch", "riscv64"), ("system", "plan9"), ("model", "another"), ("vector_bytes", 8), ("flags", target.flags | {"another"}),
+        ("flags", frozenset(sorted(target.flags)[1:])),
+    ):  # fmt: skip
+        other = TargetDescription()
+        setattr(other, name, value)
+        seen.add(other.fingerprint)
+    assert len(seen) == 7
 
 
 def test_default_cache_is_the_knobs():
