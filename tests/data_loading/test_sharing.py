@@ -198,6 +198,7 @@ def test_start_processes() -> None:
     assert shared.tolist() == [0, 2, 2] and started.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # from 3.12 on Python counts the threads of NumPy's BLAS
 def test_spawned_processes_share_memory() -> None:
     shared = torch.zeros(2)
     mp.spawn(adding, (shared.share_memory_(),), nprocs=2)
