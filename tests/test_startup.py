@@ -195,3 +195,32 @@ def test_another_interpreter_is_refused_at_import() -> None:
     assert done.stderr.splitlines()[-1] == (
         f"ImportError: rushlight cannot run on Python {sys.version.split()[0]}: it is made for CPython, and this is graalpy"
     )
+
+
+_INNER = """
+import rushlight
+try:
+    rushlight.ones(2)
+except (NotImplementedError, ImportError) as error:  # ImportError: of Python's ctypes, in 3.12
+    print(type(error).__name__, error, flush=True)
+"""
+_OUTER = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import rushlight
+assert (rushlight.ones(2) + 1).tolist() == [2, 2]
+inner = interpreters.create()
+print(getattr(interpreters, "exec", interpreters.run_string)(inner, {code!r}) or "")
+interpreters.destroy(inner)
+assert (rushlight.ones(2) + 1).tolist() == [2, 2]
+"""
+
+
+def test_a_subinterpreter_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-c", _OUTER.format(code=_INNER)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.strip()
+    if "_ctypes" not in found:
+        assert found == "NotImplementedError rushlight computes in the main interpreter of a process; this is a subinterpreter"

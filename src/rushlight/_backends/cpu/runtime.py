@@ -133,6 +133,14 @@ _ROOTS = (
 _SHARED = ("rl_fail", "rl_raise", "rl_parallel_for", "rl_arg_int", "rl_arg_ptr", "rl_arg_f64", "rl_count_error")
 
 
+def _require_main_interpreter() -> None:
+    """NotImplementedError in a subinterpreter: NumPy cannot be loaded in one, so a program would fail somewhere on its way."""
+    current = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyInterpreterState_Get", ctypes.pythonapi))
+    number = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(("PyInterpreterState_GetID", ctypes.pythonapi))
+    if number(current()) != 0:
+        raise NotImplementedError("rushlight computes in the main interpreter of a process; this is a subinterpreter")
+
+
 class Runtime:
     """The loaded runtime.  `state` and `threads` are its tables, as arrays of 64-bit integers.
 
@@ -142,6 +150,7 @@ class Runtime:
     """
 
     def __init__(self) -> None:
+        _require_main_interpreter()
         require_layouts()
         self._keep: list[Any] = []
         self._loaded = jit.load(compile_native(_ROOTS), [f.symbol for f in _ROOTS])
