@@ -185,3 +185,18 @@ def test_bfloat16_that_need_not_be_rounded():
         assert np.isnan(made.float().numpy()[nan]).all(), name
         same = found[~nan] == (expected.view(np.uint32) >> 16).astype(np.uint16)[~nan]
         assert (same | (expected[~nan] == 0)).all(), name  # which of two zeros is chosen is not said
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_sign_of_narrow_numbers_is_one_bit(dtype):
+    """Nothing else changes, of NaN and the smallest numbers either, wherever the numbers come from and go to."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    x = torch.from_numpy(bits.view(np.int16).copy()).view(dtype)
+    for made, expected in (
+        (-x, bits ^ 0x8000), (x.abs(), bits & 0x7FFF), (-x.view(256, 256).t(), (bits ^ 0x8000).reshape(256, 256).T), (-x[::3], bits[::3] ^ 0x8000),
+        (x.clone().neg_(), bits ^ 0x8000), (x.neg().abs(), bits & 0x7FFF),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(made.contiguous().view(torch.int16).numpy().view(np.uint16), expected)
+    y = torch.arange(64.0).sub(32).to(dtype).requires_grad_()
+    (slope,) = torch.autograd.grad((-y.abs()).sum(), y)
+    np.testing.assert_array_equal(slope.float().numpy(), -np.sign(y.detach().float().numpy()))

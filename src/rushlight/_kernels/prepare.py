@@ -15,7 +15,8 @@ from rushlight._kernels.products import PACKED, narrow_rule, narrowed
 from rushlight._kernels.recurrent import spared, stepwise
 from rushlight._prims import build
 from rushlight._prims.attention import FEW_QUERIES
-from rushlight._prims.record import PRIMITIVES
+from rushlight._prims.record import PRIMITIVES, prim
+from rushlight._types.dtype import INT16
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def _rule(node: Node) -> Any:
     name = node.prim.name
     if name in ("reshape", "transpose") and node.inputs[0].node is not None and node.inputs[0].node.prim.name == "conj":
         return _conjugated_last(node)
+    if name == "convert":
+        return _sign_rule(node)
     if name == "dot":
         return _dot_rule(node)
     if name == "sort":
@@ -71,6 +74,26 @@ def _rule(node: Node) -> Any:
     if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
+
+
+# ***** signs *****
+
+
+def _sign_rule(node: Node) -> Any:
+    """A narrow number whose sign alone is changed, between a conversion and the one back, stays narrow: no bit but the first is looked at."""
+    dtype, changed = node.outputs[0].dtype, node.inputs[0].node
+    if dtype.kind != "f" or dtype.itemsize != 2 or changed is None or changed.prim.name not in ("neg", "abs"):
+        return None
+    widened = changed.inputs[0].node
+    if widened is None or widened.prim.name != "convert" or widened.inputs[0].dtype is not dtype:
+        return None
+    return partial(_with_sign, changed.prim.name)
+
+
+def _with_sign(name: str, x: Any, dtype: DType) -> Any:
+    bits = prim.bitcast(x.node.inputs[0].node.inputs[0], dtype=INT16)
+    made = prim.bitwise_xor(bits, build.full_like(bits, -(1 << 15))) if name == "neg" else prim.bitwise_and(bits, build.full_like(bits, (1 << 15) - 1))
+    return prim.bitcast(made, dtype=dtype)
 
 
 # ***** products *****
