@@ -264,6 +264,39 @@ def test_gradients_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> N
         np.testing.assert_allclose(bias.grad.numpy(), slope.sum(0), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("channels", "outs", "kernel", "stride", "groups"), [(3, 8, 3, 1, 1), (3, 8, 3, 2, 1), (1, 4, 5, 1, 1), (24, 24, 3, 1, 24), (24, 24, 5, 2, 24), (8, 8, 1, 1, 1)]
+)  # fmt: skip
+def test_convolutions_of_few_channels_in_changing_sizes(
+    channels: int, outs: int, kernel: int, stride: int, groups: int, checked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "ASKED", 2)  # moulds of both kinds
+    clear_plans()
+    rng = np.random.default_rng(0)
+    w = rl.from_numpy(rng.standard_normal((outs, channels // groups, kernel, kernel)).astype(np.float32)).requires_grad_()
+    for k in range(30):
+        high, wide = (11 + 3 * k, 16) if k < 20 else (int(rng.integers(8, 90)), int(rng.integers(8, 90)))
+        x = rl.from_numpy(rng.standard_normal((2, channels, high, wide)).astype(np.float32)).requires_grad_()
+        F.conv2d(x, w, padding=1, stride=stride, groups=groups).sum().backward()
+        a = np.pad(x.detach().numpy(), ((0, 0), (0, 0), (1, 1), (1, 1))).astype(np.float64)
+        size = [(n + 2 - kernel) // stride + 1 for n in (high, wide)]
+        windows = np.lib.stride_tricks.sliding_window_view(a, (kernel, kernel), (2, 3))[:, :, ::stride, ::stride]
+        assert windows.shape[2:4] == tuple(size)
+        sums = windows.sum((0, 2, 3)).reshape(groups, 1, channels // groups, kernel, kernel)  # of a sum of results
+        np.testing.assert_allclose(w.grad.numpy(), np.broadcast_to(sums, (groups, outs // groups, *sums.shape[2:])).reshape(w.shape), rtol=1e-4, atol=2e-3)
+        w.grad = None
+
+
+def test_special_moulds_are_made_while_they_are_of_use(derivations: list[Any]) -> None:
+    clear_plans()
+    w = rl.randn(8, 3, 3, 3)
+    for n in range(40, 40 + 3 * families.ASKED):
+        F.conv2d(rl.randn(2, 3, n, 21), w)
+    assert len(derivations) == 2  # one that looks up how to cut the work, and after some uses one that does not
+    found = [family for held in families._all for family in held._known.values() if family.special]
+    assert [(f.special, len(f.general), len(f.moulds)) for f in found] == [(1, 1, 1)] and found[0].spared > 0
+
+
 @pytest.mark.parametrize("sizes", [(0, 1, 2, 3, 4, 5, 3, 0, 1), (7, 9, 300, 2000, 11, 2001)])
 def test_gradients_of_changes_in_place_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> None:
     """What is kept for them is the result, an operand, the values before, or a mask: against what is derived by hand."""

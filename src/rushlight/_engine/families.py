@@ -41,6 +41,8 @@ CHECK: Knob[bool] = Knob(
 MAX_MOULDS = 64  # of one family: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
 MAX_NEAR = 256  # magnitudes of sizes that a family tells apart
 TRIES = 12  # moulds made before a family is asked whether they were of use
+MAX_SPECIAL = 6  # of moulds under more conditions, from which plans are cast faster
+ASKED = 8  # uses of moulds that look things up before the first of those is made, and uses of each of those before the next one is
 MAX_HELD = 4096  # moulds in all: a mould takes some 10 to 50 kB
 
 
@@ -133,18 +135,20 @@ class Family:
     """The moulds of one family, the one used last in front.
 
     `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding one takes no longer where there
-    are many.  `made` and `used` count, `seen` is what `used` was when tables were thinned out last.
+    are many.  The `general` ones, which look up for each set of sizes what depends on them in many ways, come last; where they are of use (`asked`)
+    `special` ones are made that do not, as long as these are (`spared`).  `made` and `used` count, `seen` is what `used` was when tables were thinned out last.
     """
 
-    __slots__ = ("made", "moulds", "near", "seen", "used")
+    __slots__ = ("asked", "general", "made", "moulds", "near", "seen", "spared", "special", "used")
 
     def __init__(self) -> None:
         self.moulds: list[tuple[Callable[..., Any], Any]] = []
+        self.general: list[tuple[Callable[..., Any], Any]] = []
         self.near: dict[tuple[int, ...], list[tuple[Callable[..., Any], Any]]] = {}
-        self.made = self.used = self.seen = 0
+        self.made = self.used = self.seen = self.asked = self.spared = self.special = 0
 
     def found(self, sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]] | None:
-        """The mould for these sizes and the values of its `numbers`, if there is one."""
+        """The mould for these sizes and the values of its `numbers`, if there is one and no special one is due."""
         magnitudes = tuple([n.bit_length() for n in sizes])
         near = self.near.get(magnitudes)
         if near is None:
@@ -156,21 +160,41 @@ class Family:
                 values = entry[0](*sizes)
                 if values is not None:
                     self.used += 1
+                    self.spared += self.special > 0
                     if at:
                         moulds.insert(0, moulds.pop(at))
                     if moulds is not near:
                         near.insert(0, entry)
                     return entry[1], values
+        for at, entry in enumerate(self.general):
+            values = entry[0](*sizes)
+            if values is not None:
+                self.asked += 1
+                if self.due:
+                    return None
+                self.used += 1
+                if at:
+                    self.general.insert(0, self.general.pop(at))
+                return entry[1], values
         return None
 
-    def keep(self, entry: tuple[Callable[..., Any], Any], sizes: Sequence[int]) -> None:
+    def keep(self, entry: tuple[Callable[..., Any], Any], sizes: Sequence[int], general: bool) -> None:
         """Have a mould that was made for these sizes; the one that was used least recently goes where there are too many."""
+        if general:
+            self.general.insert(0, entry)
+            del self.general[MAX_MOULDS:]
+            return
         self.moulds.insert(0, entry)
         self.near.setdefault(tuple([n.bit_length() for n in sizes]), []).insert(0, entry)
         if len(self.moulds) > MAX_MOULDS:
             gone = self.moulds.pop()
             for magnitudes, near in list(self.near.items()):
                 self.near[magnitudes] = [kept for kept in near if kept is not gone]
+
+    @property
+    def due(self) -> bool:
+        """Whether general moulds were of so much use that one more special one should be made."""
+        return self.asked >= ASKED and self.spared >= ASKED * self.special and self.special < MAX_SPECIAL and self.worthwhile
 
     @property
     def worthwhile(self) -> bool:
@@ -215,7 +239,7 @@ class Families:
     def thin(self) -> int:
         """Forget those that were of no use since this was done last; how many moulds are left."""
         self._known.thin()
-        return sum(len(family.moulds) for family in list(self._known.values()))
+        return sum(len(family.moulds) + len(family.general) for family in list(self._known.values()))
 
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
@@ -293,6 +317,8 @@ def _derive(
 ) -> Found | None:
     """Make a mould for these sizes and keep it."""
     trail = Trail(sizes)
+    trail.general = not family.due
+    family.special += not trail.general
     family.made += 1
     try:
         mould = make(trail, outlines(specs, key, trail.symbols))
@@ -312,7 +338,7 @@ def _derive(
     if _held[0] >= MAX_HELD:
         _forget()
     _held[0] += 1
-    family.keep((cast, mould), sizes)
+    family.keep((cast, mould), sizes, trail.left_out)
     return Found(mould, values, sizes, family)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rushlight._types.trail import Trail
 
 __all__ = [
-    "Hole", "Integer", "Real", "Terms", "Unfollowed", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "single",
-    "truncated",
+    "Hole", "Integer", "Real", "Terms", "Unfollowed", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "settled",
+    "single", "truncated",
 ]  # fmt: skip
 
 SMALL = (-1, 2)  # what is written into kernels as it is
@@ -41,6 +41,15 @@ def is_symbolic(value: Any) -> bool:
 def pinned(value: Any) -> Any:
     """The plain number; of a symbolic one it is recorded that it has this value."""
     return value.pin() if is_symbolic(value) else value
+
+
+def settled(value: Any) -> Any:
+    """As `pinned`, of a number that decides what is done, so that formulas hold for one value of it: a `tried` attempt does not fail by it."""
+    if is_symbolic(value):
+        before, plain = value.trail.pinned, value.pin()
+        value.trail.pinned = before
+        return plain
+    return value
 
 
 def key_of(value: Any) -> Any:

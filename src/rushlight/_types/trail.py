@@ -32,6 +32,8 @@ class Trail:
         self.sizes = tuple(sizes)
         self.closed = False
         self.pinned = 0  # how often a number was read as a plain one
+        self.general = False  # whether what depends on sizes in many ways is to be looked up for each of them, though there are formulas
+        self.left_out = False  # whether there was something of that kind
         self._names = [f"n{k}" for k in range(len(sizes))]  # of atoms: symbols, quotients, remainders
         self.values = list(sizes)
         self._bounds: list[tuple[float, float]] = [(LEAST, _INF)] * len(sizes)

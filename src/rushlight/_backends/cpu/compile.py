@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.cpu import jit
+from rushlight._backends.cpu.direct import takes_direct
 from rushlight._backends.cpu.externs import extern_call, extern_note
 from rushlight._backends.cpu.kernels import OPT, host, kernel_of
 from rushlight._backends.cpu.launches import Launch
@@ -198,7 +199,16 @@ class Mould:
 
     def _follows(self, step: ExternStep, trail: Trail) -> bool:
         """Whether a library call is kernels whose constants are formulas."""
-        return step.name in _FORMULAS and bool(trail.tried(lambda: all(_is_native(launch) for launch in extern_call(step))))
+        if step.name == "conv_windows":
+            direct = list[bool]()
+            trail.tried(lambda: direct.append(takes_direct(step)))  # it gives None: no condition is recorded
+            if True not in direct or trail.general and not step.parts:
+                trail.left_out |= True in direct
+                return False
+            takes_direct(step)
+        elif step.name not in _FORMULAS:
+            return False
+        return bool(trail.tried(lambda: all(_is_native(launch) for launch in extern_call(step)) or None))
 
     def _ask_again(self, step: ExternStep, places: _Places) -> None:
         """Note a library call that is to be looked up for each set of sizes."""
@@ -273,8 +283,8 @@ def _compiled(step: KernelStep, trail: Trail) -> Callable[..., Any]:
         trail.closed = False
 
 
-# Library calls whose constants are arithmetic on sizes.  Others ask somebody (LAPACK how much memory it wants), or choose among so many ways, as
-# convolutions do, that asking again is cheaper than the conditions would be.
+# Library calls whose constants are arithmetic on sizes, as those of convolutions with few channels are.  Others ask somebody (LAPACK how much memory it
+# wants), or choose among so many ways, as other convolutions do, that asking again is cheaper than the conditions would be.
 _FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad", "recurrence", "recurrence_grad"))
 
 

@@ -19,6 +19,7 @@ from rushlight._backends.cpu.target import host_target
 from rushlight._kernels.convolution import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_places
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import numel
+from rushlight._types.symbols import settled
 
 __all__ = ["direct_call", "takes_direct"]
 
@@ -134,7 +135,7 @@ class Direct:
         n = len(params["size"])
         ones, zeros = (1,) * (3 - n), (0,) * (3 - n)
         words["batch"], groups, words["depth"] = x.shape[:3]
-        self.groups, self.outs = groups, w.shape[1]
+        self.groups, self.outs = groups, settled(w.shape[1])
         for name, operand, head in (("x", x, "ngc"), ("w", w, "goc"), ("y", y, "ngo")):
             for letter, stride in zip((*head, "d", "h", "w"), (*operand.strides[:3], *zeros, *operand.strides[3:]), strict=True):
                 words[f"{name}_{letter}"] = stride
@@ -144,7 +145,7 @@ class Direct:
             ("dilation", params["dilation"], ones), ("pad", params["lo"], zeros), ("spread", params["spread"], ones),
         ):  # fmt: skip
             for letter, value in zip("dhw", (*fill, *values), strict=True):
-                words[f"{name}_{letter}"] = value
+                words[f"{name}_{letter}"] = value if name in ("in", "out") else settled(value)
         if params["flip"]:
             for letter in "dhw":
                 words["w_base"] += words[f"w_{letter}"] * (words[f"{self.kernel}_{letter}"] - 1)
@@ -203,10 +204,10 @@ class Direct:
         lanes, together = words["lanes"], bool(words["together"])
         vectors = words["out_w"] if together else -(-words["out_w"] // lanes)
         taps = words["kernel_h"] * words["kernel_w"]
-        o, r, v = _blocking(self.registers, self.outs, words["out_h"], vectors, taps)
+        o, r, v = map(settled, _blocking(self.registers, self.outs, words["out_h"], vectors, taps))
         height, steps = (words["kernel_h"], 1) if taps <= _TAPS else (1, words["kernel_h"])
         places = self._places()
-        last = (vectors - 1) % v + 1
+        last = settled((vectors - 1) % v + 1)
         stream = self.large and not words["y_turn"] and words["out_h"] % r == 0 and self._lines()
 
         def tile(n: int) -> int:
@@ -305,7 +306,7 @@ class Weights(Direct):
         words, lanes = self.words, self.words["lanes"]
         room = _SUMS[self.registers]
         high = max(d for d in range(1, words["kernel_h"] + 1) if words["kernel_h"] % d == 0 and (d == 1 or d * words["kernel_w"] <= room))
-        rows = max(1, min(4, words["out_h"], _UNROLLED // (high * words["kernel_w"])))
+        rows = settled(max(1, min(4, words["out_h"], _UNROLLED // (high * words["kernel_w"]))))
         places = self._places()
 
         def tile(r: int) -> int:
