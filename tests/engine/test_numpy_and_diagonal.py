@@ -1,5 +1,7 @@
 """NumPy functions of tensors, and `fill_diagonal_`."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -33,3 +35,29 @@ def test_fill_diagonal_of_strided_memory_and_its_errors() -> None:
         torch.zeros(3).fill_diagonal_(1.0)
     with pytest.raises(RuntimeError, match="equal length"):
         torch.zeros(2, 2, 3).fill_diagonal_(1.0)
+
+
+def test_arrays_of_a_form_that_was_met() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        a = rng.standard_normal((3, 4))
+        for array in (a, a.T, a[:, ::2], a[1], a[:0], np.array(2.5), a.astype(np.int16), a > 0, a.view(np.complex128)):
+            made = torch.from_numpy(array)
+            assert made.shape == array.shape and made.tolist() == array.tolist()
+            assert not array.size or made.data_ptr() == array.ctypes.data
+        torch.from_numpy(a)[1, 2] = 7.0
+        assert a[1, 2] == 7.0
+        for wrong in (a[::-1], a.astype(">f8")):
+            with pytest.raises(ValueError):
+                torch.from_numpy(wrong)
+        frozen = a.copy()
+        frozen.flags.writeable = False
+        assert torch.from_numpy(frozen).tolist() == a.tolist()
+        held = rng.standard_normal(5)
+        count = sys.getrefcount(held)
+        made = torch.from_numpy(held)
+        assert sys.getrefcount(held) == count + 1
+        del made
+        assert sys.getrefcount(held) == count
+        with torch.inference_mode():
+            assert torch.from_numpy(a).is_inference()

@@ -32,6 +32,18 @@ def test_masks_of_several_dims(shape):
     np.testing.assert_array_equal(torch.from_numpy(a)[given].numpy(), a[mask])
 
 
+@pytest.mark.parametrize("shape", [(3,), (4, 5), (2, 3, 4), (1, 1, 5, 3), (2, 1, 1), (1,) * 20 + (3, 2), (2, *(1,) * 40, 3)])
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_small_masks(shape, share):
+    mask = RNG.random(shape) < share
+    expected = np.argwhere(mask.squeeze()) if len(shape) > 32 else np.argwhere(mask)
+    for given in (torch.from_numpy(mask.copy()), torch.from_numpy(mask.astype("float32") * -2.5), torch.from_numpy(mask.astype("int16")).float().requires_grad_()):
+        found, columns = given.nonzero().numpy(), [c.numpy() for c in torch.where(given)]
+        assert found.shape == (mask.sum(), len(shape)) and not given.nonzero().requires_grad
+        np.testing.assert_array_equal(found, np.stack(columns, 1))
+        np.testing.assert_array_equal(found[:, [0, -1]] if len(shape) > 32 else found, expected)
+
+
 def test_any_byte_that_is_not_zero_is_true():
     values = RNG.integers(0, 256, 1000).astype(np.uint8)
     np.testing.assert_array_equal(torch.from_numpy(values.copy()).nonzero().numpy()[:, 0], np.nonzero(values)[0])

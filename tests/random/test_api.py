@@ -343,3 +343,18 @@ def test_views_are_filled_in_place() -> None:
     assert (base[1:3, ::2] >= 1).all() and base[0].sum() == 0 and base[1:3, 1::2].sum() == 0
     torch.manual_seed(2)
     assert torch.equal(torch.zeros(2, 3).uniform_(1, 2), base[1:3, ::2])
+
+
+@pytest.mark.parametrize("bounds", [(9,), (-4, 9), (-300, 2000)])
+@pytest.mark.filterwarnings("ignore:.*precision limitations:UserWarning")
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "int64", "int16"])
+def test_randint_like_draws_what_randint_draws(name: str, bounds: tuple[int, ...]) -> None:
+    dtype = getattr(torch, name)
+    like = torch.zeros(5, 7, dtype=dtype)
+    for x in (like, like.t(), like[:, ::2]):
+        for _ in range(3):  # also where a plan is known
+            torch.manual_seed(3)
+            made = torch.randint_like(x, *bounds)
+            torch.manual_seed(3)
+            expected = torch.empty_like(x).random_(*(bounds if len(bounds) == 2 else (0, *bounds)))
+            assert made.dtype is dtype and made.stride() == expected.stride() and torch.equal(made, expected)

@@ -86,7 +86,13 @@ _INPLACE: dict[str, InplaceCaller] = {}
 
 def _holds_kind(args: Any) -> bool:
     """Whether a tensor that is no block of memory is among the arguments."""
-    return any(isinstance(a, Kind) or isinstance(a, (tuple, list)) and any(isinstance(b, Kind) for b in a) for a in args)
+    for a in args:
+        kind = type(a)
+        if kind in plain_classes or kind is int or kind is float or a is None:
+            continue
+        if isinstance(a, Kind) or isinstance(a, (tuple, list)) and _holds_kind(a):
+            return True
+    return False
 
 
 def call_inplace(name: str, *args: Any) -> Any:

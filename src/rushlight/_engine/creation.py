@@ -459,6 +459,10 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
 def from_numpy(array: Any) -> Tensor:
     """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
+    if _OVER and type(array) is _OVER[2]:
+        known = _FORMS.get(_OVER[1](array))
+        if known is not None and RUNS.now is None and not STATE.word & INFERENCE:
+            return _OVER[0](array, known[0], known[1])
     if not is_array(array):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     if not array.flags.writeable:
@@ -467,7 +471,11 @@ def from_numpy(array: Any) -> Tensor:
             "undefined behavior. You may want to copy the array to protect its data or make it writable before converting it to a tensor. This type of "
             "warning will be suppressed for the rest of this program."
         )
-    return _shared(array)
+        return _shared(array)
+    made = _shared(array)
+    if _OVER and type(array) is _OVER[2]:
+        _FORMS[_OVER[1](array)] = *_ARRAYS[array.dtype, array.shape, array.strides], array.dtype  # kept, so that its address stays its own
+    return made
 
 
 def _shared(array: Any) -> Tensor:
@@ -481,7 +489,9 @@ def _shared(array: Any) -> Tensor:
     return made if RUNS.now is None and not STATE.word & INFERENCE else finish(made, False)
 
 
-_OVER: list[Any] = []  # the native function that knows where an array's elements lie, once it was seen to be right
+# The native functions that know where an array's elements lie, and what it is, once they were seen to be right; then the class of such arrays.
+_OVER: list[Any] = []
+_FORMS = new_plan_table()  # what arrays are, if they can be written to -> spec, bytes, dtype
 
 
 def _over(array: Any, spec: Spec, nbytes: int) -> Tensor:
@@ -489,9 +499,10 @@ def _over(array: Any, spec: Spec, nbytes: int) -> Tensor:
     if _OVER:
         return _OVER[0](array, spec, nbytes)
     address = array.__array_interface__["data"][0]
-    made, over = from_address(address, spec, nbytes, array), ready().over_array
-    if over(array, spec, nbytes)._ptr == address:
-        _OVER.append(over)
+    made, over, form = from_address(address, spec, nbytes, array), ready().over_array, ready().array_form
+    known = memoryview(form(array)).cast("q").tolist() if type(array) is np.ndarray and array.ndim else None
+    if over(array, spec, nbytes)._ptr == address and known == [id(array.dtype), array.flags.num, *array.shape, *array.strides]:
+        _OVER.extend((over, form, np.ndarray))
     return made
 
 

@@ -12,7 +12,7 @@ from rushlight._engine.kinds import Kind
 from rushlight._engine.memory import empty_spec
 from rushlight._engine.native_plans import ready
 from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor, make
+from rushlight._engine.tensor import Tensor, make, plain_classes
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
@@ -40,6 +40,8 @@ def _as_mask(x: Tensor) -> Tensor:
         return x
     if x._spec.device.type == "meta":
         raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")
+    if type(x) in plain_classes and not x._rg and x._spec.dtype is not BOOL:
+        return convert.contiguous(convert.call("ne", x, 0))
     before = STATE.word
     STATE.word = before & ~GRAD
     try:
@@ -62,12 +64,12 @@ def _count(mask: Tensor) -> tuple[int, int, array[int]]:
     return (_native("count_true")(mask._ptr, n, where) if n else 0), where, before
 
 
-_SMALL = 1 << 13  # elements up to which one call counts, allocates and writes
+_SMALL, _DIMS = 1 << 13, 32  # elements and dims up to which one call counts, allocates and writes
 
 
 def _coordinates(mask: Tensor, sizes: Any) -> tuple[int, Any]:
     """(count, storage of int64) of what is set in a small dense mask: all first coordinates, all second ones, ... by these sizes."""
-    return ready().coordinates(mask._ptr, tuple(sizes))
+    return ready().coordinates(mask._ptr, sizes)
 
 
 @lru_cache(maxsize=512)
@@ -93,7 +95,7 @@ def nonzero_places(x: Tensor) -> Tensor:
 def nonzero(x: Tensor) -> Tensor:
     """Coordinates of what is not zero: (count, ndim) int64, in row-major order."""
     ndim = x._spec.ndim
-    if 0 < x._spec.numel <= _SMALL and ndim:
+    if 0 < x._spec.numel <= _SMALL and 0 < ndim <= _DIMS:
         count, storage = _coordinates(_as_mask(x), x._spec.shape)
         return make(storage, _places_spec(count, ndim), storage.ptr)  # as in PyTorch: `unbind(1)` gives dense tensors
     places = nonzero_places(x)
@@ -113,7 +115,7 @@ def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
         return (nonzero_places(x),)
     if x._spec.ndim == 0:
         return (nonzero_places(x),)
-    if 0 < x._spec.numel <= _SMALL and not isinstance(x, Kind):
+    if 0 < x._spec.numel <= _SMALL and x._spec.ndim <= _DIMS and not isinstance(x, Kind):
         count, storage = _coordinates(_as_mask(x), x._spec.shape)
         spec, start = _places_spec(count), storage.ptr
         return tuple([make(storage, spec, start + 8 * count * d) for d in range(x._spec.ndim)])

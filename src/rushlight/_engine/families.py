@@ -136,7 +136,8 @@ class Family:
 
     `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding one takes no longer where there
     are many.  The `general` ones, which look up for each set of sizes what depends on them in many ways, come last; where they are of use (`asked`)
-    `special` ones are made that do not, as long as these are (`spared`).  `made` and `used` count, `seen` is what `used` was when tables were thinned out last.
+    `special` ones are made that do not, as long as these are (`spared`).  `made` and `used` count, `seen` is what `used` was when tables were thinned
+    out last.
     """
 
     __slots__ = ("asked", "general", "made", "moulds", "near", "seen", "spared", "special", "used")

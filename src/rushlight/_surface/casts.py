@@ -155,16 +155,17 @@ def as_subclass(self: Tensor, cls: Any) -> Tensor:
 
 def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor:
     """A detached alias of `data` as an object of `cls`."""
-    from rushlight._engine import override
-
-    if require_grad and not (data.dtype.is_floating_point or data.dtype.is_complex):
+    dtype = data._spec.dtype
+    if require_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
-    plain = type(data) in plain_classes and (data._autograd_meta is None or not data._autograd_meta.inference) and not hasattr(cls, "__torch_dispatch__")
-    if plain and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
+    plain = type(data) in plain_classes and (data._autograd_meta is None or not data._autograd_meta.inference)
+    if plain and (cls in plain_classes or not hasattr(cls, "__torch_dispatch__")) and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
         made = object.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
         return made
+    from rushlight._engine import override
+
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:
         made.requires_grad = True

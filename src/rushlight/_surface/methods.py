@@ -19,7 +19,7 @@ from rushlight._engine.kinds import Kind
 from rushlight._engine.state import FUNCTION_MODE, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, meta_of, plain_classes
 from rushlight._ops.forms import forms
-from rushlight._surface.registry import SPACES, composite
+from rushlight._surface.registry import SPACES, composite, guarded
 from rushlight._types.dtype import DType
 from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
 from rushlight._types.layout import Size
@@ -51,12 +51,14 @@ def both(function: Any) -> Any:
     @functools.wraps(function)
     def public(input: Any, *args: Any, **kwargs: Any) -> Any:
         if (type(input) not in plain_classes or STATE.word & FUNCTION_MODE) and not isinstance(input, Kind):
-            handled, made = OVERRIDE[0](public, (input, *args), kwargs)
+            handled, made = OVERRIDE[0](shown[0], (input, *args), kwargs)
             if handled:
                 return made
         return function(input, *args, **kwargs)
 
-    SPACES["torch"][function.__name__] = public
+    shown = public.shown = [public]  # type: ignore[attr-defined]
+    public.guards = FUNCTION_MODE, True  # type: ignore[attr-defined]
+    SPACES["torch"].defer(function.__name__, lambda _: guarded(public), "")
     return function
 
 

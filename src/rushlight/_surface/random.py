@@ -16,7 +16,7 @@ from rushlight._engine.memory import empty_spec
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import METHODS, check_generator, fit, fresh, not_implemented, overridable, quick
 from rushlight._engine.state import FUNCTION_MODE, INFERENCE, STATE, TRANSFORMS, VMAP, new_plan_table
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
 from rushlight._types.device import CPU, as_device
@@ -313,11 +313,21 @@ def randint_like(
     memory_format: Any = None, generator: Generator | None = None, **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """`randint` with the shape, dtype, device and memory order of `input` unless they are given."""
+    key = None
+    if dtype is device is memory_format is generator is layout is None and not (requires_grad or kwargs) and type(input) in plain_classes:
+        key = (input._spec, *args)
+        plan = None if STATE.word & INFERENCE else _RANDINTS.get(key)
+        if plan is not None and all(type(n) is int for n in args):
+            return plan(None)
     low, high, rest = _bounds("randint_like", args, kwargs)
     if kwargs or rest:
         raise TypeError(f"randint_like() got an unexpected argument {next(iter(kwargs), rest)!r}")
     made = _empty_like("randint_like", input, dtype, device, memory_format)
     METHODS["random_"](made, low, high, generator=generator)
+    spec = made._spec
+    exact = spec.dtype.is_integer or spec.dtype.is_floating_point and max(-low, high) <= 256  # bounds that every dtype holds
+    if key is not None and exact and spec.contiguous and spec.numel and made._storage is not None:
+        _RANDINTS[key] = quick("integers", made._spec, *streams.integer_parameters(low, high))
     return finish(made, requires_grad)
 
 

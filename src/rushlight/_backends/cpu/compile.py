@@ -283,8 +283,8 @@ def _compiled(step: KernelStep, trail: Trail) -> Callable[..., Any]:
         trail.closed = False
 
 
-# Library calls whose constants are arithmetic on sizes, as those of convolutions with few channels are.  Others ask somebody (LAPACK how much memory it
-# wants), or choose among so many ways, as other convolutions do, that asking again is cheaper than the conditions would be.
+# Library calls whose constants are arithmetic on sizes, as those of convolutions with few channels are.  Others ask somebody (LAPACK how much
+# memory it wants), or choose among so many ways, as other convolutions do, that asking again is cheaper than the conditions would be.
 _FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad", "recurrence", "recurrence_grad"))
 
 

@@ -125,7 +125,7 @@ _ROOTS = (
     plan_native.py_plan, plan_native.py_kernel_address, tensor_native.py_user_place, tensor_native.py_new_meta,
     tensor_native.py_nested, tensor_native.py_data, tensor_native.py_measure, tensor_native.py_of_numbers, tensor_native.py_coordinates,
     tensor_native.size_item,
-    tensor_native.py_over_array, node_native.py_quick_backward,
+    tensor_native.py_over_array, tensor_native.py_array_form, node_native.py_quick_backward,
     plan_native.plan_dealloc,
 )  # fmt: skip
 
@@ -181,6 +181,7 @@ class Runtime:
         self.user_place, self.new_meta = method("py_user_place", "user_place"), method("py_new_meta", "new_meta")
         self.nested, self.quick_backward = method("py_nested", "nested"), method("py_quick_backward", "quick_backward")
         self.over_array, self.data = method("py_over_array", "over_array"), method("py_data", "data")
+        self.array_form = method("py_array_form", "array_form")
         self.measure, self.of_numbers = method("py_measure", "measure"), method("py_of_numbers", "of_numbers")
         self.coordinates = method("py_coordinates", "coordinates")
         # native code points to all of this; it must outlive even the modules, which are emptied at exit

@@ -14,6 +14,7 @@ from rushlight._backends.cpu.call_words_native import (
     small_int,
 )
 from rushlight._backends.cpu.dispatch_native import (
+    PyBytes_FromStringAndSize,
     PyLong_FromLongLong,
     PyObject_Vectorcall,
 )
@@ -43,11 +44,18 @@ from rushlight._backends.cpu.pool_native import (
     storage_new,
     storage_wrap,
 )
-from rushlight._backends.cpu.stub_native import PyErr_Clear, PyFloat_Type, PyLong_Type, PyTuple_New, PyTuple_SetItem
+from rushlight._backends.cpu.stub_native import (
+    PyBytes_AsString,
+    PyErr_Clear,
+    PyFloat_Type,
+    PyLong_Type,
+    PyTuple_New,
+    PyTuple_SetItem,
+)
 from rushlight._backends.native import call_ptr, extern, f32, f64, i64, native, ptr, select, stack, static, u8, u64
 
 __all__ = [
-    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_coordinates", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
+    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_array_form", "py_coordinates", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
     "py_user_place", "replace_slot", "set_slot", "size_item", "slot", "user_place",
 ]  # fmt: skip
 
@@ -58,6 +66,7 @@ TUPLE_ITEM = 62  # a tuple's own mp_subscript
 O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
 R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)  # of a recipe: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
+COORDINATES = 32  # dims of a mask, at most
 CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own
 
 PyType_GenericAlloc = extern("PyType_GenericAlloc", "ptr(ptr, i64)")
@@ -357,16 +366,27 @@ def py_coordinates(unused, args, count):
         Py_DecRef(storage)
         return None
     at = storage.ptr[S_PTR]
-    step = n
+    place = stack(8 * COORDINATES)
     for d in range(ndim):
-        size = PyLong_AsLongLong(sizes.ptr[d])
-        step = step // size
-        done: i64 = 0
-        for k in range(n):
-            if mask.u8[k] != 0:
-                at.i64[done] = k // step % size
+        place.i64[d] = 0
+    inner = PyLong_AsLongLong(sizes.ptr[ndim - 1])
+    done: i64 = 0
+    k: i64 = 0
+    while done < found:  # a row after the other
+        for j in range(inner):
+            if mask.u8[k + j] != 0:
+                place.i64[ndim - 1] = j
+                for d in range(ndim):
+                    at.i64[d * found + done] = place.i64[d]
                 done += 1
-        at = at + 8 * found
+        k += inner
+        d: i64 = ndim - 2
+        while d >= 0:
+            place.i64[d] = place.i64[d] + 1
+            if place.i64[d] < PyLong_AsLongLong(sizes.ptr[d]):
+                break
+            place.i64[d] = 0
+            d -= 1
     PyTuple_SetItem(out, 0, PyLong_FromLongLong(found))
     PyTuple_SetItem(out, 1, storage)
     return out
@@ -482,6 +502,26 @@ def py_of_numbers(unused, args, count):
         Py_DecRef(storage)
         return PyErr_Format(PyExc_ValueError.ptr[0], "the sequence changed while it was read")
     return new_tensor(storage, args.ptr[1], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_array_form(unused, args, count):
+    """array_form(array) -> bytes: which dtype a NumPy array has (its address), its flags, its shape and its strides
+
+    The words of an array are those of NumPy's headers: after the address of its elements the number of dims, sizes, strides, base, dtype, flags.
+    """
+    array = args.ptr[0]
+    ndim = i64(array.i32[6])
+    out = PyBytes_FromStringAndSize(None, 8 * (2 + 2 * ndim))
+    if out is None:
+        return None
+    words = PyBytes_AsString(out)
+    words.ptr[0] = array.ptr[7]
+    words.i64[1] = i64(array.i32[16])
+    for d in range(ndim):
+        words.i64[2 + d] = array.ptr[4].i64[d]
+        words.i64[2 + ndim + d] = array.ptr[5].i64[d]
+    return out
 
 
 @native("ptr(ptr, ptr, i64)")
