@@ -263,3 +263,62 @@ def test_folders(tmp_path, monkeypatch) -> None:
     ours = written.replace("import torch", "import rushlight as torch", 1).replace("from torch.nn", "from rushlight.nn")
     exec(compile(ours, "module.py", "exec"), space)  # noqa: S102 - what was written is run
     assert torch.equal(space["Made"]()(torch.ones(1, 2)), traced(torch.ones(1, 2)))
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.inner = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4))
+        self.w = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        z = self.inner(y) + self.w
+        return z * torch.sigmoid(y)
+
+
+def test_split_modules() -> None:
+    from rushlight.fx.passes.split_module import split_module
+
+    model = Branches()
+    traced, first = fx.symbolic_trace(model), ("a", "relu", "inner_0")
+    names: dict[str, str] = {}
+    made = split_module(traced, model, lambda node: int(node.name not in first), names)
+    assert code(made) == text("""
+        def forward(self, x):
+            w = self.w
+            submod_0 = self.submod_0(x);  x = None
+            getitem = submod_0[0]
+            getitem_1 = submod_0[1];  submod_0 = None
+            submod_1 = self.submod_1(getitem, w, getitem_1);  getitem = w = getitem_1 = None
+            return submod_1
+    """)
+    assert code(made.submod_1) == text("""
+        def forward(self, inner_0, w, relu):
+            add = inner_0 + w;  inner_0 = w = None
+            sigmoid = torch.sigmoid(relu);  relu = None
+            mul = add * sigmoid;  add = sigmoid = None
+            return mul
+    """)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(made(x), model(x))
+    assert names == {"submod_0.a": "a", "submod_0.inner_0": "inner.0"} and made.submod_0.a is model.a and made.w is model.w
+    alone = split_module(traced, model, lambda node: 0, tuple_return=True)
+    assert "return (mul,)" in alone.submod_0.code and torch.equal(alone(x), model(x))
+    with pytest.raises(RuntimeError, match="cycle exists"):
+        split_module(traced, model, lambda node: int(node.name == "relu"))
+
+
+def test_batch_normalisation_is_folded_into_convolutions() -> None:
+    from rushlight.fx.experimental.optimization import fuse, remove_dropout
+
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4, track_running_stats=False), nn.Dropout(0.9))
+    layers[1].running_mean.normal_(), layers[1].running_var.uniform_(0.5, 2)
+    model, x = nn.Sequential(layers, nn.Linear(4, 2)).eval(), torch.randn(1, 3, 6, 6)
+    made = fuse(model)
+    assert [node.target for node in made.graph.nodes if node.op == "call_module"] == ["0.0", "0.2", "0.3", "0.4", "0.5", "1"]
+    torch.testing.assert_close(made(x), model(x), rtol=1e-4, atol=1e-5)
+    assert isinstance(model[0][1], nn.BatchNorm2d) and made.get_submodule("0.0") is not model[0][0]
+    kept = remove_dropout(model.train())
+    assert not any(isinstance(module, nn.Dropout) for module in kept.modules())

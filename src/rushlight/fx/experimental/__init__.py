@@ -1,5 +1,5 @@
-"""The parts of `torch.fx.experimental` that programs ask about tracing; the answer is that there is none."""
+"""`torch.fx.experimental`: models made ready for use; what programs ask about tracing tensors themselves, which there is none of."""
 
 from __future__ import annotations
 
-__all__ = ["proxy_tensor", "symbolic_shapes"]
+__all__ = ["optimization", "proxy_tensor", "symbolic_shapes"]

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-__all__ = ["infra", "shape_prop", "utils"]
+__all__ = ["infra", "shape_prop", "split_module", "utils"]
