@@ -341,3 +341,16 @@ def test_asarray_keeps_the_history_unless_told_otherwise() -> None:
     assert torch.asarray(x * 3, requires_grad=False).grad_fn is None
     assert torch.asarray(x, copy=True, requires_grad=True).grad_fn is not None
     assert not torch.asarray(x, requires_grad=False).requires_grad and not x.requires_grad  # a leaf itself is told
+
+
+def test_layer_norm_over_windows_that_are_seen_across() -> None:
+    """Its weights' gradients are sums over three dims that do not merge, the last of them short."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 49, 16, 128).swapaxes(1, 2)
+    grad = torch.randn(2, 16, 49, 128)
+    norm = torch.nn.LayerNorm(128)
+    norm(x).backward(grad)
+    v, g = x.numpy().astype(np.float64), grad.numpy().astype(np.float64)
+    normed = (v - v.mean(-1, keepdims=True)) / np.sqrt(v.var(-1, keepdims=True) + norm.eps)
+    np.testing.assert_allclose(norm.weight.grad.numpy(), (normed * g).sum((0, 1, 2)), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(norm.bias.grad.numpy(), g.sum((0, 1, 2)), rtol=1e-4, atol=1e-4)

@@ -7,8 +7,9 @@ import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
 from rushlight._backends.cpu.threads import get_num_threads, set_num_threads
+from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Reduce
-from rushlight._kernels.program import traffic
+from rushlight._kernels.program import _cut, traffic
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32
 
@@ -220,3 +221,10 @@ def test_rows_and_columns_of_a_square(size):
     wide = size * size > 1 << 15
     assert any("columns" in note for note in ran.program.notes) == wide
     assert len(ran.program.steps) == 1 + wide
+
+
+@pytest.mark.parametrize("sizes", [(2, 16, 49), (2, 2), (64,), (1, 63), (3, 65), (7, 7, 7, 7), (1, 100_000), (100_000, 1)])
+def test_what_is_cut_is_cut_into_several_pieces(sizes):
+    for wanted in (2, 18, 40, 512):
+        var, chunk = _cut([Var(n, "v") for n in sizes], wanted)
+        assert 1 <= chunk < var.size

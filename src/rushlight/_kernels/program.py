@@ -405,11 +405,7 @@ class Assembler:
         section = self.rows_in_turn(nest, first, partial) if tall else nest.rows()
         work = facts_of([first]).cost * first.work * group.rows
         wanted = truncated(min(max(work // (2 * PIECE), 2), 512))
-        var = next((v for v in first.loops if v.size >= wanted), None) or max(first.loops, key=lambda v: v.size)
-        chunk = -(-var.size // min(wanted, var.size))
-        if var is first.loops[-1]:
-            chunk = -(-chunk // 64) * 64
-        section.split = Split(var, chunk, piece)
+        section.split = Split(*_cut(first.loops, wanted), piece)
         pieces = section.pieces
         for _, _, buffer in temporaries:
             self.schedule.sizes[buffer] = pieces * group.rows
@@ -539,3 +535,19 @@ def _turned(dims: Sequence[int]) -> tuple[int, ...]:
 def _parts(item: Item) -> list[tuple[int, DType]]:
     return [(0, INT64), (1, item.dtype)] if item.position is not None else [(0, item.dtype)]
 
+
+
+def _cut(loops: Sequence[Var], wanted: int) -> tuple[Var, int]:
+    """The loop that is cut into about `wanted` pieces, and how many turns a piece has: of the last, whose elements lie side by side, 64 at a time.
+
+    The first loop with that many turns, else the longest; where it would stay in one piece so, the longest of those that would not.
+    """
+    by_size = sorted(loops, key=lambda v: -v.size)
+    first = next((v for v in loops if v.size >= wanted), by_size[0])
+    for var in (first, *by_size):
+        chunk = -(-var.size // min(wanted, var.size))
+        if var is loops[-1]:
+            chunk = -(-chunk // 64) * 64
+        if chunk < var.size:
+            return var, chunk
+    return first, -(-first.size // min(wanted, first.size))

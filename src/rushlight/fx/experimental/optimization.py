@@ -41,9 +41,10 @@ def replace_node_module(node: Node, modules: dict[str, Any], new_module: Module)
 
 
 def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module:
-    """`model` with batch normalisations folded into the convolutions before them, where nobody else reads these. The model must be in evaluation.
+    """`model` with batch normalisations folded into the convolutions before them, where nobody else reads these.
 
-    A graph module is made of it by tracing, unless it is one and `no_trace` is set. The weights are copies, `model` stays as it is; `inplace` changes it.
+    The model must be in evaluation.  A graph module is made of it by tracing, unless it is one and `no_trace` is set.  The weights are
+    copies and `model` stays as it is, unless `inplace` is set.
     """
     if not inplace:
         model = copy.deepcopy(model)

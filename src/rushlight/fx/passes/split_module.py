@@ -53,10 +53,10 @@ def split_module(
 ) -> GraphModule:  # fmt: skip
     """A module that calls `submod_0`, `submod_1`, ... one after another: `split_callback(node)` says which part a node of `m` belongs to.
 
-    Parameters and modules are those of `root_m`, under the same names; attributes of `root_m` itself are read outside of the parts and given to
-    them.  `qualname_map` is filled with path in the result -> path in `m`.  Parts run in an order in which each has what it needs, with
-    `keep_original_order` in that of their first nodes.  With `tuple_return` a part gives a tuple also where it gives one value or none.  RuntimeError where
-    parts need one another.
+    Parameters and modules are those of `root_m`, under the same names; attributes of `root_m` itself are read outside of the parts and
+    given to them.  `qualname_map` is filled with path in the result -> path in `m`.  Parts run in an order in which each has what it needs,
+    with `keep_original_order` in that of their first nodes.  With `tuple_return` a part gives a tuple also where it gives one value or none.
+    RuntimeError where parts need one another.
     """
     parts, part_of = _assigned(m.graph, split_callback, partition_affix)
     for node in m.graph.nodes:
