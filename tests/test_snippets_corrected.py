@@ -62,6 +62,15 @@ def compile_is_a_function(torch: Any) -> Any:
     return raised(lambda: import_module(f"{torch.__name__}.compile"))
 
 
+def compile_takes_one_argument_by_position(torch: Any) -> Any:
+    return raised(lambda: torch.compile(torch.nn.Linear(1, 1), torch.nn.Module))
+
+
+def no_mean_among_reductions(torch: Any) -> Any:
+    op = import_module(f"{torch.__name__}.distributed").ReduceOp
+    return sorted(name for name in dir(op) if name.isupper())
+
+
 def matmul_takes_any_number_of_dims(torch: Any) -> Any:
     return tuple(torch.matmul(torch.ones(2, 1, 3, 1, 2, 3), torch.ones(4, 1, 5, 3, 2)).shape)
 
@@ -226,6 +235,8 @@ ROWS: list[tuple[Callable[[Any], Any], Any]] = [
     (parameters_are_parameters, (True, "Parameter", True)),
     (names_are_dotted, (["0.bias", "1.bias"], [])),
     (compile_is_a_function, "ModuleNotFoundError"),
+    (compile_takes_one_argument_by_position, "TypeError"),
+    (no_mean_among_reductions, ["AVG", "BAND", "BOR", "BXOR", "MAX", "MIN", "PREMUL_SUM", "PRODUCT", "SUM"]),
     (matmul_takes_any_number_of_dims, (2, 4, 3, 5, 2, 2)),
     (view_needs_only_merged_dims, ((1, 4), (2, 1, 4), "RuntimeError")),
     (contiguity_is_asked_by_is_contiguous, (False, True, True)),
