@@ -70,3 +70,28 @@ def test_values_of_a_rank():
         np.testing.assert_array_equal(values.detach().numpy(), np.sort(x.detach().numpy(), 1)[:, k - 1])
         (slope,) = torch.autograd.grad(values.sum(), x)
         assert int(slope.sum()) == 7 and slope.gather(1, places[:, None]).eq(1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "int32", "int64"])
+@pytest.mark.parametrize(("size", "spread"), [(65536, 50.0), (70001, 1e6), (200003, 0.0), (300000, 3.0)])
+def test_rank_of_a_long_row(dtype, size, spread):
+    """Found by all threads, digit by digit: the first, the last, those between; equals, too."""
+    x = torch.from_numpy(RNG.normal(size=(2, size)) * spread).to(getattr(torch, dtype))
+    wide = (x.double() if x.is_floating_point() else x.long()).numpy()
+    ordered = np.sort(wide, 1)
+    assert float(x[0].median()) == ordered[0, (size - 1) // 2]
+    for k in (1, 2, size // 3, size - 1, size):
+        values, places = x.kthvalue(k, 1)
+        np.testing.assert_array_equal((values.double() if x.is_floating_point() else values).numpy(), ordered[:, k - 1])
+        np.testing.assert_array_equal(np.take_along_axis(wide, places.numpy()[:, None], 1)[:, 0], ordered[:, k - 1])
+
+
+def test_rank_of_a_long_row_of_the_widest_range():
+    a = RNG.integers(-(2**63), 2**63 - 1, 90000)
+    a[:2] = -(2**63), 2**63 - 1
+    for k in (1, 2, 45000, 90000):
+        assert int(torch.from_numpy(a).kthvalue(k)[0]) == np.sort(a)[k - 1]
+    b = RNG.choice(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3.0], np.float32), 90000)
+    for k in (1, 20000, 40000, 60000, 90000):
+        np.testing.assert_array_equal(torch.from_numpy(b).kthvalue(k)[0].numpy(), np.sort(b)[k - 1])
+    assert torch.from_numpy(b).median().isnan() and torch.from_numpy(np.nan_to_num(b)).median() == np.sort(np.nan_to_num(b))[44999]

@@ -134,7 +134,7 @@ def choosing_and_moving() -> Any:
 @program
 def ordering() -> Any:
     x = (drawn(300, 400) * 50).round()
-    long = [*drawn(70_001).sort(), *drawn(2, 70_001).double().sort()]
+    long = [*drawn(70_001).sort(), *drawn(2, 70_001).double().sort(), drawn(70_001).median(), *drawn(2, 70_001).kthvalue(50_000)]
     return [*long, *x.sort(-1), *x.sort(0, stable=True), *x.flatten().sort(), *x.topk(20), *x.unique(return_counts=True), x.nonzero(), x[x > 3]]
 
 

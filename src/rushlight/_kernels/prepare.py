@@ -339,10 +339,10 @@ def _topk_rows(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     return tuple(build.transpose(v, back) for v in found)
 
 
-def _kth_rows(x: Any, rank: int, dim: int) -> Any:
+def _kth_rows(x: Any, rank: int, dim: int, exact: bool) -> Any:
     """The same for the one of a rank."""
     perm, back = _last(x, dim)
-    found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1)
+    found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1, exact=exact)
     return tuple(build.transpose(v, back) for v in found)
 
 

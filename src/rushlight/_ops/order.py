@@ -95,7 +95,7 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
         return _kth(x, k - 1, dim, keepdim)
     if not 1 <= k <= lines.shape[place]:
         raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(place))
-    values, indices = prim.kth(wide(lines), rank=k - 1, dim=place)
+    values, indices = prim.kth(wide(lines), rank=k - 1, dim=place, exact=True)
     found = [build.squeeze(v, (place,)) for v in (narrow(values, x.dtype), indices)]
     return tuple(finish(v, lines.shape if x.shape else (), dims_of(x, dim), keepdim) for v in found)
 
@@ -136,7 +136,7 @@ def median_all(x: Any) -> Any:
     if numel(x.shape) == 0:
         return build.full((), float("nan") if x.dtype.is_floating_point else lowest(x.dtype), x.dtype)
     line = wide(flat(x))
-    value = build.squeeze(prim.kth(line, rank=(numel(x.shape) - 1) // 2, dim=0)[0], (0,))
+    value = build.squeeze(prim.kth(line, rank=(numel(x.shape) - 1) // 2, dim=0, exact=False)[0], (0,))
     if x.dtype.is_floating_point:
         missing = prim.amax(build.convert(prim.ne(line, line), INT32), dims=(0,)) > 0
         value = build.select(missing, float("nan"), value)

@@ -11,6 +11,7 @@ from rushlight._backends.cpu.direct import direct_call, takes_direct
 from rushlight._backends.cpu.fourier import fourier_call, fourier_note
 from rushlight._backends.cpu.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.long_kth_native import WORK_BYTES, make_long_kth
 from rushlight._backends.cpu.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
 from rushlight._backends.cpu.products import integer_call, product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
@@ -75,6 +76,11 @@ _PIECE = 1 << 14  # elements that are worth a thread's while
 _ROWS: dict[str, Callable[..., Any]] = {}
 
 
+_LONG: dict[Any, tuple[Callable[[str], Any], Callable[[int, str], int]]] = {
+    make_sort: (make_long_sort, work_bytes), make_kth: (make_long_kth, lambda n, name: WORK_BYTES),
+}  # fmt: skip
+
+
 def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more: int) -> list[Launch]:
     """A kernel over the rows of its operand (values and places come out)."""
     x = step.inputs[0]
@@ -87,9 +93,10 @@ def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
-    if maker is make_sort and LONG <= n < 1 << 32 and rows <= MOST_ROWS:  # places take 32 bits
-        ints = [1, 1, 3, *step.sizes, work_bytes(n, name), 0, 0, rows, n, int(descending)]
-        return [Launch(_row_kernel(make_long_sort, name), ints, (0,), 2)]
+    if maker in _LONG and LONG <= n < 1 << 32 and rows <= MOST_ROWS:  # places take 32 bits
+        long, work = _LONG[maker]
+        ints = [1, 1, 3, *step.sizes, work(n, name), 0, 0, rows, n, int(descending), 0, *more]
+        return [Launch(_row_kernel(long, name), ints, (0,), 2)]
     chunk = max(1, min(rows, _PIECE // max(n, 1)))
     ints = [-(-rows // chunk), int(rows * n > 1 << 14), 2, *step.sizes, 0, 0, 0, rows, n, int(descending), chunk, *more]
     return [Launch(_row_kernel(maker, name), ints, (0,))]
@@ -111,7 +118,7 @@ def _topk(step: ExternStep) -> list[Launch]:
 
 
 def _kth(step: ExternStep) -> list[Launch]:
-    return _rows(step, make_kth, False, step.params["rank"])
+    return _rows(step, make_kth, False, step.params["rank"], int(step.params["exact"]))
 
 
 def _conv(step: ExternStep) -> list[Launch]:

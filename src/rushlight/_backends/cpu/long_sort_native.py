@@ -25,7 +25,10 @@ from rushlight._backends.native import (
     u64,
 )
 
-__all__ = ["LONG", "MOST_ROWS", "make_long_sort", "work_bytes"]
+__all__ = [
+    "COUNT", "COUNTS", "FLIP", "LEAST", "LONG", "MOST_PARTS", "MOST_ROWS", "PART", "ROW", "SHIFT", "SIZE", "TABLE", "make_extremes", "make_long_sort",
+    "work_bytes",
+]  # fmt: skip
 
 LONG = 1 << 16  # elements of a row from which on all threads sort it
 MOST_ROWS = 7  # of such rows; more of them give every thread enough
@@ -48,7 +51,7 @@ def work_bytes(n: int, dtype: str) -> int:
 
 
 @cache
-def _make_extremes(dtype: str) -> NativeFunction:
+def make_extremes(dtype: str) -> NativeFunction:
     """The least and the greatest key of a part."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
@@ -198,7 +201,7 @@ def make_long_sort(dtype: str) -> NativeFunction:
     """The kernel that sorts a few long rows of `dtype`: bufs are values, places (int64), memory to work in, then the rows, all contiguous."""
     memory, key, _ = SORTS[dtype]
     size, wide = memory.itemsize, key.itemsize == 8
-    extremes, together, apart = _make_extremes(dtype), _make_passes(dtype, False), _make_passes(dtype, True)
+    extremes, together, apart = make_extremes(dtype), _make_passes(dtype, False), _make_passes(dtype, True)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_long_sort_{dtype}")
     def sort(bufs, ints, piece):

@@ -26,9 +26,9 @@ from rushlight._backends.cpu.sort_native import (
 from rushlight._backends.cpu.standard_order_native import make_heap, make_order, make_selection
 from rushlight._backends.native import NativeFunction, i64, load, native, stack, store, u32
 
-__all__ = ["make_kth", "make_topk"]
+__all__ = ["EXACT", "K", "make_kth", "make_quickselect", "make_topk"]
 
-K, SORTED = 12, 13  # words of a kernel's constants, after those of `sort_native`
+K, SORTED, EXACT = 12, 13, 13  # words of a kernel's constants, after those of `sort_native`
 BLOCK = 64  # elements of which the least is found at once, before any of them is looked at
 FEW = 64  # results up to which each is put into its place at once
 RARE = 4096  # float32 numbers among which two are rarely equal
@@ -224,7 +224,7 @@ def make_topk(dtype: str) -> NativeFunction:
 # ***** the element of one rank *****
 
 
-def _make_quickselect(dtype: str) -> NativeFunction:
+def make_quickselect(dtype: str) -> NativeFunction:
     """`quickselect(keys, places, n, rank)`: Hoare's, with the median of three as pivot; the place of the element that ends at this rank."""
     key = SORTS[dtype][1]
     _, _, swap = make_moves(dtype)
@@ -266,13 +266,13 @@ def _make_quickselect(dtype: str) -> NativeFunction:
 def make_kth(dtype: str) -> NativeFunction:
     """The kernel that finds the element of rank `K` of each row: bufs are values, places (int64), then the rows.
 
-    Of equals it finds the one at which PyTorch's selection ends.  A low rank is found faster by keeping the best: then selection runs only where
-    the value occurs more than once.
+    Of equals it finds the one at which PyTorch's selection ends (without `EXACT`, too).  A low rank is found faster by keeping the best: then
+    selection runs only where the value occurs more than once.
     """
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
     key_of, listed = make_key(dtype), make_listed(dtype)
-    best, best_many, quickselect = make_best(dtype), make_best_many(dtype), _make_quickselect(dtype)
+    best, best_many, quickselect = make_best(dtype), make_best_many(dtype), make_quickselect(dtype)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_kth_{dtype}")
     def kth(bufs, ints, piece):
