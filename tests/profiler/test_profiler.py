@@ -363,7 +363,7 @@ def test_autograd_profiler() -> None:
             pass
     with pytest.raises(RuntimeError, match="ITT functions not installed"):
         torch.profiler.itt.range_push("a")
-    with pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"):
+    with pytest.warns(FutureWarning, match="use_cuda"), pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"):
         module.profile(use_cuda=True)
 
 

@@ -136,3 +136,15 @@ def test_lists_within_themselves_are_refused() -> None:
     for call in (lambda: torch.tensor(inner), lambda: torch.as_tensor([inner, inner]), lambda: torch.ones(3)[[inner]]):
         with pytest.raises((ValueError, TypeError), match="too many dimensions 'list'"):
             call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.empty(1 << 62), lambda: torch.empty(1 << 62, 4), lambda: torch.zeros(0, 1 << 62).sum(0), lambda: torch.arange(1 << 60), lambda: torch.eye(1 << 40),
+    lambda: torch.ones(3, 4).repeat(1 << 62, 4), lambda: torch.diag(torch.ones(2), 1 << 40), lambda: torch.randint(5, (2**63 - 1,)),
+    lambda: torch.bincount(torch.tensor([0]), minlength=1 << 62), lambda: torch.nn.functional.pad(torch.ones(3), (2**63 - 1, 2**63 - 1)),
+    lambda: torch.ones(3).resize_(1 << 62), lambda: torch.nn.Linear(1 << 40, 1 << 40), lambda: torch.repeat_interleave(torch.tensor([1 << 62])),
+    lambda: torch.ones(1).expand(1 << 61).contiguous(),
+])  # fmt: skip
+def test_sizes_that_64_bits_do_not_count_are_refused(call: Any) -> None:
+    with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+        call()

@@ -109,11 +109,12 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 _SAID: set[str] = set()
+WARN_ALWAYS = [False]  # whether what is said once by default is said every time (`torch.set_warn_always`)
 
 
 def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
-    """`warn_user`, once in a program."""
-    if text not in _SAID:
+    """`warn_user`, once in a program unless `WARN_ALWAYS`."""
+    if WARN_ALWAYS[0] or text not in _SAID:
         _SAID.add(text)
         warn_user(text, category)
 

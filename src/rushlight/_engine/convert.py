@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
@@ -20,6 +21,7 @@ from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_p
 from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of, plain_classes
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
+from rushlight._ops.memory import IMAGINARY
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BOOL, DType
@@ -208,6 +210,8 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
             check_writable(x, False)
             return x
         if source._spec.dtype.is_complex and not x._spec.dtype.is_complex:
+            if x._spec.dtype is not BOOL:
+                warn_once(IMAGINARY)
             source = source.real
         if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex) and source._rg:
             source = detach(source)

@@ -11,7 +11,7 @@ from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.float8 import FORMATS, values
-from rushlight._types.spec import Spec, check_memory
+from rushlight._types.spec import Spec, check_memory, check_sizes
 
 __all__ = ["MEMORY", "empty_spec", "from_address", "is_foreign", "read_element", "zeros_spec"]
 
@@ -37,6 +37,7 @@ def empty_spec(spec: Spec) -> Tensor:
     if spec.device is META:
         return make(None, spec, 0)
     check_memory(spec)
+    check_sizes(spec)
     storage = MEMORY.alloc(spec.nbytes)
     return make(storage, spec, storage.ptr)
 
@@ -46,6 +47,7 @@ def zeros_spec(spec: Spec) -> Tensor:
     if spec.device is META:
         return make(None, spec, 0)
     check_memory(spec)
+    check_sizes(spec)
     storage = MEMORY.alloc_zeroed(spec.nbytes)
     return make(storage, spec, storage.ptr)
 

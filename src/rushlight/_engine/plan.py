@@ -37,7 +37,7 @@ from rushlight._types.layout import (
     is_contiguous,
     restride,
 )
-from rushlight._types.spec import Spec, check_memory
+from rushlight._types.spec import Spec, check_memory, check_sizes
 from rushlight._types.trail import Trail
 
 __all__ = [
@@ -52,6 +52,7 @@ NOT_SAVED = (
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
     """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
+    check_sizes(*in_specs, *out_specs)
     program = program_of(graph, in_specs, out_specs, **options)
     if enabled("schedule"):
         log("schedule", "\n".join([NAMING[0], *program.notes]))

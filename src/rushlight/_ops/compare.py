@@ -7,6 +7,7 @@ from collections.abc import Callable
 from operator import ge, gt, le, lt
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._ops.bodies import (
     as_bool,
     is_weak,
@@ -162,6 +163,10 @@ def _numbers_alone(x: Any, y: Any) -> list[Any]:
 def where(condition: Any, x: Any, y: Any) -> Any:
     """out[i] = input[i] if condition[i] else other[i]; the three broadcast."""
     if condition.dtype.name == "uint8":
+        warn_once(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. Use a boolean "
+            "condition instead."
+        )
         condition = as_bool(condition)
     if condition.dtype is not BOOL:
         raise RuntimeError(

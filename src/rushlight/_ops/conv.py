@@ -265,6 +265,9 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
     size, kernel, gaps, around, steps = (
         _ints(v, 2, "kernel_size") for v in (output_size, kernel_size, dilation, padding, stride)
     )
+    for what, values, least in (("kernel size", kernel, 1), ("dilation", gaps, 1), ("padding", around, 0), ("stride", steps, 1)):
+        if min(values) < least:
+            raise RuntimeError(f"{what} should be {'greater than zero' if least else 'non-negative'}, but got {list(values)}")
     per_window = kernel[0] * kernel[1]
     batch, depth, count = columns.shape
     if depth % per_window:

@@ -429,6 +429,10 @@ def lu_solve_right(both: Any, pivots: Any, b: Any, *, adjoint: bool) -> Any:
 @operator("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", out="exact", like=columns_first, node="LinalgLuSolveBackward0")
 def lu_solve(b: Any, both: Any, pivots: Any) -> Any:
     """X with A X = input, given the factors of A."""
+    warn_once(
+        "torch.lu_solve is deprecated in favor of torch.linalg.lu_solve and will be removed in a future PyTorch release.\nNote that torch.linalg.lu_solve "
+        "has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\nshould be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)"
+    )
     return _lu_solve(both, pivots, b, True, False)
 
 

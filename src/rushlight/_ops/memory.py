@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import warn_once
 from rushlight._ops.bodies import is_weak, like_input
 from rushlight._ops.table import operator, view
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, DType
 from rushlight._types.layout import channels_last_strides, contiguous_strides
 
-__all__ = ["basic_index", "clone_to", "copy", "fill", "to_dtype", "zero"]
+__all__ = ["IMAGINARY", "basic_index", "clone_to", "copy", "fill", "to_dtype", "zero"]
 
+IMAGINARY = "Casting complex values to real discards the imaginary part"
 FORMATS = {"contiguous_format": contiguous_strides, "channels_last": channels_last_strides, "channels_last_3d": channels_last_strides}
 
 
@@ -40,6 +42,8 @@ def clone_to(x: Any) -> Any:
 @operator("to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=like_input, node="ToCopyBackward0")
 def to_dtype(x: Any, dtype: DType) -> Any:
     """out[i] = dtype(x[i]): a copy with another dtype, in the memory order of its source."""
+    if x.dtype.is_complex and not (dtype.is_complex or dtype is BOOL):
+        warn_once(IMAGINARY)
     return build.convert(x, dtype)
 
 

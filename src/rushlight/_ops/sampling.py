@@ -276,4 +276,9 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None) -> 
         raise ValueError(f"Expected non-zero, positive output size. Got {list(size)}")
     if align_corners is None:
         warn_user(CHANGED)
+    if align_corners and min(size[2:]) == 1:
+        warn_user(
+            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when align_corners=True. This is not an intended use case of "
+            "affine_grid. See the documentation of affine_grid for details."
+        )
     return _affine(theta, size, bool(align_corners))

@@ -333,6 +333,11 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
     count = _range_count(start, end, step, dtype)
     spec = spec_for((count,), dtype, device)
     cast = int if dtype.is_integer else float
+    if out is not None and out._spec.numel not in (0, count):
+        warn_user(
+            f"The number of elements in the out tensor of shape {list(out.shape)} is {out._spec.numel} which does not match the computed number of elements "
+            f"{count}. Note that this may occur as a result of rounding error. The out tensor will be resized to a tensor of shape ({count},)."
+        )
     return _into(out, finish(_row("arange_core", spec, (cast(start), cast(step)), count), requires_grad))
 
 

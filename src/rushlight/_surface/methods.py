@@ -12,7 +12,7 @@ from rushlight._base.errors import warn_once
 from rushlight._engine import convert
 from rushlight._engine.autograd import api
 from rushlight._engine.call import OVERRIDE
-from rushlight._engine.fast import RUNS, make_learner
+from rushlight._engine.fast import RUNS, make_learner, spoil
 from rushlight._engine.inplace import retain
 from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar
 from rushlight._engine.kinds import Kind
@@ -400,7 +400,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
 
 
 def _warn_reduced(self: Tensor) -> Tensor:
-    if self._spec.ndim not in (0, 2):
+    if not self._spec.ndim:
+        spoil()
+        warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
+    elif self._spec.ndim != 2:
         warn_once(
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
             "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
@@ -423,6 +426,13 @@ def _learning(name: str, get: Any) -> None:
 
 
 _learning("T", _warn_reduced)
+
+
+def _matrix_transpose(self: Tensor) -> Tensor:
+    if not self._spec.ndim:
+        spoil()
+        warn_once("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
+    return _swap_last(self)
 
 
 def _swap_last(self: Tensor) -> Tensor:
@@ -450,11 +460,20 @@ def _part(name: str) -> property:
 
 
 Tensor.real, Tensor.imag = _part("real"), _part("imag")  # type: ignore[attr-defined]
-_learning("mT", _swap_last)
+_learning("mT", _matrix_transpose)
+
+
+def _transposed_conjugate(name: str) -> property:
+    def get(self: Tensor) -> Tensor:
+        if not self._spec.ndim:
+            warn_once(f"Tensor.{name} is deprecated on 0-D tensors. Consider using x.conj().")
+        return _adjoint(self)
+
+    return property(get)
 
 
 def _adjoint(self: Tensor) -> Tensor:
     return _swap_last(self).conj() if self._spec.dtype.is_complex else _swap_last(self)
 
 
-Tensor.H, Tensor.mH = property(_adjoint), property(_adjoint)  # type: ignore[attr-defined]
+Tensor.H, Tensor.mH = _transposed_conjugate("H"), _transposed_conjugate("mH")  # type: ignore[attr-defined]

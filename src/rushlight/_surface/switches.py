@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
-from rushlight._base.errors import warn_once
+from rushlight._base.errors import WARN_ALWAYS, warn_once
 from rushlight._base.lazy import require
 from rushlight._engine import autocast
 from rushlight._engine.state import STATE
@@ -164,21 +164,18 @@ def set_flush_denormal(mode: bool) -> bool:
     return not mode
 
 
-_WARN_ALWAYS = [False]
-
-
 @public
 def set_warn_always(b: bool, /) -> None:
-    """Whether warnings that appear once by default appear every time; here Python's filters alone decide, and this is remembered."""
+    """Whether warnings that are given once in a program by default are given every time; what Python's filters make of them is theirs."""
     if not isinstance(b, bool):
         raise RuntimeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
-    _WARN_ALWAYS[0] = b
+    WARN_ALWAYS[0] = b
 
 
 @public
 def is_warn_always_enabled() -> bool:
     """What `set_warn_always` was told."""
-    return _WARN_ALWAYS[0]
+    return WARN_ALWAYS[0]
 
 
 @public

@@ -9,7 +9,7 @@ from rushlight._types.device import RELEASED, Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size, contiguous_strides, is_contiguous, numel
 
-__all__ = ["Spec", "check_memory"]
+__all__ = ["Spec", "check_memory", "check_sizes"]
 
 
 class Spec:
@@ -84,3 +84,10 @@ def check_memory(*specs: Spec | None) -> None:
                 f"The tensor has a non-zero number of elements, but its data is not allocated: its storage was resized to fewer bytes than a tensor of "
                 f"shape {list(spec.shape)}, strides {list(spec.strides)} and dtype {spec.dtype} reaches. Resize the storage before its elements are used"
             )
+
+
+def check_sizes(*specs: Spec | None) -> None:
+    """RuntimeError where a spec has more bytes than 64 bits can count."""
+    for spec in specs:
+        if spec is not None and spec.nbytes >= 1 << 63:
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={list(spec.shape)}: {spec.numel} elements of {spec.dtype} have {spec.nbytes} bytes")

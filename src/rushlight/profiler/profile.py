@@ -147,9 +147,11 @@ class _KinetoProfile:
         if self.profiler is not None and not self.acc_events:
             warnings.warn("the profiler forgets the last cycle's events when a new cycle begins; acc_events=True keeps those of all cycles", stacklevel=2)
         if self.profiler is None or not self.acc_events:
+            elsewhere = [a.name.lower() for a in ProfilerActivity if a in self.activities and a is not ProfilerActivity.CPU]
             self.profiler = session.profile(
-                use_cpu=ProfilerActivity.CPU in self.activities, record_shapes=self.record_shapes, with_flops=self.with_flops,
-                profile_memory=self.profile_memory, with_stack=self.with_stack, with_modules=self.with_modules, use_kineto=True,
+                use_device=elsewhere[0] if elsewhere else None, use_cpu=ProfilerActivity.CPU in self.activities, record_shapes=self.record_shapes,
+                with_flops=self.with_flops, profile_memory=self.profile_memory, with_stack=self.with_stack, with_modules=self.with_modules,
+                use_kineto=True,
                 experimental_config=self.experimental_config, acc_events=self.acc_events, custom_trace_id_callback=self.custom_trace_id_callback,
             )  # fmt: skip
         self._warming = self.profiler._record()

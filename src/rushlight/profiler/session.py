@@ -34,9 +34,15 @@ class profile:
         post_processing_timeout_s: float | None = None, activity_filters: Any = None,
     ) -> None:  # fmt: skip
         self.enabled, self.entered = enabled, False
+        if use_cuda:
+            warnings.warn("The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead.", FutureWarning, stacklevel=2)
+        if not use_cpu and not use_kineto:
+            raise AssertionError("Device-only events supported only with Kineto (use_kineto=True)")
         if use_cuda or use_device not in (None, "cpu"):
             device = "CUDA" if use_cuda else str(use_device).upper()
             warnings.warn(f"{device} is not available, disabling {device} profiling", UserWarning, stacklevel=2)
+        if not use_cpu:
+            raise AssertionError("No activities specified for the profiler")
         self.use_device: str | None = None
         self.record_shapes = record_shapes or with_flops
         self.with_flops, self.profile_memory, self.with_stack, self.with_modules = with_flops, profile_memory, with_stack, with_modules

@@ -14,7 +14,6 @@ from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import as_device
-from rushlight._types.dtype import INT64
 from rushlight._types.layout import broadcast_shapes
 
 __all__: list[str] = []
@@ -157,20 +156,24 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
         repeats = int(repeats.item())
     if isinstance(repeats, int):
         return convert.call("repeat_interleave_core", input, repeats, dim)
-    counts = repeats.tolist() if isinstance(repeats, Tensor) else list(repeats)
-    if any(c < 0 for c in counts):
+    torch = SPACES["torch"]
+    counts = (repeats.detach() if isinstance(repeats, Tensor) else torch["tensor"](repeats)).long()
+    if counts._spec.numel and convert.item(counts.min()) < 0:
         raise RuntimeError("repeats can not be negative")
     if dim is None:
         input, dim = input.reshape(-1), 0
     size = input.shape[dim]
-    if len(counts) == 1:
-        counts = counts * size
-    if len(counts) != size:
-        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {len(counts)} and input.size({dim}) = {size}")
-    places = [i for i, c in enumerate(counts) for _ in range(c)]
-    if output_size is not None and output_size != len(places):
-        raise RuntimeError(f"repeat_interleave(): output_size is {output_size}, but the repeats add up to {len(places)}")
-    return input.index_select(dim, SPACES["torch"]["tensor"](places, dtype=INT64))
+    if counts._spec.numel == 1:
+        counts = counts.expand(size)
+    if counts._spec.numel != size:
+        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts._spec.numel} and input.size({dim}) = {size}")
+    if size and convert.item(counts.max()) > (2**63 - 1) // size:
+        raise RuntimeError(f"repeat_interleave(): the repeats, {size} numbers up to {convert.item(counts.max())}, do not add up to a size")
+    ends = counts.cumsum(0)
+    total = convert.item(ends[-1]) if size else 0
+    if output_size is not None and output_size != total:
+        raise RuntimeError(f"repeat_interleave(): output_size is {output_size}, but the repeats add up to {total}")
+    return input.index_select(dim, torch["searchsorted"](ends, torch["arange"](total), right=True))
 
 
 

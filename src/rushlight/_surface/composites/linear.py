@@ -197,10 +197,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     if count <= 1 and N is not None:
         raise RuntimeError(f"N must be greater than 1, but got {N}")
     x = x if x._spec.ndim else x.reshape(1)
-    powers = [T["ones_like"](x)]
-    for _ in range(count - 1):
-        powers.append(powers[-1] * x)
-    return T["stack"](powers, -1)
+    bases = x.unsqueeze(-1)
+    return T["cat"]([T["ones_like"](bases), bases.expand(*x._spec.shape, count - 1).cumprod(-1)], -1)
 
 
 @composite("_addmm_activation", method=True, learns=True)

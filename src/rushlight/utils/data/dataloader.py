@@ -279,6 +279,7 @@ class _BaseDataLoaderIter:
         self._shared_seed: int | None = None
         _warn_of_pinning(loader)
         self._num_yielded = 0
+        self._said_length = loader._IterableDataset_len_called  # before this pass
         self._draw(first=True)
 
     def _draw(self, first: bool) -> None:
@@ -296,6 +297,7 @@ class _BaseDataLoaderIter:
 
     def _reset(self, loader: DataLoader[Any]) -> None:
         self._num_yielded = 0
+        self._said_length = loader._IterableDataset_len_called  # before this pass
         self._draw(first=False)
 
     def __iter__(self) -> _BaseDataLoaderIter:
@@ -313,7 +315,7 @@ class _BaseDataLoaderIter:
     def __next__(self) -> Any:
         data = self._next_data()
         self._num_yielded += 1
-        said = self._loader._IterableDataset_len_called
+        said = self._said_length
         if said is not None and self._num_yielded > said and self._dataset_kind == _DatasetKind.Iterable:
             self._warn_of_length(said)
         return data
