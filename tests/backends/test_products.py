@@ -538,17 +538,21 @@ def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, 
     def laid_out(a, b, c):
         return body(turned(a) if layout[0] == "t" else a, turned(b) if layout[1] == "t" else b, c)
 
+    # where vectors are short a library may multiply float32, and it reads operands from memory
+    packed = name != "a mask" or host_target().vector_bytes == 64
     results, before = [], threads.get_num_threads()
     try:
         for count in (1, 2, 3, 8):
             threads.set_num_threads(count)
             program, made = run_graph(graph_of(laid_out, *operands), operands)
-            assert [type(step) for step in program.steps] == [ExternStep]
-            assert [p is not None for p in program.steps[0].prologues] == made_here
+            assert [type(step) for step in program.steps] == ([ExternStep] if packed else [KernelStep, ExternStep])
+            assert [p is not None for p in program.steps[-1].prologues] == (made_here if packed else [])
             results.append(bytes(memoryview(made)))
     finally:
         threads.set_num_threads(before)
     assert len(set(results)) == 1
+    if not packed:
+        return
     monkeypatch.setattr(schedule, "fuse_prologues", lambda found: None)
     with blas.GEMM.scoped("generated"):  # the library's sums have other bits
         program, made = run_graph(graph_of(laid_out, *operands), operands)
@@ -565,7 +569,7 @@ def test_a_prologue_gives_the_product_of_what_it_makes(monkeypatch):
         return build_values.dot(a, turned(converted(b, FLOAT32) * along(build_values.reshape(c, (280, 1)), b)))
 
     program, made = run_graph(graph_of(body, *operands), operands)
-    assert [p is not None for p in program.steps[0].prologues] == [False, True]
+    assert [p is not None for p in program.steps[-1].prologues] == ([False, True] if host_target().vector_bytes == 64 else [])
     np.testing.assert_allclose(np.frombuffer(made, np.float32).reshape(300, 280), x @ (w * scale[:, None]).T, rtol=1e-4, atol=1e-3)
 
 
