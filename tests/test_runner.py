@@ -568,3 +568,26 @@ def test_the_package_functorch(run_python, tmp_path: Path) -> None:
         assert {w.category for w in seen} == {FutureWarning} and functorch.grad(torch.sin)(torch.tensor(0.0)) == 1
     """
     run_python(*RUSHLIGHT, str(write(tmp_path, textwrap.dedent(program))), check=True)
+
+
+def test_overrides_are_shown_functions_of_torch_as_pytorch_shows_them(run_python, tmp_path: Path) -> None:
+    """What is required by place, all else by name: also where the functions say that they come from torch."""
+    program = """
+        import torch
+        from torch import fx, nn
+        from torch.nn import functional as F
+
+        class Flat(fx.Tracer):
+            def is_leaf_module(self, module, name):
+                return False
+
+        traced = fx.symbolic_trace(lambda x: F.max_pool2d(F.dropout(F.relu(x), 0.3), 2))
+        print([(node.args[1:], dict(node.kwargs)) for node in traced.graph.nodes if node.op == "call_function"])
+        graph = Flat().trace(nn.Sequential(nn.ReLU(), nn.ELU()))
+        print([(node.target.__module__, dict(node.kwargs)) for node in graph.nodes if node.op == "call_function"])
+    """
+    found = run_python(*RUSHLIGHT, "-c", textwrap.dedent(program), cwd=tmp_path, check=True).stdout.splitlines()
+    pool = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "return_indices": False}
+    assert found[0] == repr([((), {"inplace": False}), ((), {"p": 0.3, "training": True, "inplace": False}), ((2,), pool)])
+    page = "torch.nn.functional"
+    assert found[1] == repr([(page, {"inplace": False}), (page, {"alpha": 1.0, "inplace": False})])

@@ -208,7 +208,7 @@ def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
     name, page = getattr(function, "__name__", ""), getattr(function, "__module__", "") or ""
     root, _, page = page.partition(".")
     python = page == "nn.functional" and name not in _NATIVE and not name.endswith("_") or page == "" and name in _PYTHON
-    if root != "rushlight" or not python:
+    if root not in ("rushlight", "torch") or not python:  # the latter where the package runs as torch
         return None
     import inspect
 

@@ -516,7 +516,7 @@ def _annotation(fn: Any, name: str) -> Any:
     found = getattr(fn, "__annotations__", {}).get(name, None)
     if not isinstance(found, str):
         return found
-    if found == "Any" and (fn.__module__ or "").startswith("rushlight."):  # as good as nothing
+    if found == "Any" and (fn.__module__ or "").startswith(("rushlight.", "torch.")):  # as good as nothing
         return None
     holder = type("Holder", (), {"__annotations__": {name: found}})
     try:

@@ -46,7 +46,7 @@ class ReLU(_Inplace):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the function to each element."""
-        return F.relu_(input) if self.inplace else rushlight.relu(input)
+        return F.relu(input, inplace=True) if self.inplace else F.relu(input)
 
 
 class SiLU(_Inplace):
