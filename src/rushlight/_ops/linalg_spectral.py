@@ -10,7 +10,7 @@ from rushlight._ops.linalg import columns_first, common_batch, expanded, floats_
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._prims.factor_qr import reflect
-from rushlight._prims.matrices import eye, mH, rows, scale_columns, times, triu
+from rushlight._prims.matrices import mH, rows, scale_columns, times, triu
 from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import contiguous_strides, numel
 
@@ -79,7 +79,7 @@ def _reflections(a: Any, tau: Any) -> Any:
     if a.dtype is not tau.dtype:
         raise RuntimeError(f"{name}: tau dtype {CPP_NAME[tau.dtype.name]} does not match input dtype {CPP_NAME[a.dtype.name]}")
     floats_only(name, a, "orgqr_cpu", integers=False)
-    return reflect(a, tau, eye(a, m, n)) + build.full(a.shape, 0, a.dtype)
+    return prim.reflections(a, tau) + build.full(a.shape, 0, a.dtype)
 
 
 @operator(

@@ -23,7 +23,7 @@ from rushlight._prims.matrices import (
     tril,
     triu,
 )  # fmt: skip
-from rushlight._prims.record import Aval, Primitive, prim
+from rushlight._prims.record import Aval, ByDecomposition, Primitive, prim
 from rushlight._prims.samples import Samples, floats
 from rushlight._types.layout import numel
 
@@ -54,6 +54,39 @@ def reflect(a: Any, tau: Any, x: Any, adjoint: bool = False) -> Any:
     return x - times(v, inner)
 
 
+def _reflections_spec(a: Any, tau: Any) -> Aval:
+    require("reflections", a, "fc")
+    lead, (m, n) = lead_dims("reflections", a), a.shape[-2:]
+    if n > m or tau.dtype is not a.dtype or tau.shape[:-1] != lead or tau.shape[-1] > n:
+        raise ValueError(f"prim.reflections takes a [m, n] with n <= m and tau of at most n, got {list(a.shape)} and {list(tau.shape)}")
+    return a.shape, a.dtype
+
+
+def _reflections(a: Any, tau: Any) -> Any:
+    (m, n), k = a.shape[-2:], tau.shape[-1]
+    found = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape)
+    for i in reversed(range(k)):
+        v = np.tril(a, -1)[..., i : i + 1] + np.eye(m, n, dtype=a.dtype)[:, i : i + 1]
+        found = found - tau[..., None, i : i + 1] * v @ (np.swapaxes(v.conj(), -1, -2) @ found)
+    return found.copy()
+
+
+def _reflections_samples() -> Samples:
+    for dtype in ("float64", "float32", "complex128", "complex64"):
+        yield [floats((3, 3), dtype=dtype), floats((3,), 1, dtype=dtype)], {}
+    yield [floats((2, 5, 3), 1), floats((2, 2), 2)], {}
+    yield [floats((2, 4, 4), 3, dtype="complex128"), floats((2, 3), 4, dtype="complex128")], {}
+    yield [floats((4, 2)), floats((0,))], {}
+    yield [floats((3, 0)), floats((0,))], {}
+
+
+Primitive(
+    "reflections", "The first columns of the product of the reflections I - tau[i] v[i] v[i]^H, of which `a` keeps v[i] below its diagonal.",
+    family="heavy", spec=_reflections_spec, reference=_reflections, lower=("extern", "lapack"), samples=_reflections_samples,
+    vjp=ByDecomposition(), jvp=ByDecomposition(), batch=batch_same("reflections"),
+    decompose=lambda a, tau: reflect(a, tau, eye(a, *a.shape[-2:])), empty=lambda a, tau: eye(a, *a.shape[-2:]),
+)  # fmt: skip
+
 # ***** QR *****
 
 
@@ -74,7 +107,10 @@ def _qr_decompose(a: Any, form: str) -> tuple[Any, Any]:
         raise NotImplementedError("prim.qr: the packed form is LAPACK's own, and no simpler primitives make it")
     k = _qr_spec(a, form)[0][0][-1]
     packed, tau = prim.qr(a, form="packed")
-    return reflect(packed, tau, eye(a, a.shape[-2], k)), triu(rows(packed, 0, k))
+    kept = columns(packed, 0, min(k, a.shape[-1]))
+    if k > a.shape[-1]:
+        kept = prim.cat(kept, build.full((*a.shape[:-1], k - a.shape[-1]), 0, a.dtype), dim=len(a.shape) - 1)
+    return prim.reflections(kept, tau), triu(rows(packed, 0, k))
 
 
 def _qr(a: Any, form: str) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ __all__ = ["LAPACK", "batches", "lapack_call", "permutation_call", "strides_of"]
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _GRAIN = 1 << 18  # operations that are worth a thread's while
 _MOST_PIECES = 256
+_CALL = 1 << 11  # operations that the call of a routine costs
 _SMALL = 64  # sizes up to which the library uses one thread of its own accord
 
 
@@ -171,6 +172,19 @@ def _packed_qr(c: _Layout) -> str:
     return "geqrf"
 
 
+def _reflections(c: _Layout) -> str:
+    (m, n), k = c.step.inputs[0].shape[-2:], c.step.inputs[1].shape[-1]
+    a, tau = c.pull(0), c.pull(1, rank=1)
+    c.ints(m, n, k)
+    c.use(a)
+    c.ints(m)
+    c.use(tau)
+    c.work("work")
+    c.push(0, a)
+    c.use(c.slot(0))
+    return "ungqr" if c.complex else "orgqr"
+
+
 def _eigh(c: _Layout) -> str:
     n, vectors = c.step.inputs[0].shape[-1], c.step.params["vectors"]
     a, values = c.pull(0), c.area(c.real * n)
@@ -273,7 +287,7 @@ def _ldl_solve(c: _Layout) -> str:
 
 
 LAPACK: dict[str, Callable[[_Layout], str]] = {
-    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "qr": _packed_qr, "eigh": _eigh, "eig": _eig, "svd": _svd,
+    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "qr": _packed_qr, "reflections": _reflections, "eigh": _eigh, "eig": _eig, "svd": _svd,
     "ldl": _ldl, "ldl_solve": _ldl_solve,
 }  # fmt: skip
 
@@ -336,8 +350,9 @@ def _constants(layout: _Layout, address: int) -> list[int]:
         records += [buf, operand.dtype.itemsize, *shape, row, column, at, mode, extra, 0]
         steps.append(batch)
     dims = batches(lead, steps)
-    sizes = [s for x in step.inputs for s in x.shape[-2:]]
-    work = max(sizes) * numel(max((x.shape[-2:] for x in step.inputs), key=numel))
+    matrices = [x.shape[-2:] for x in step.inputs if len(x.shape) == len(lead) + 2]
+    sizes = [s for shape in matrices for s in shape]
+    work = max(sizes) * numel(max(matrices, key=numel)) + _CALL
     chunk = min(total, max(1, _GRAIN // work, -(-total // _MOST_PIECES)))
     head = [-(-total // chunk) if total else 0, int(work * total > _GRAIN), len(step.sizes), *step.sizes]
     head += [0] * (8 - len(head))
