@@ -101,7 +101,7 @@ def close(got, want):
 
 @pytest.mark.parametrize("kind", DTYPES)
 def test_all_layouts(kind):
-    sizes = [(1, 1, 1), (1, 7, 5), (6, 1, 4), (3, 4, 1), (9, 8, 10), (1, 40, 50), (40, 1, 50)]
+    sizes = [(1, 1, 1), (1, 7, 5), (6, 1, 4), (3, 4, 1), (9, 8, 10), (10, 30, 20), (1, 40, 50), (40, 1, 50)]
     for (m, n, k), la, lb in itertools.product(sizes, LAYOUTS, LAYOUTS):
         a, b = laid_out(kind, (), m, k, la, 1), laid_out(kind, (), k, n, lb, 2)
         with np.errstate(invalid="ignore"):  # NumPy's library multiplies what lies beyond a row too, and then drops it

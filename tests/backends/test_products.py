@@ -140,7 +140,7 @@ def check(forms, m, n, k, layouts):
     assert (np.abs(decoded(got, result) - x @ y) <= TOLERANCE[result.name] * np.maximum(size, 1e-3)).all()
 
 
-SHAPES = ((1, 1, 1), (5, 3, 2), (14, 32, 30), (33, 70, 301), (8, 8, 64), (15, 600, 530), (500, 40, 7))
+SHAPES = ((1, 1, 1), (5, 3, 2), (14, 32, 30), (33, 70, 301), (8, 8, 64), (15, 600, 530), (500, 40, 7), (430, 10, 64), (401, 24, 600))
 LAYOUTS = ("row-major", "transposed", "apart")
 PAIRS = ((BFLOAT16, FLOAT32), (BFLOAT16, BFLOAT16), (FLOAT16, FLOAT32), (FLOAT16, FLOAT16), (FLOAT64, FLOAT64))
 
@@ -150,6 +150,19 @@ def test_products_of_this_machine(source, result):
     forms = blas.host_forms(source, result)
     for shape, la, lb in itertools.product(SHAPES, LAYOUTS, LAYOUTS):
         check(forms, *shape, (la, lb))
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 10, 16, 24, 33, 100])
+def test_what_is_not_finite_stays_in_its_row(n):
+    """Rows of few columns follow each other in the memory of the sums, closer than tiles are wide."""
+    rng = np.random.default_rng(n)
+    for m, k in ((45, 20), (45, 700)):
+        a, b = encoded(rng.standard_normal((m, k)), BFLOAT16), encoded(rng.standard_normal((k, n)), BFLOAT16)
+        a = np.array(a)
+        a[3, 2], a[40, 0] = 0x7F80, 0x7FC0  # inf, NaN
+        got = decoded(product(blas.host_forms(BFLOAT16, BFLOAT16), a, b, BFLOAT16), BFLOAT16)
+        finite = np.isfinite(got).all(axis=1)
+        assert not np.isfinite(got[[3, 40]]).any() and finite.sum() == m - 2
 
 
 @pytest.mark.parametrize("width", WIDTHS)

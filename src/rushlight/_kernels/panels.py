@@ -77,33 +77,37 @@ class Cast:
 
     @property
     def text(self) -> str:
-        module, loops = writer.ModuleText(), []
-        for width in (self.lanes, 1):
-            em = emitter.Emitter(width, module, fma=self.fma, prefix=f"w{width}v")
-            source, target = (em.vt(writer.mem_type(d)) for d in (self.source, self.target))
-            made = em.op("convert", [em.wrap(f"%x{width}", self.source)], [self.source], self.target)
-            start, end = ("0", "%whole") if width > 1 else ("%whole", "%n")
-            before, after = ("entry", "rest") if width > 1 else ("rest", "done")
-            loops += [
-                f"{'vectors' if width > 1 else 'singles'}:",
-                f"  %i{width} = phi i64 [{start}, %{before}], [%j{width}, %body{width}]",
-                f"  %go{width} = icmp slt i64 %i{width}, {end}",
-                f"  br i1 %go{width}, label %body{width}, label %{after}",
-                f"body{width}:",
-                f"  %p{width} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 %i{width}",
-                f"  %x{width} = load {source}, ptr %p{width}, align {self.source.itemsize}",
-                *em.lines,
-                f"  %q{width} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 %i{width}",
-                f"  store {target} {made}, ptr %q{width}, align {self.target.itemsize}",
-                f"  %j{width} = add nuw nsw i64 %i{width}, {width}",
-                f"  br label %{'vectors' if width > 1 else 'singles'}",
-                *(["rest:", "  br label %singles"] if width > 1 else []),
-            ]
-        head = [
+        module, n = writer.ModuleText(), self.lanes
+        lines = [
             f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{", "entry:",
-            f"  %left = srem i64 %n, {self.lanes}", "  %whole = sub i64 %n, %left", "  br label %vectors",
+            f"  %left = srem i64 %n, {n}", "  %whole = sub i64 %n, %left", "  %several = icmp sgt i64 %whole, 0",
+            f"  br i1 %several, label %vectors, label %few{n // 2}", "vectors:", "  %i = phi i64 [0, %entry], [%j, %vectors]",
+            *self._convert(module, n, "%i", "all"), f"  %j = add nuw nsw i64 %i, {n}", "  %more = icmp slt i64 %j, %whole",
+            "  br i1 %more, label %vectors, label %rest", "rest:", "  %even = icmp eq i64 %left, 0", "  br i1 %even, label %done, label %end",
+            "end:", f"  %last = sub i64 %n, {n}", *self._convert(module, n, "%last", "last"), "  br label %done",  # some of it a second time
         ]  # fmt: skip
-        return "\n".join([str(module), *head, *loops, "done:", "  ret void", "}"])
+        width = n // 2
+        while width:
+            after = f"few{width // 2}" if width > 1 else "done"
+            lines += [
+                f"few{width}:", f"  %bit{width} = and i64 %n, {width}", f"  %has{width} = icmp ne i64 %bit{width}, 0",
+                f"  br i1 %has{width}, label %some{width}, label %{after}", f"some{width}:", f"  %at{width} = and i64 %n, {-2 * width}",
+                *self._convert(module, width, f"%at{width}", f"some{width}"), f"  br label %{after}",
+            ]  # fmt: skip
+            width //= 2
+        return "\n".join([str(module), *lines, "done:", "  ret void", "}"])
+
+    def _convert(self, module: writer.ModuleText, width: int, place: str, name: str) -> list[str]:
+        """Lines that convert `width` elements from `place` on."""
+        em = emitter.Emitter(width, module, fma=self.fma, prefix=f"{name}v")
+        source, target = (em.vt(writer.mem_type(d)) for d in (self.source, self.target))
+        made = em.op("convert", [em.wrap(f"%x{name}", self.source)], [self.source], self.target)
+        return [
+            f"  %p{name} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 {place}",
+            f"  %x{name} = load {source}, ptr %p{name}, align {self.source.itemsize}", *em.lines,
+            f"  %q{name} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 {place}",
+            f"  store {target} {made}, ptr %q{name}, align {self.target.itemsize}",
+        ]  # fmt: skip
 
 
 class Pairs:

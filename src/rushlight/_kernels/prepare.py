@@ -143,7 +143,7 @@ def _tiny_products(a: Any, b: Any, dtype: DType) -> Any:
     return build.convert(PRIMITIVES["sum"](left * right, dims=(n - 1,)), dtype)
 
 
-SMALL = 16  # elements of a small matrix up to which the rows of many narrow numbers are multiplied by plain sums too
+SMALL = 9  # elements of a small matrix up to which the rows of many narrow numbers are multiplied by plain sums too
 SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
 SPLIT_RESULT = 1 << 14  # elements of a result up to which that is done
 PIECE_STEPS, PIECE_WORK, MOST_PIECES = 1024, 1 << 18, 32  # steps and multiplications of a piece, at least; pieces, at most

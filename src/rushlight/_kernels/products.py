@@ -22,7 +22,7 @@ __all__ = ["LARGE_SIDE", "LARGE_WORK", "PACKED", "narrow_rule", "narrowed", "tak
 PACKED = ("float16", "bfloat16")  # what routines convert while they pack it
 LARGE_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
 LARGE_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
-SLENDER = 128  # elements of a matrix up to which a product of many rows by it is slender
+SLENDER = 16  # elements of a matrix up to which a product of many rows by it is slender
 _MOVES = ("reshape", "transpose", "broadcast", "slice")
 
 

@@ -167,7 +167,7 @@ def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
     tile = form.tile
     size, total = form.sizes
     rows, columns = _up(ROWS, tile.rows), _up(COLUMNS, tile.columns)
-    sums = 2 * rows * columns * total if form.narrow else 0
+    sums = (2 * rows * columns + tile.columns) * total if form.narrow else 0
     raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if any(form.widen) else 0
     return size * rows * form.depth, size * columns * form.depth, sums, _up(raw, 64)
 
@@ -179,12 +179,15 @@ def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64, i64)", name=f"turned_{kind}_{tile.rows}")
     def turned(out, x, width, row, depth):
-        """`width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last square may overlap the one before."""
+        """`width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last squares may overlap those before."""
         whole = depth // n * n
         if whole > 0:
             for i in range(0, width, n):
                 at = min(i, width - n)
                 turn(out + size * at, x + size * at * row, row, width, whole)
+                if whole < depth:
+                    turn(out + size * ((depth - n) * width + at), x + size * (at * row + depth - n), row, width, n)
+            whole = depth
         for k in range(whole, depth):
             for i in range(width):
                 store(real, out, k * width + i, load(real, x, i * row + k))
@@ -245,6 +248,26 @@ def _make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
                     edge(a + size * i * words, b + size * j * words, to, c_row, c_col, words, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
 
     return macro
+
+
+def _make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
+    """`void(a, b, sums, row, words, rows, columns, add)`: the same into memory of ours, where tiles may write more than is asked for.
+
+    What the last panel writes beyond a row comes first: where rows follow each other at once, those that come later write over it.
+    """
+    (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
+    total = _SUMS[sums].itemsize
+    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"whole_{tile.kind}_{mr}x{nr}")
+    def whole(a, b, out, row, words, rows, columns, add):
+        panels = (columns + nr - 1) // nr
+        for p in range(panels):
+            j = (p + panels - 1) % panels * nr
+            for i in range(0, rows, mr):
+                kernel(a + size * i * words, b + size * j * words, out + total * (i * row + j), row, words, add)
+
+    return whole
 
 
 def _make_finish(form: Form) -> NativeFunction:
@@ -378,13 +401,43 @@ def _make_declined(form: Form, least: int) -> NativeFunction:
     return declined
 
 
+STRAIGHT = 4096  # elements of B up to which a product that packing does not pay for has it copied, rows one after another
+
+
+def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunction:
+    """`other`, with a small B that lies by columns brought to rows before: libraries have fast ways for small products of rows alone."""
+    tile = form.tile
+    if not isinstance(tile, RegisterTile) or form.pair == 2 or form.widen[1] is not None:
+        return other
+    size, least = form.sizes[0], tile.turned
+    turned = make_turned(f"straight_{tile.kind}", _SUMS[WORDS[tile.kind][1]], tile)
+
+    @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"straight_{form.name}")
+    def straight(ints, c, a, b, m, n):
+        k = ints.i64[K]
+        if ints.i64[B_ROW] != 1 or ints.i64[B_COL] == 1 or m < 4 or min(n, k) < least or k * n > STRAIGHT:
+            return other(ints, c, a, b, m, n)
+        slot = borrow(max(i64(nbytes), size * k * n + 64))
+        if slot < 0:
+            return other(ints, c, a, b, m, n)
+        words = stack(8 * BATCHES)
+        memcpy(words, ints, 8 * BATCHES)
+        words.i64[B_ROW], words.i64[B_COL] = n, i64(1)
+        turned(borrowed(slot), b, n, ints.i64[B_COL], k)
+        status = other(words, c, a, borrowed(slot), m, n)
+        give_back(slot)
+        return status
+
+    return straight
+
+
 def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
     """The same around one tile."""
     tile, own = form.tile, other is not None
     (_, total), e, group, mr, nr = form.sizes, form.source.itemsize, tile.group, tile.rows, tile.columns
     pair = form.pair
     pack_a, pack_b = _make_packs(form)
-    macro = _make_macro(tile)
+    macro, whole = _make_macro(tile), _make_whole(tile)
     plain = form.narrow is None
     finish = macro if plain else _make_finish(form)
     c_size = form.result.itemsize
@@ -392,7 +445,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
-    declined, fallback = _make_declined(form, least), other if other is not None else macro
+    declined, fallback = _make_declined(form, least), _make_straight(form, nbytes, other) if other is not None else macro
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
     def generated(ints, c, a, b, m, n):
@@ -424,8 +477,10 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                     scaled(c, m, n, c_row, c_col, ints.f64[BETA])
         depth = block_depth(k, depth_max, max(4, group))
         pitch: i64 = columns_max
-        if c_col == 1 and c_row == n and n < columns_max and n % nr == 0:
-            pitch = n
+        if c_col == 1 and c_row == n and n < columns_max:
+            pitch = (n + nr - 1) // nr * nr
+            if depth >= k:  # nothing is added to what tiles write beyond a row
+                pitch = n
         for top in range(0, m, span):
             height = min(i64(span), m - top)
             for j in range(0, n, columns_max):
@@ -444,7 +499,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                             to = c + c_size * ((top + i) * c_row + j * c_col)
                             macro(pa, pb, to, pair * c_row, c_col, words, rows, pair * columns, i64(p > 0 or start != 0))
                         else:
-                            macro(pa, pb, sums + total * i * pitch, pitch, 1, words, rows, columns, i64(p > 0))
+                            whole(pa, pb, sums + total * i * pitch, pitch, words, rows, columns, i64(p > 0))
                     p += depth
                 if not plain:
                     finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, pitch, height, columns)
