@@ -148,3 +148,41 @@ def test_lists_within_themselves_are_refused() -> None:
 def test_sizes_that_64_bits_do_not_count_are_refused(call: Any) -> None:
     with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
         call()
+
+
+def test_memory_before_and_beyond_a_storage_is_not_shown() -> None:
+    held = torch.arange(12.0).untyped_storage()
+    for call in (
+        lambda: torch.empty(0).set_(held, -1, (1,), (1,)), lambda: torch.empty(0).set_(held, 0, (3,), (-1,)), lambda: torch.empty(0).set_(held, 0, (-3,), (1,)),
+        lambda: torch.empty(0).set_(held, 0, (3, 4), (1,)), lambda: torch.empty_strided((2,), (-1,)), lambda: torch.ones(1).new_empty_strided((2,), (-1,)),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="stride|offset"):
+            call()
+    assert torch.empty(0).set_(held, 2, (2, 2), (4, 1)).tolist() == [[2, 3], [6, 7]]
+    assert torch.empty_strided((0,), (-1,)).shape == (0,)
+
+
+def test_places_that_do_not_fit_together_are_refused() -> None:
+    table, places = torch.arange(12.0).reshape(3, 4), torch.tensor([0, 1, 2])
+    bags = torch.nn.functional.embedding_bag
+    for offsets in ([0, 2, 1], [0, -1], [0, -(2**63)], [0, 2**63 - 1]):
+        for mode in ("sum", "mean", "max"):
+            with pytest.raises(RuntimeError, match="offsets must not"):
+                bags(places, table, torch.tensor(offsets), mode=mode)
+    with pytest.raises(RuntimeError, match="offsets must not be greater"):
+        bags(places, table, torch.tensor([0, 2, 4]), include_last_offset=True)
+    with pytest.raises(RuntimeError, match="number of offset should be at least 1"):
+        bags(places, table, torch.empty(0, dtype=torch.int64), include_last_offset=True)
+    assert bags(places, table, torch.tensor([0, 3, 3]), mode="sum").tolist() == [table.sum(0).tolist(), [0.0] * 4, [0.0] * 4]
+    with pytest.raises(RuntimeError, match="must have the same size"):
+        torch.searchsorted(torch.tensor([1.0, 2.0]), torch.tensor([0.0]), sorter=torch.tensor([0]))
+    for layer in (torch.nn.LSTM(1, 2), torch.nn.GRU(1, 2), torch.nn.RNN(1, 2)):
+        with pytest.raises(RuntimeError, match="must not increase"):
+            layer(torch.nn.utils.rnn.PackedSequence(torch.ones(3, 1), torch.tensor([1, 2])))
+
+
+def test_a_single_sample_has_its_class_in_a_vector_or_not() -> None:
+    x = torch.tensor([0.5, -1.5, 2.0], requires_grad=True)
+    found = torch.nn.functional.nll_loss(x, torch.tensor([1]))
+    found.backward()
+    assert found.shape == () and found.item() == 1.5 and x.grad is not None and x.grad.tolist() == [0, -1, 0]

@@ -434,7 +434,15 @@ def set_(x: Tensor, source: Any = None, offset: int = 0, shape: Any = None, stri
         source = source.untyped()
     memory = source._storage if isinstance(source, Tensor) else source._native
     dtype = x._spec.dtype
-    spec = Spec.of(dtype, x.device, shape if shape is not None else (memory.nbytes // dtype.itemsize,), strides)
+    sizes = tuple(shape) if shape is not None else (memory.nbytes // dtype.itemsize,)
+    steps = contiguous_strides(sizes) if strides is None else tuple(strides)
+    if len(sizes) != len(steps):
+        raise RuntimeError(f"set_(): unequal size length ({len(sizes)}) and stride length ({len(steps)})")
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+    if any(n < 0 for n in sizes) or 0 not in sizes and any(s < 0 for s in steps):
+        raise RuntimeError(f"set_(): sizes={list(sizes)} and strides={list(steps)}: neither may be negative")
+    spec = Spec.of(dtype, x.device, sizes, steps)
     last = offset + 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
     if spec.numel and last * dtype.itemsize > memory.nbytes:
         raise RuntimeError(

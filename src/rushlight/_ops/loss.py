@@ -260,6 +260,7 @@ def nll_loss(
     """Minus the log probability of the target's class; classes lie along dim 1 (dim 0 of a single sample)."""
     reduction = reduction_of(size_average, reduce, reduction)
     refuse(x, "nll_loss_out_frame", "c")
+    target = _single(x, target)
     dim = _classes(x, target, weight, "nll_loss")
     classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
@@ -279,6 +280,7 @@ def _(
     reduce: Any,
     reduction: str,
 ) -> Any:
+    target = _single(x, target)
     dim = _classes(x, target, weight, "nll_loss")
     classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)

@@ -273,6 +273,8 @@ def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
     shape, strides = as_shape((size,)), tuple(stride)
     if len(shape) != len(strides):
         raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(strides)})")
+    if 0 not in shape and any(s < 0 for s in strides):
+        raise RuntimeError(f"empty_strided(): sizes={list(shape)} and strides={list(strides)}: there are no negative strides")
     base = spec_for(shape, dtype, device, strides)
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if base.numel else 0
     flat = empty_spec(Spec.of(base.dtype, base.device, (span,)))

@@ -581,6 +581,11 @@ def searchsorted(
         right = side == "right"
     values = input if isinstance(input, Tensor) else T["tensor"](input)
     if sorter is not None:
+        if sorter._spec.shape != sorted_sequence._spec.shape:
+            raise RuntimeError(
+                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
+                f"{list(sorted_sequence._spec.shape)} and sorter tensor {list(sorter._spec.shape)}"
+            )
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     if sorted_sequence._spec.ndim > 1 and sorted_sequence._spec.shape[:-1] != values._spec.shape[:-1]:
         raise RuntimeError(

@@ -53,6 +53,8 @@ def embedding_bag(
         include_last_offset = False
     else:
         starts = offsets.tolist()  # type: ignore[union-attr]  # checked above
+        if include_last_offset and not starts:
+            raise RuntimeError("include_last_offset: number of offset should be at least 1")
     total = input.numel()
     ends = starts[1:] if include_last_offset else [*starts[1:], total]
     starts, ends = starts[: len(ends)], ends[: len(starts)]
@@ -98,8 +100,10 @@ def _in_one_pass(
     if not starts.numel():
         return None
     ends = rushlight.cat((starts[1:], last))
-    longest, largest = int((ends - starts).max()), int(offsets.max())
-    if int(offsets[0]) != 0 or largest > total or longest <= 0:
+    lengths = ends - starts
+    longest = int(lengths.max())
+    # What does not begin at 0 and rise from there up to the input's length is left to those who say so.
+    if longest <= 0 or int(lengths.min()) < 0 or int(offsets[0]) != 0 or include_last_offset and int(offsets[-1]) > total:
         return None
     step = max(1, 1 << longest.bit_length() >> 4)  # rounded up, so that not every batch has a plan of its own
     width = -(-longest // step) * step
@@ -148,6 +152,9 @@ def _check_offsets(starts: list[int], ends: list[int], total: int) -> None:
         )
     if ends and max(starts + ends) > total:
         raise RuntimeError(f"offsets must not be greater than input's length {total}, but got {max(starts + ends)}")
+    for start, end in zip(starts, ends, strict=True):
+        if end < start:
+            raise RuntimeError(f"offsets must not decrease, but {start} is followed by {end}")
 
 
 def _summed(vectors: Any, bags: list[list[int]], mean: bool) -> Any:

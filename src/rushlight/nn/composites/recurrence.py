@@ -98,6 +98,9 @@ def run_layers(
     sizes = batch_sizes if isinstance(batch_sizes, list) else batch_sizes.tolist()
     given = None if sizes[0] == sizes[-1] else batch_sizes
     whole = _are_lengths(sizes, data.size(0), state[0].size(1))
+    for size, following in () if whole else pairwise(sizes):
+        if following > size:
+            raise RuntimeError(f"batch_sizes of packed sequences must not increase, but {size} is followed by {following}")
     last: list[tuple[Any, ...]] = []
     layers = len(weights) // directions
     for layer in range(layers):
