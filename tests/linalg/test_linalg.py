@@ -189,6 +189,26 @@ def test_older_functions_against_scipy() -> None:
     np.testing.assert_allclose(linalg.matrix_exp(A).numpy()[0], scipy.linalg.expm(a), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+@pytest.mark.parametrize("driver", ["gelsy", "gels", "gelsd"])
+@pytest.mark.parametrize(("lead", "m", "n", "k"), [((), 7, 3, 2), ((3,), 4, 4, 1), ((2, 2), 9, 5, 3), ((2,), 3, 6, 2)])
+def test_least_squares(dtype: torch.dtype, driver: str, lead: tuple[int, ...], m: int, n: int, k: int) -> None:
+    """Tall, square and wide systems of a batch, and those whose columns depend on one another, beside NumPy's."""
+    exact = 1e-3 if dtype is torch.float32 else 1e-8
+    for deficient in (False, True) if driver != "gels" else (False,):
+        a, b = torch.randn(*lead, m, n, dtype=dtype), torch.randn(*lead, m, k, dtype=dtype)
+        if deficient:
+            a[..., -1] = a[..., 0] * 2
+        found = linalg.lstsq(a, b, driver=driver, rcond=1e-4)
+        rows = [np.linalg.lstsq(x, y, 1e-4) for x, y in zip(a.reshape(-1, m, n).numpy(), b.reshape(-1, m, k).numpy(), strict=True)]
+        np.testing.assert_allclose(found.solution.reshape(-1, n, k).numpy(), np.stack([row[0] for row in rows]), rtol=exact, atol=exact)
+        if driver != "gels":
+            assert found.rank.reshape(-1).tolist() == [row[2] for row in rows]
+    right = torch.randn(m, dtype=dtype)
+    alone = linalg.lstsq(a.reshape(-1, m, n)[0], right, driver=driver, rcond=1e-4).solution
+    np.testing.assert_allclose(alone.numpy(), np.linalg.lstsq(a.reshape(-1, m, n)[0].numpy(), right.numpy(), 1e-4)[0], rtol=exact, atol=exact)
+
+
 def test_empty_matrices() -> None:
     none = torch.zeros(2, 0, 0)
     assert linalg.inv(none).shape == linalg.cholesky(none).shape == (2, 0, 0)

@@ -318,30 +318,61 @@ def _over_rows(shape: Any, specs: Any) -> Any:
     return (*lead, 1, max(longest, 1))
 
 
+def _lstsq_gradient(ct: Any, P: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """From the cotangent of P b, where P is the pseudo-inverse of a; singular values may be equal."""
+    lead = common_batch(a, b)
+    to_p = build.sum_to(times(ct, mH(expanded(b, lead))), P.shape)
+    to_a = pinv_gradient(to_p, P, a) if numel(a.shape) else build.zeros_like(a)
+    return to_a, times(mH(expanded(P, lead)), ct)
+
+
+@operator(
+    "linalg_lstsq_pivoted(Tensor input, Tensor b, float rcond) -> (Tensor solution, Tensor rank, Tensor info)", spaces=(),
+    method=False, node="LinalgLstsqBackward0", like=_over_rows, static=("rcond",),
+)  # fmt: skip
+def lstsq_pivoted(a: Any, b: Any, rcond: float) -> Any:
+    """As `linalg_lstsq_core`, by a QR factorisation with exchanged columns, whose R is cut where its condition passes 1 / rcond; B in A's batch."""
+    (*lead, m, n) = a.shape
+    right = expanded(b, lead)
+    if n > m:
+        right = prim.cat(right, build.full((*lead, n - m, b.shape[-1]), 0, b.dtype), dim=len(lead))
+    x, rank, info = prim.least_squares(a, right, build.full((*lead, n), 0, INT32), rcond=rcond)
+    return rows(x, 0, n), build.convert(rank, INT64), info
+
+
+@lstsq_pivoted.gradient
+def _(cts: Any, outs: Any, a: Any, b: Any, rcond: float) -> Any:
+    if cts[0] is None:
+        return None, None
+    P, _, _ = _pseudo_inverse(a, rcond)
+    return _lstsq_gradient(cts[0], P, a, b)
+
+
+def _pseudo_inverse(a: Any, rcond: float) -> tuple[Any, Any, Any]:
+    """That of matrices, their rank, and info; singular values up to rcond times the greatest count as 0."""
+    m, n = a.shape[-2:]
+    if not numel(a.shape):
+        rank, info = (build.full(a.shape[:-2], 0, dtype) for dtype in (INT64, INT32))
+        return build.full((*a.shape[:-2], n, m), 0, a.dtype), rank, info
+    U, S, Vh, info = prim.svd(a, full=False, vectors=True)
+    dropped = _is_zero(S, _tolerance(S, a.shape, a.dtype, None, rcond))
+    rank = prim.sum(build.convert(~dropped, INT64), dims=(len(S.shape) - 1,))
+    return times(scale_columns(mH(Vh), _inverted(S, dropped)), mH(U)), rank, info
+
+
 @operator(
     "linalg_lstsq_core(Tensor input, Tensor b, float rcond) -> (Tensor solution, Tensor rank, Tensor info)", spaces=(),
     method=False, node="LinalgLstsqBackward0", like=_over_rows, static=("rcond",),
 )  # fmt: skip
 def lstsq(a: Any, b: Any, rcond: float) -> Any:
     """X of least norm among those with the least |A X - B|; singular values up to rcond times the greatest count as 0.  B: matrices."""
-    m, n = a.shape[-2:]
     lead = common_batch(a, b)
-    if not numel(a.shape):
-        P = build.full((*a.shape[:-2], n, m), 0, a.dtype)
-        rank, info = (build.full(a.shape[:-2], 0, dtype) for dtype in (INT64, INT32))
-    else:
-        U, S, Vh, info = prim.svd(a, full=False, vectors=True)
-        dropped = _is_zero(S, _tolerance(S, a.shape, a.dtype, None, rcond))
-        P = times(scale_columns(mH(Vh), _inverted(S, dropped)), mH(U))
-        rank = prim.sum(build.convert(~dropped, INT64), dims=(len(S.shape) - 1,))
+    P, rank, info = _pseudo_inverse(a, rcond)
     return times(expanded(P, lead), expanded(b, lead)), rank, info, P
 
 
 @lstsq.gradient
-def _(cts: Any, outs: Any, a: Any, b: Any, rcond: float) -> Any:  # singular values may be equal
+def _(cts: Any, outs: Any, a: Any, b: Any, rcond: float) -> Any:
     if cts[0] is None:
         return None, None
-    P, lead = outs[-1], common_batch(a, b)
-    to_p = build.sum_to(times(cts[0], mH(expanded(b, lead))), P.shape)
-    to_a = pinv_gradient(to_p, P, a) if numel(a.shape) else build.zeros_like(a)
-    return to_a, times(mH(expanded(P, lead)), cts[0])
+    return _lstsq_gradient(cts[0], outs[-1], a, b)

@@ -82,4 +82,5 @@ give(
     Call(Draw(2, 4, 3), rtol=Draw(2, low=0.0, high=1e-3)),
 )  # fmt: skip
 give("linalg_matrix_rank_core", Call(TALL), Call(Draw(2, 2, values=[1.0, 2.0, 2.0, 4.0])), Call(POSITIVE, atol=0.5, hermitian=True))
+give("linalg_lstsq_pivoted", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10))
 give("linalg_lstsq_core", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10), Call(Draw(0, 3), Draw(0, 2), 0.0))

@@ -67,6 +67,10 @@ class _Layout:
         self.slot(int.from_bytes(data[8:], "little"))
         self.args.append(at)
 
+    def number(self, value: float) -> None:
+        """A real number."""
+        self.args.append(self.slot(int.from_bytes(pack("<f" if self.real == 4 else "<d", value), "little")))
+
     def area(self, nbytes: int) -> int:
         """Memory of the workspace."""
         at = self.space
@@ -185,6 +189,26 @@ def _reflections(c: _Layout) -> str:
     return "ungqr" if c.complex else "orgqr"
 
 
+def _least_squares(c: _Layout) -> str:
+    (m, n), columns = c.step.inputs[0].shape[-2:], c.step.inputs[1].shape[-1]
+    a, b, order, rank = c.pull(0), c.pull(1), c.pull(2, native.PULL_INTS, rank=1), c.slot(0)
+    c.ints(m, n, columns)
+    c.use(a)
+    c.ints(m)
+    c.use(b)
+    c.ints(max(m, n))
+    c.use(order)
+    c.number(c.step.params["rcond"])
+    c.use(rank)
+    c.work("work")
+    if c.complex:
+        c.scratch(c.real * 2 * n)
+    c.push(0, b)
+    c.push(1, rank, native.PUSH_INTS, rank=0)
+    c.info(2)
+    return "gelsy"
+
+
 def _eigh(c: _Layout) -> str:
     n, vectors = c.step.inputs[0].shape[-1], c.step.params["vectors"]
     a, values = c.pull(0), c.area(c.real * n)
@@ -287,7 +311,7 @@ def _ldl_solve(c: _Layout) -> str:
 
 
 LAPACK: dict[str, Callable[[_Layout], str]] = {
-    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "qr": _packed_qr, "reflections": _reflections, "eigh": _eigh, "eig": _eig, "svd": _svd,
+    "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "qr": _packed_qr, "reflections": _reflections, "least_squares": _least_squares, "eigh": _eigh, "eig": _eig, "svd": _svd,
     "ldl": _ldl, "ldl_solve": _ldl_solve,
 }  # fmt: skip
 
@@ -376,7 +400,7 @@ def _kernel() -> Callable[..., Any]:
 
 def lapack_call(step: ExternStep) -> list[Launch]:
     """The kernel of a step that LAPACK computes.  RuntimeError where there is no LAPACK."""
-    dtype = step.inputs[-1].dtype.name
+    dtype = step.inputs[0].dtype.name
     library, write, letter = blas(), LAPACK[step.name], _LETTERS[dtype]
     question = _Layout(step, letter, library.wide, None)
     routine = letter + write(question)

@@ -20,6 +20,7 @@ from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of, into_given
 from rushlight._types.dtype import FLOAT32, INT64
+from rushlight._types.layout import broadcast_shapes
 
 __all__ = ["LinAlgError", "conj_transpose", "given", "require_success", "result", "results"]
 
@@ -397,7 +398,9 @@ def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str |
     (*_, rows, columns), dtype = input._spec.shape, input._spec.dtype
     small = 2.0**-52 if dtype.to_real().itemsize == 8 else 2.0**-23
     bound = 0.0 if method == "gels" else small * max(rows, columns) if rcond is None else float(rcond)
-    found, rank, info = function_of("linalg_lstsq_core")(input, b, bound)
+    batch = input._spec.shape[:-2]
+    pivoted = method in ("gelsy", "gels") and b._spec.numel and broadcast_shapes(batch, b._spec.shape[:-2]) == batch
+    found, rank, info = function_of("linalg_lstsq_pivoted" if pivoted else "linalg_lstsq_core")(input, b, bound)
     require_success(info, "linalg.lstsq", "svd")
     residuals = found.reshape(-1)[:0]  # empty, and still part of the graph
     residuals = T["real"](residuals) if dtype.is_complex else residuals
