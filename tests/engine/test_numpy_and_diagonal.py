@@ -61,3 +61,24 @@ def test_arrays_of_a_form_that_was_met() -> None:
         assert sys.getrefcount(held) == count
         with torch.inference_mode():
             assert torch.from_numpy(a).is_inference()
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "int64", "uint8", "bool", "complex64"])
+def test_tensors_of_lists_of_numbers_in_tensors(name: str) -> None:
+    dtype = getattr(torch, name)
+    x = torch.tensor([1, 0, 3], dtype=dtype)
+    for given in ([x[0], x[1]], (x[2],), [x[0], x[2] * x[2]]):
+        made = torch.tensor(given)
+        assert made.dtype is dtype and made.tolist() == [v.item() for v in given] and not made.requires_grad
+        assert torch.tensor(given, dtype=torch.complex128, requires_grad=True).requires_grad
+    assert torch.tensor([x[0], torch.tensor(0.5, dtype=torch.float64)]).dtype is torch.promote_types(dtype, torch.float64)
+    with pytest.raises(ValueError):
+        torch.tensor([x[0], x])
+
+
+@pytest.mark.parametrize("scalar", [np.float32(2.5), np.float64(2.5), np.int16(-3), np.bool_(True), np.complex64(1 + 2j), np.float16(0.5)])
+def test_tensors_of_numpy_scalars(scalar: np.generic) -> None:
+    made = torch.tensor(scalar)
+    assert made.shape == () and made.item() == scalar.item() and str(made.dtype) == f"torch.{scalar.dtype.name}"
+    assert torch.tensor(scalar, dtype=torch.complex128, requires_grad=True).requires_grad
+    assert torch.tensor(scalar, dtype=torch.bfloat16 if scalar.dtype.kind != "c" else torch.complex64).item() == scalar.item()

@@ -190,6 +190,10 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
         made = _copy_of(data, dtype, device)
         if made is not None:
             return finish(made, requires_grad)
+    if (type(data) is list or type(data) is tuple) and data and type(data[0]) is Tensor and RUNS.now is None:
+        found = data[0]._spec.dtype
+        if all(type(v) is Tensor and not v._spec.shape and v._spec.dtype is found and not v._rg for v in data):
+            return tensor([v.item() for v in data], found if dtype is None else dtype, device, requires_grad)
     if isinstance(data, Tensor):
         made = data.detach().clone()
         made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
@@ -197,6 +201,9 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
     values: Any = data
     if not hasattr(data, "__len__") and hasattr(data, "__array__"):
         data = np.asarray(data)
+        made = _copy_of(data, dtype, device)
+        if made is not None:
+            return finish(made, requires_grad)
     elif not hasattr(data, "__len__") and hasattr(data, "__dlpack__"):
         data = np.from_dlpack(data)
     plain = _plain_numbers(data) if type(data) is list or type(data) is tuple else None
@@ -451,18 +458,29 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
             return data
         return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)
     if is_array(data):
+        known = over_known(data) if dtype is None else None
+        if known is not None:
+            return known
         shares = data.flags.writeable and ((data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0)
         made = _shared(data) if shares else tensor(data)
         return made if dtype is None else made.to(dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 
-def from_numpy(array: Any) -> Tensor:
-    """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
+def over_known(array: Any) -> Tensor | None:
+    """A tensor over an array that can be written to, of a form that was met before; None for all else."""
     if _OVER and type(array) is _OVER[2]:
         known = _FORMS.get(_OVER[1](array))
         if known is not None and RUNS.now is None and not STATE.word & INFERENCE:
             return _OVER[0](array, known[0], known[1])
+    return None
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
+    known = over_known(array)
+    if known is not None:
+        return known
     if not is_array(array):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     if not array.flags.writeable:

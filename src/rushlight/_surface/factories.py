@@ -529,6 +529,10 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
         if handled:
             return seen
+    if dtype is device is copy is requires_grad is None:
+        known = creation.over_known(obj)
+        if known is not None:
+            return known
     made = _held(obj, dtype, copy)
     if made is None:
         if copy is False:
