@@ -24,6 +24,18 @@ def test_first_of_rows(dtype, size, count):
             np.testing.assert_array_equal(np.take_along_axis(a, found.numpy(), 1), np.take_along_axis(a, order, 1))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("size", [2, 24, 25, 64, 127, 128, 129, 400])
+def test_short_rows_in_order(dtype, size):
+    """Each length is sorted in its own way; equals keep their order in all of them."""
+    for spread in (2, 100):
+        a = (RNG.standard_normal((40, size)) * spread).round().astype(dtype)
+        values, places = torch.from_numpy(a).sort(1, stable=True)
+        order = np.argsort(a, 1, kind="stable")
+        np.testing.assert_array_equal(places.numpy(), order)
+        np.testing.assert_array_equal(values.numpy(), np.take_along_axis(a, order, 1))
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
     ("dtype", "low", "high"),

@@ -1,4 +1,4 @@
-"""Sorting rows: a stable radix sort of keys with places, one row after another in a piece.
+"""Sorting rows: a stable sort of keys with places, by digits or (of short rows) by comparing all with all, one row after another in a piece.
 
 A key is an unsigned integer that orders as PyTorch orders values: NaN above everything, -0.0 equal to 0.0; for descending
 order its bits are inverted (`flip`), so equal values keep their order either way.  Digits that all keys of a row share are skipped.
@@ -37,7 +37,8 @@ __all__ = [
 
 # words of a kernel's constants
 ROWS, N, DESCENDING, CHUNK = 8, 9, 10, 11
-SHORT = 48  # elements up to which insertion is faster
+SHORT = 24  # elements up to which insertion is faster
+RANKED = 128  # elements up to which comparing all with all is faster than counting digits
 
 malloc = extern("malloc", "ptr(i64)")
 free = extern("free", "void(ptr)")
@@ -207,16 +208,56 @@ def make_radix(dtype: str) -> NativeFunction:
 
 
 @cache
+def make_ranks(dtype: str) -> NativeFunction:
+    """`ranks(keys, places, other_keys, other_places, n)`: counts for each of a few keys how many are less, in vectors; the others hold the result."""
+    key = SORTS[dtype][1]
+    put, _, _ = make_moves(dtype)
+
+    @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"ranks_{dtype}")
+    def ranks(keys, places, other_keys, other_places, n):
+        found, equals = stack(4 * RANKED), stack(4 * RANKED)
+        memset(found, 0, 4 * n)
+        memset(equals, 0, 4 * n)
+        for j in range(n):
+            k: key = load(key, keys, j)
+            for i in range(n):
+                found.u32[i] += u32(k < load(key, keys, i))
+        for i in range(n):
+            rank = i64(found.u32[i])
+            before = equals.u32[rank]
+            equals.u32[rank] = before + u32(1)
+            put(other_keys, other_places, rank + i64(before), load(key, keys, i), places.u32[i])
+        return 1
+
+    return ranks
+
+
+@cache
+def make_arranged(dtype: str) -> NativeFunction:
+    """`arranged(keys, places, other_keys, other_places, n)`: in order, in the way that suits so many; 1 where the other arrays hold the result."""
+    (_, insertion), ranks, radix = make_insertion(dtype), make_ranks(dtype), make_radix(dtype)
+
+    @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"arranged_{dtype}")
+    def arranged(keys, places, other_keys, other_places, n):
+        if n <= SHORT:
+            insertion(keys, places, n)
+            return 0
+        if n <= RANKED:
+            return ranks(keys, places, other_keys, other_places, n)
+        return radix(keys, places, other_keys, other_places, n)
+
+    return arranged
+
+
+@cache
 def make_first_sorted(dtype: str) -> NativeFunction:
     """`first_sorted(keys, places, other_keys, other_places, n, count)`: the first `count` in order; what is behind them is lost."""
     width = SORTS[dtype][1].itemsize
-    (_, insertion), radix = make_insertion(dtype), make_radix(dtype)
+    arranged = make_arranged(dtype)
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64)", name=f"first_sorted_{dtype}")
     def first_sorted(keys, places, other_keys, other_places, n, count):
-        if n <= SHORT:
-            insertion(keys, places, n)
-        elif radix(keys, places, other_keys, other_places, n) == 1:
+        if arranged(keys, places, other_keys, other_places, n) == 1:
             memcpy(keys, other_keys, count * width)
             memcpy(places, other_places, count * 4)
 
@@ -245,7 +286,7 @@ def make_sort(dtype: str) -> NativeFunction:
     """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
-    listed, (_, insertion), radix, picked = make_listed(dtype), make_insertion(dtype), make_radix(dtype), make_picked(dtype)
+    listed, arranged, picked = make_listed(dtype), make_arranged(dtype), make_picked(dtype)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_sort_{dtype}")
     def sort(bufs, ints, piece):
@@ -267,13 +308,8 @@ def make_sort(dtype: str) -> NativeFunction:
             index = bufs.ptr[1] + r * n * 8
             x = bufs.ptr[2] + r * n * size
             listed(x, n, flip, keys, places)
-            swapped: i32 = 0
-            if n <= SHORT:
-                insertion(keys, places, n)
-            else:
-                swapped = radix(keys, places, other_keys, other_places, n)
-            result = other_places if swapped == 1 else places
-            picked(values, index, x, result, n)
+            swapped = arranged(keys, places, other_keys, other_places, n)
+            picked(values, index, x, other_places if swapped == 1 else places, n)
         free(work)
         return 0
 
