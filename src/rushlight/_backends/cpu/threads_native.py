@@ -23,7 +23,8 @@ machine, and that costs a microsecond; on a busy one the worker is passed over u
 long a turn may be is learnt: one that ended well makes the next ones longer, a piece that was waited for makes them shorter.
 
 The scheduler likes to wake a worker where it was woken from, and so puts it on the caller's core, where all it does is keep
-the caller from working.  A worker that finds itself there moves to another core before it takes a piece.
+the caller from working.  A worker that finds itself there moves to another core before it takes a piece.  And a sleep is dear
+beside another program, for who wakes up must wait for a slice to end: a worker that met that spins longer the next time.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
 CALLER4 = 44  # the core that the caller was on when it began the job
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN = 64, 33, 34, 35, 36, 37, 38, 39, 40
+LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN, WOKEN = 64, 33, 34, 35, 36, 37, 38, 39, 40, 41
 SHORT = 16  # pieces up to which a job is short
 IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
 PATIENCE = 32  # times that wait during which short jobs are not shared, at most
 PAYS = 8  # times that wait which short jobs must then be shared without another, for sharing to pay
+DEAR = 5  # doublings of the time for which a worker spins that was woken, and then had to wait for a core
 SPIN_HALVINGS = 2  # of the time for which a worker spins in vain; any shorter, and it sleeps between two calls in a row
 CORES = 8192  # that a set of cores can name
 PLACES = sys.platform == "linux"  # whether a thread can tell its core, and choose among cores
@@ -143,6 +145,7 @@ def spin_many(n):
     began = ticks()
     for _i in range(n):
         pause()
+        ticks()
         atomic_load(i32, THREADS, EPOCH4)
     return ticks() - began
 
@@ -223,6 +226,7 @@ def worker(unused):
     """The life of a worker thread."""
     longest = THREADS.i64[SPIN]
     budget = longest
+    long = THREADS.i64[LONGEST_TURN] >> 4  # nothing that a thread does on its core takes as long between two ticks
     until = ticks() + THREADS.i64[TURN]
     while True:
         # A thread may begin long after it was created, even after it was told to stop: the epoch is read first.
@@ -236,9 +240,14 @@ def worker(unused):
             until = offer_core()
             continue
         k = 0
+        last = ticks()
         while k < budget and atomic_load(i32, THREADS, EPOCH4) == seen:
             pause()
             k += 1
+            now = ticks()
+            if unlikely(now - last > long):  # it was without a core
+                until = now + THREADS.i64[TURN]
+            last = now
         # Spinning that finds work pays, so it may last longer next time; spinning in vain takes a core from others.
         if atomic_load(i32, THREADS, EPOCH4) == seen:
             budget = max(budget >> 1, longest >> SPIN_HALVINGS)
@@ -246,9 +255,14 @@ def worker(unused):
             while atomic_load(i32, THREADS, EPOCH4) == seen:
                 sleep_on(THREADS + 4 * EPOCH4, seen)
             atomic_add(i32, THREADS, SLEEPERS4, -1)
-            until = ticks() + THREADS.i64[TURN]
+            now = ticks()
+            until = now + THREADS.i64[TURN]
+            woken = THREADS.i64[WOKEN]
+            THREADS.i64[WOKEN] = 0
+            if woken != 0 and now - woken > long:  # beside another program: a sleep lasts until that one's slice ends
+                budget = longest << DEAR
         else:
-            budget = min(budget << 1, longest)
+            budget = max(budget, min(budget << 1, longest))
 
 
 # ***** starting and stopping; the caller holds the lock *****
@@ -417,6 +431,8 @@ def run_job(fn, bufs, ints, first, pieces):
     atomic_store(u64, THREADS, TICKET, job << JOB_SHIFT)
     atomic_add(i32, THREADS, EPOCH4, 1)
     if atomic_load(i32, THREADS, SLEEPERS4) > 0:
+        if THREADS.i64[WOKEN] == 0:
+            THREADS.i64[WOKEN] = ticks()
         wake(THREADS + 4 * EPOCH4, i32(min(pieces - 1, i64(MOST))))
     began = ticks()
     take_pieces(0, 0)
