@@ -348,7 +348,7 @@ _GRAIN = (
     1 << 25
 )  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
 _SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
-_LEAST_GRAIN = 1 << 20  # the same of a product that is alone
+_LEAST_GRAIN = 3 << 17  # the same of a product that is alone
 _BATCH_GRAIN = 1 << 20  # the same for small matrices in a batch
 _TILE = 512
 _MOST_PIECES = 256

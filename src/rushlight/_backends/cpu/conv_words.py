@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rushlight._backends.native import Words, i64, native, stack
 
-__all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "filled_channels", "find_box", "find_part", "lay_slab", "list_moves", "list_places", "list_steps", "panel_place"]
+__all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "filled_channels", "find_box", "find_part", "lay_slab", "list_moves", "list_places", "list_steps", "next_row", "panel_place"]
 
 # The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W] and
 # y [N, G, O, D, H, W].
@@ -154,6 +154,22 @@ def list_steps(at, box, offsets, size):
                     offsets.i64[k + c * k_channel] = size * (place + c * word * box.i64[BOX.s_c])
 
 
+@native("void(ptr, i64, i64)", inline=True)
+def next_row(row, high, deep):
+    """The row after one, of boxes `deep` planes of `high` rows: `row` holds its place in the plane, the plane, and the image."""
+    row.i64[0] = row.i64[0] + 1
+    if row.i64[0] == high:
+        row.i64[0], row.i64[1] = 0, row.i64[1] + 1
+        if row.i64[1] == deep:
+            row.i64[1], row.i64[2] = 0, row.i64[2] + 1
+
+
+@native("i64(ptr, ptr, i64, i64, i64)", inline=True)
+def row_place(at, box, h, d, n):
+    """Where a row of results begins to be read in the slab."""
+    return h * at.i64[W.step_h] * box.i64[BOX.s_h] + d * at.i64[W.step_d] * box.i64[BOX.s_d] + n * box.i64[BOX.s_n]
+
+
 @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")
 def list_moves(at, box, cursor, moves, width, lanes, size, cell):
     """The moves that fill the next panel: pairs (from, to); how many there are.  `cursor` holds the next place (5 numbers), at first zeros."""
@@ -161,13 +177,12 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
     images, high, wide = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     deep = box.i64[BOX.d1] - box.i64[BOX.d0]
     run = images if inside else wide
-    start, w, h, d, outer = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3], cursor.i64[4]
+    start, w, row = cursor.i64[0], cursor.i64[1], cursor + 16
     filled: i64 = 0
     n: i64 = 0
-    while filled < width and outer < (i64(1) if inside else images):
+    while filled < width and row.i64[2] < (i64(1) if inside else images):
         count = min(run - start, width - filled)
-        place = start + w * at.i64[W.step_w] * box.i64[BOX.s_w] + h * at.i64[W.step_h] * box.i64[BOX.s_h] + d * at.i64[W.step_d] * box.i64[BOX.s_d]
-        place += outer * box.i64[BOX.s_n]
+        place = start + w * at.i64[W.step_w] * box.i64[BOX.s_w] + row_place(at, box, row.i64[0], row.i64[1], row.i64[2])
         v: i64 = 0
         while v < count:
             moves.i64[2 * n] = size * (place + v)
@@ -181,14 +196,8 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
             w += 1
             if not inside or w == wide:
                 w = 0
-                h += 1
-                if h == high:
-                    h = 0
-                    d += 1
-                    if d == deep:
-                        d = 0
-                        outer += 1
-    cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3], cursor.i64[4] = start, w, h, d, outer
+                next_row(row, high, deep)
+    cursor.i64[0], cursor.i64[1] = start, w
     return n
 
 
@@ -196,17 +205,16 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
 def list_places(at, box, cursor, places, count, size):
     """How many bytes into the slab each of the next `count` places lies; those after the last are the last again.  `cursor` holds the next
     (4 numbers), at first zeros."""
-    w, h, d, n = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3]
+    w, row = cursor.i64[0], cursor + 8
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
     step = size * at.i64[W.step_w] * box.i64[BOX.s_w]
     place: i64 = 0
     i: i64 = 0
     while i < count:
-        if n < images:
+        if row.i64[2] < images:
             some = min(wide - w, count - i)
-            place = n * box.i64[BOX.s_n] + d * at.i64[W.step_d] * box.i64[BOX.s_d] + h * at.i64[W.step_h] * box.i64[BOX.s_h]
-            place = size * place + w * step
+            place = size * row_place(at, box, row.i64[0], row.i64[1], row.i64[2]) + w * step
             for _ in range(some):
                 places.i64[i] = place
                 place += step
@@ -215,17 +223,11 @@ def list_places(at, box, cursor, places, count, size):
             w += some
             if w == wide:
                 w = 0
-                h += 1
-                if h == high:
-                    h = 0
-                    d += 1
-                    if d == deep:
-                        d = 0
-                        n += 1
+                next_row(row, high, deep)
         else:
             places.i64[i] = place
             i += 1
-    cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3] = w, h, d, n
+    cursor.i64[0] = w
 
 
 @native("i64(ptr, ptr, i64)")
@@ -235,5 +237,4 @@ def panel_place(at, box, panel):
     deep = box.i64[BOX.d1] - box.i64[BOX.d0]
     w, rest = panel % wide, panel // wide
     h, rest = rest % high, rest // high
-    place = w * at.i64[W.step_w] * box.i64[BOX.s_w] + h * at.i64[W.step_h] * box.i64[BOX.s_h]
-    return place + rest % deep * at.i64[W.step_d] * box.i64[BOX.s_d] + rest // deep * box.i64[BOX.s_n]
+    return w * at.i64[W.step_w] * box.i64[BOX.s_w] + row_place(at, box, h, rest % deep, rest // deep)

@@ -500,6 +500,34 @@ def _make_load_weights(source: str, added: str, mover: RowMover, take: NativeFun
     return load_weights
 
 
+def _make_turned(
+    source: str, unit: NativeFunction, turns: tuple[NativeFunction, NativeFunction, NativeFunction], put_epilogue: NativeFunction
+) -> NativeFunction:
+    """Convolves small planes whose channels are brought together first; `unit` convolves what lies together and is wide."""
+    size, item = REAL[source].itemsize, item_of(source)
+    turn_in, turn_out, turn_narrow = turns
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, ptr, i64, i64, i64)", name=f"direct_turned_{source}")
+    def convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid):
+        """`valid` channels of an image from `group` on.  memory: weights and rows; turned: planes; done: what is collected for an epilogue."""
+        plane = ints.i64[D.out_h] * ints.i64[D.out_w]
+        made = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
+        wide = made + size * ints.i64[D.lanes] * plane  # for narrow planes
+        x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
+        turn_in(ints, turned, x, wide, valid)
+        unit(ints, made, turned, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
+        if ints.i64[D.after] == 0:
+            turn_narrow(ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid)
+            return 0
+        given = ints + ints.i64[D.given]
+        if ints.i64[D.after] == 2:
+            return put_epilogue(bufs, own, given, piece, made, image, group, valid, i64(0), plane)
+        turn_out(own, done, made, valid, plane)
+        return put_epilogue(bufs, own, given, piece, done, image, group, valid, i64(0), plane)
+
+    return convolve_turned
+
+
 def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
     """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype `added`: bufs are the result, the
     images, the weights, and the bias if there is one.
@@ -512,8 +540,9 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     put_target = put if source == target else make_movers(target, mover)[1]
     load_weights = _make_load_weights(source, added, mover, take, turner)
     unit = _make_unit(source, target, mover, take, put_target)
-    turned_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
-    (turn_in, turn_out, turn_narrow), (collected, put_epilogue) = _make_turns(source, turner, take, put), _make_after(source, target)
+    wide_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
+    collected, put_epilogue = _make_after(source, target)
+    convolve_turned = _make_turned(source, wide_unit, _make_turns(source, turner, take, put), put_epilogue)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
     def direct(bufs, ints, piece):
@@ -555,21 +584,11 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                 group = group * lanes
                 valid = min(lanes, ints.i64[D.singles] - group)
                 channel, count = group, valid
-            x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
             load_weights(bufs, ints, memory, each, group, valid)
-            if ints.i64[D.y_turn] != 0:
-                made = turned + size * lanes * ints.i64[D.in_h] * ints.i64[D.in_w]
-                wide = made + size * lanes * ints.i64[D.out_h] * ints.i64[D.out_w]  # for narrow planes
-                turn_in(ints, turned, x, wide, valid)
-                turned_unit(ints, made, turned, memory, begin, end, 0, lanes)
-                if kept == 0:
-                    turn_narrow(ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid)
-                elif ints.i64[D.after] == 2:
-                    status = status | put_epilogue(bufs, own, given, piece, made, image, channel, count, i64(0), places)
-                else:
-                    turn_out(own, done, made, valid, places)
-                    status = status | put_epilogue(bufs, own, given, piece, done, image, channel, count, i64(0), places)
+            if ints.i64[D.y_turn] != 0:  # one band
+                status = status | convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid)
                 continue
+            x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * ints.i64[D.x_g])
             for depth in range(ints.i64[D.out_d]):
                 y = bufs.ptr[0] + y_item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
                 if kept == 0:

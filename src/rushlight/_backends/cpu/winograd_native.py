@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.conv_native import SLACK, ConvForm, make_write, rl_fail
 from rushlight._backends.cpu.conv_slab import make_block, make_slab, make_weights
-from rushlight._backends.cpu.conv_words import BOX, BOX_BYTES, W_BYTES, W, find_box, find_part, lay_slab, list_moves
+from rushlight._backends.cpu.conv_words import (
+    BOX,
+    BOX_BYTES,
+    W_BYTES,
+    W,
+    find_box,
+    find_part,
+    lay_slab,
+    list_moves,
+    next_row,
+)
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import (
     NativeFunction,
@@ -91,10 +101,11 @@ def list_runs(at, whole, box, cursor, runs, width):
     which place of the panel they begin with.  `cursor` holds the next tile (4 numbers), at first zeros."""
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     deep, images = box.i64[BOX.d1] - box.i64[BOX.d0], box.i64[BOX.n1] - box.i64[BOX.n0]
-    w, h, d, n = cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3]
+    w, tile = cursor.i64[0], cursor + 8
     filled: i64 = 0
     count: i64 = 0
-    while filled < width and n < images:
+    while filled < width and tile.i64[2] < images:
+        h, d, n = tile.i64[0], tile.i64[1], tile.i64[2]
         some = min(wide - w, width - filled)
         row, column = 2 * (box.i64[BOX.h0] + h), 2 * (box.i64[BOX.w0] + w)
         place = (box.i64[BOX.n0] + n) * whole.i64[W.y_n] + (box.i64[BOX.d0] + d) * whole.i64[W.y_d]
@@ -106,12 +117,9 @@ def list_runs(at, whole, box, cursor, runs, width):
         filled += some
         w += some
         if w == wide:
-            w, h = i64(0), h + 1
-            if h == high:
-                h, d = i64(0), d + 1
-                if d == deep:
-                    d, n = i64(0), n + 1
-    cursor.i64[0], cursor.i64[1], cursor.i64[2], cursor.i64[3] = w, h, d, n
+            w = 0
+            next_row(tile, high, deep)
+    cursor.i64[0] = w
     return count
 
 
