@@ -257,12 +257,15 @@ def relocate(old: Any, new: Any) -> None:
     shift, new.version = new.ptr - old.ptr, old.version
     for holder in gc.get_referrers(old):
         if isinstance(holder, Tensor) and holder._storage is old:
+            spec = holder._spec
+            device = CPU if holder._ptr - old.ptr + _reach(spec) <= new.nbytes else RELEASED
+            if spec.device is not device and spec.numel:
+                spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
+            if device is RELEASED:  # other threads see either what was there before or that it is gone
+                holder._spec = spec
             holder._storage = new
             holder._ptr += shift
-            spec = holder._spec
-            device = CPU if holder._ptr - new.ptr + _reach(spec) <= new.nbytes else RELEASED
-            if spec.device is not device and spec.numel:
-                holder._spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
+            holder._spec = spec
 
 
 def _reach(spec: Spec) -> int:
