@@ -93,3 +93,45 @@ def test_warnings_name_the_users_line() -> None:
         "Using a target size (torch.Size([1, 7])) that is different to the input size (torch.Size([3, 7]))"
     ]
     assert caught[0].filename == __file__
+
+
+def _losses() -> dict[str, Callable[[Any, Any, Any], Any]]:
+    names = ("mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
+             "poisson_nll_loss", "soft_margin_loss", "hinge_embedding_loss")  # fmt: skip
+
+    def pair(name: str) -> Callable[[Any, Any, Any], Any]:
+        return lambda t, x, y: getattr(t.nn.functional, name)(x, y, reduction="none")
+
+    return {name: pair(name) for name in names} | {
+        "gaussian_nll_loss": lambda t, x, y: t.nn.functional.gaussian_nll_loss(x, y, y, reduction="none"),
+        "margin_ranking_loss": lambda t, x, y: t.nn.functional.margin_ranking_loss(x, y, y, reduction="none"),
+        "addr": lambda t, x, y: t.addr(x, y[:, 0], y[0]),
+        "cdist": lambda t, x, y: t.cdist(x, y),
+        "one_hot": lambda t, x, y: t.nn.functional.one_hot((x * 0).long(), 3),
+        "renorm": lambda t, x, y: x.renorm(2, 0, 1.0),
+        "rms_norm": lambda t, x, y: t.nn.functional.rms_norm(x, x.shape[-1:]),
+        "scaled_dot_product_attention": lambda t, x, y: t.nn.functional.scaled_dot_product_attention(x, x, x),
+    }
+
+
+STRIDES = _losses()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("laid", ["turned", "channels last", "first turned", "second turned"])
+@pytest.mark.parametrize("name", STRIDES)
+def test_strides_as_pytorch(name: str, laid: str) -> None:
+    def found(t: Any) -> Any:
+        x = (t.arange(1.0, 25.0) / 30).reshape(6, 4).t()
+        if laid == "channels last":
+            x = x.reshape(1, 2, 3, 4).to(memory_format=t.channels_last)
+        first = x.contiguous() if laid == "second turned" else x
+        second = x.contiguous() if laid == "first turned" else x
+        return STRIDES[name](t, first, second).stride()
+
+    real = pytest.importorskip("torch")
+    try:
+        expected = found(real)
+    except (RuntimeError, IndexError):
+        pytest.skip("not of so many dims")
+    assert found(rushlight) == expected

@@ -79,9 +79,10 @@ def _scale_of(query: Any, scale: float | None) -> float:
 
 
 def _like_query(shape: Any, specs: Any) -> Any:
-    """The result lies in memory as the queries do, where they have heads and the values are as wide: side by side if a model split them so."""
-    query, value = specs[0], specs[2]
-    if len(shape) == 4 and query.shape == shape and value.shape[-1] == shape[-1]:
+    """The result lies in memory as the queries do, where they have heads, the values are as wide, and all numbers of a place lie side by side."""
+    query, key, value = specs[:3]
+    beside = all(x.strides[-1] == 1 for x in (query, key, value))
+    if beside and len(shape) == 4 and query.shape == shape and value.shape[-1] == shape[-1]:
         return dense_strides(shape, memory_order(shape, query.strides))
     return contiguous_strides(shape)
 

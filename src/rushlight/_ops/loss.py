@@ -33,7 +33,7 @@ from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8, DType
-from rushlight._types.layout import broadcast_shapes, numel
+from rushlight._types.layout import broadcast_shapes, numel, restride
 from rushlight._types.promotion import default_dtype
 from rushlight._types.symbols import as_double
 
@@ -42,6 +42,18 @@ __all__: list[str] = []
 NN = ("nn.functional",)
 LEGACY = "bool? size_average=None, bool? reduce=None, str reduction='mean'"
 LOSS: dict[str, Any] = {"promote": "float", "spaces": NN, "method": False, "like": "contiguous"}
+# A loss for each element lies in memory as what it is computed from.
+PAIRED: dict[str, Any] = {**LOSS, "like": "operands"}
+
+
+def _like_operand(place: int) -> Any:
+    """An operator's `like`: each element's loss lies as this operand, with which PyTorch's formula begins."""
+
+    def strides(shape: Any, specs: Any) -> Any:
+        lead = specs[place] if len(specs) > place else specs[0]
+        return restride(shape, lead.strides) if lead.shape == shape else None
+
+    return strides
 
 
 # ***** reductions of a loss *****
@@ -97,7 +109,7 @@ def _weighted(loss: Any, weight: Any, reduction: str) -> Any:
 # ***** differences *****
 
 
-@operator(f"mse_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", **LOSS)
+@operator(f"mse_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", **PAIRED)
 def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of (input - target)^2."""
     x, y = _alike(x, y)
@@ -121,7 +133,7 @@ def _floats_for_mean(dtype: DType, reduction: str) -> None:
 
 @operator(
     f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0",
-    **{**LOSS, "promote": "same", "like": "operands"},
+    **{**PAIRED, "promote": "same"},
 )
 def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of |input - target|."""
@@ -131,7 +143,7 @@ def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weig
     return _weighted(prim.abs(x - y), weight, reduction)
 
 
-@operator(f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", **LOSS)
+@operator(f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", **PAIRED)
 def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, beta: float) -> Any:
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2."""
     reduction = reduction_of(size_average, reduce, reduction)
@@ -147,7 +159,7 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
 
 @operator(
     "huber_loss(Tensor input, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
-    **LOSS,
+    **PAIRED,
 )
 def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any:
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2)."""
@@ -411,7 +423,7 @@ def _bce_shapes(x: Any, target: Any) -> None:
 
 
 @operator(f"binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor", promote="opmath", spaces=NN,
-          method=False, constants=("weight",))  # fmt: skip
+          method=False, constants=("weight",), like="operands")  # fmt: skip
 def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs and targets outside of [0, 1]."""
     _bce_shapes(x, target)
@@ -448,7 +460,7 @@ def _logits_loss(x: Any, target: Any, weight: Any, pos_weight: Any) -> Any:
 
 
 @operator(f"binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}, Tensor? pos_weight=None) -> Tensor",
-          constants=("weight",), **LOSS)  # fmt: skip
+          constants=("weight",), **{**LOSS, "like": _like_operand(1)})  # fmt: skip
 def binary_cross_entropy_with_logits(
     x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str, pos_weight: Any
 ) -> Any:
@@ -477,7 +489,7 @@ def _(
     return to_x, to_target, None, target * tail * share
 
 
-@operator(f"soft_margin_loss(Tensor input, Tensor target, {LEGACY}) -> Tensor", constants=("target",), **LOSS)
+@operator(f"soft_margin_loss(Tensor input, Tensor target, {LEGACY}) -> Tensor", constants=("target",), **PAIRED)
 def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """log(1 + exp(-target * input))."""
     if broadcast_shapes(x.shape, y.shape) != x.shape:
@@ -523,7 +535,7 @@ def multilabel_soft_margin_loss(x: Any, y: Any, weight: Any, size_average: Any, 
 
 
 @operator(f"kl_div(Tensor input, Tensor target, {LEGACY}, bool log_target=False) -> Tensor",
-          node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0", **LOSS)  # fmt: skip
+          node=lambda reduction, **_: "DivBackward0" if reduction == "batchmean" else "MeanBackward0", **{**LOSS, "like": _like_operand(1)})  # fmt: skip
 def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_target: bool) -> Any:
     """target * (log target - input), where the input holds log probabilities."""
     how = "sum" if reduction == "batchmean" else reduction_of(size_average, reduce, reduction)
@@ -539,7 +551,7 @@ def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_t
 
 
 @operator("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, bool? size_average=None, float eps=1e-08, "
-          "bool? reduce=None, str reduction='mean') -> Tensor", node="MeanBackward0", **LOSS)  # fmt: skip
+          "bool? reduce=None, str reduction='mean') -> Tensor", node="MeanBackward0", **PAIRED)  # fmt: skip
 def poisson_nll_loss(
     x: Any, y: Any, log_input: bool, full: bool, size_average: Any, eps: float, reduce: Any, reduction: str
 ) -> Any:
@@ -556,7 +568,7 @@ def poisson_nll_loss(
 
 
 @operator("gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full=False, float eps=1e-06, str reduction='mean') -> Tensor",
-          numbers=("target", "var"), node="MeanBackward0", **LOSS)  # fmt: skip
+          numbers=("target", "var"), node="MeanBackward0", **{**LOSS, "like": _like_operand(2)})  # fmt: skip
 def gaussian_nll_loss(x: Any, y: Any, var: Any, full: bool, eps: float, reduction: str) -> Any:
     """(log(v) + (input - target)^2 / v) / 2 with v = max(var, eps): a normal distribution's; `full` adds log(2 pi) / 2."""
     if reduction not in ("none", "mean", "sum"):
@@ -605,7 +617,7 @@ def _clamped(x: Any) -> Any:
 
 
 @operator(f"margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, {LEGACY}) -> Tensor", node="MeanBackward0",
-          **{**LOSS, "promote": "same"})  # fmt: skip
+          **{**LOSS, "promote": "same", "like": _like_operand(2)})  # fmt: skip
 def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """max(0, -target * (input1 - input2) + margin)."""
     if len(a.shape) != len(b.shape) or len(a.shape) != len(y.shape):
@@ -621,7 +633,7 @@ def margin_ranking_loss(a: Any, b: Any, y: Any, margin: float, size_average: Any
     node="MeanBackward0",
     promote_over=("input",),
     choosing=("target",),
-    **LOSS,
+    **{**LOSS, "like": _like_operand(1)},
 )
 def hinge_embedding_loss(x: Any, y: Any, margin: float, size_average: Any, reduce: Any, reduction: str) -> Any:
     """input where target is 1, max(0, margin - input) where it is -1."""

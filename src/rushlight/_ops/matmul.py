@@ -239,7 +239,7 @@ def addmv(x: Any, a: Any, v: Any, *, beta: Any, alpha: Any) -> Any:
     return _plus(x, mv(a, v), beta, alpha)
 
 
-@operator("addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **{**ADDED, "out": True})
+@operator("addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", like="operands", **{**ADDED, "out": True})
 def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * outer(vec1, vec2)."""
     for v, what in ((a, "vec1"), (b, "vec2")):

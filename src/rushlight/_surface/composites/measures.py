@@ -73,7 +73,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Any = None
     others = tuple(d for d in range(input._spec.ndim) if d != at)
     size = function_of("linalg_vector_norm")(input, p, others, True)
     factor = T["where"](size > maxnorm, maxnorm / (size + 1e-7), 1.0)
-    return into(out, (input * factor).to(input.dtype), "renorm", exact=True)
+    return into(out, (input * factor).to(input.dtype).contiguous(), "renorm", exact=True)
 
 
 def _renorm_(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:

@@ -36,4 +36,4 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     elif largest >= num_classes:
         raise RuntimeError(f"Class values must be smaller than num_classes. (one_hot() found {largest}, and num_classes is {num_classes})")
     places = rushlight.arange(num_classes, device=input.device)
-    return (input.unsqueeze(-1) == places).to(rushlight.int64)
+    return (input.contiguous().unsqueeze(-1) == places).to(rushlight.int64)
