@@ -387,16 +387,16 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
         sizes.append((shape,) if isinstance(shape, int) else as_ints("broadcast_shapes", "shapes", shape))
         if any(n < 0 for n in sizes[-1]):
             raise ValueError(f"Attempting to broadcast a dimension with negative length! (shape {list(sizes[-1])})")
-    shape: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
     for index, each in enumerate(sizes):
-        for i in range(-1, -1 - min(len(shape), len(each)), -1):
-            if each[i] != shape[i] and 1 not in (each[i], shape[i]):
+        for i in range(-1, -1 - min(len(held), len(each)), -1):
+            if each[i] != held[i] and 1 not in (each[i], held[i]):
                 raise RuntimeError(
                     f"Attempting to broadcast a dimension of length {each[i]} at {i}! Mismatching argument at index {index} had {each}; "
-                    f"but expected shape should be broadcastable to {list(shape)}"
+                    f"but expected shape should be broadcastable to {list(held)}"
                 )
-        shape = common(shape, each)
-    return Size(shape)
+        held = common(held, each)
+    return Size(held)
 
 
 def _warn_reduced(self: Tensor) -> Tensor:
