@@ -196,3 +196,11 @@ def test_whole_numbers_are_divided_downward_to_the_last_one(dtype: str) -> None:
     np.testing.assert_array_equal(torch.floor_divide(torch.from_numpy(x), torch.from_numpy(y)).numpy(), expected)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         torch.floor_divide(torch.from_numpy(x), torch.zeros(x.size, dtype=torch.from_numpy(x).dtype))
+
+
+@pytest.mark.parametrize("exponent", [True, False])
+def test_a_bool_to_the_power_of_a_bool_is_a_bool(exponent: bool) -> None:
+    x = np.array([True, False])
+    found = torch.from_numpy(x) ** exponent
+    assert found.dtype is torch.bool
+    np.testing.assert_array_equal(found.numpy(), x if exponent else [True, True])

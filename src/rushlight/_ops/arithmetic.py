@@ -297,6 +297,8 @@ def power(base: Any, exponent: Any, low: DType | None = None) -> Any:
           node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1" if hasattr(input, "shape") else "PowBackward2")  # fmt: skip
 def pow_(base: Any, exponent: Any) -> Any:
     """input ^ exponent."""
+    if isinstance(exponent, bool) and given_dtype(base) is BOOL:
+        return base if exponent else build.full_like(base, True)
     low = given_dtype(exponent if is_weak(base) else base)
     return power(*_power_operands(base, exponent), low)
 
