@@ -8,6 +8,8 @@ import mmap
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
@@ -220,6 +222,14 @@ def test_large_records_are_read_in_halves(threads: int, tmp_path: Path, monkeypa
             assert np.array_equal(rushlight.load(file)["large"].numpy(), numbers)
     finally:
         rushlight.set_num_threads(before)
+
+
+def test_large_records_are_read_at_the_programs_end(tmp_path: Path) -> None:
+    path = tmp_path / "large.pt"
+    rushlight.save(rushlight.arange(1 << 20), path)
+    program = f"import atexit, rushlight; rushlight.set_num_threads(2); atexit.register(lambda: print(rushlight.load({str(path)!r})[-1].item()))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == (f"{(1 << 20) - 1}\n", "")
 
 
 def test_large_archives_in_small(monkeypatch: pytest.MonkeyPatch) -> None:

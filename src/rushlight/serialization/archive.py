@@ -14,7 +14,6 @@ import threading
 import warnings
 import zipfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rushlight._backends.cpu.checksum import crc32, joined
@@ -145,14 +144,13 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """Reads records from a seekable binary file; a context, at whose end nothing runs beside the caller any more."""
+    """Reads records from a seekable binary file."""
 
     def __init__(self, file: Any, where: str) -> None:
         self._file = file
         # Only of these is it known that what they read is what lies in the file of their number.
         plain = type(file) in (io.BufferedReader, io.BufferedRandom) and type(file.raw) is io.FileIO and hasattr(os, "preadv")
         self._descriptor: int | None = file.fileno() if plain else None
-        self._beside: ThreadPoolExecutor | None = None
         self._where = where
         file.seek(0, 2)
         self._size = file.tell()
@@ -187,13 +185,6 @@ class ArchiveReader:
                 )
             end = info.header_offset + _LOCAL.size + info.file_size
 
-    def __enter__(self) -> ArchiveReader:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if self._beside is not None:
-            self._beside.shutdown()
-
     def __contains__(self, name: str) -> bool:
         return name in self._infos
 
@@ -224,11 +215,8 @@ class ArchiveReader:
         start, size = self.locate(name)
         expected = self._infos[name].CRC
         wanted = len(target)
-        if self._descriptor is not None and wanted >= _HALVED and get_num_threads() > 1:
-            half = wanted // 2
-            self._beside = self._beside or ThreadPoolExecutor(1, thread_name_prefix="archive")
-            second = self._beside.submit(self._read_part, name, start + half, target[half:], self._fill_at)
-            crc = joined(self._read_part(name, start, target[:half], self._fill_at), second.result(), wanted - half)
+        if wanted >= _HALVED and self._descriptor is not None and get_num_threads() > 1:
+            crc = self._read_halves(name, start, target)
         else:
             crc = self._read_part(name, start, target, self._fill)
         if wanted < size and expected:
@@ -243,6 +231,31 @@ class ArchiveReader:
             f"{self._where}: the checksum of record {name!r} does not match: its numbers were changed after the file was written, or the file is "
             "damaged", UserWarning, stacklevel=2,
         )  # fmt: skip
+
+    def _read_halves(self, name: str, start: int, target: memoryview) -> int:
+        """`_read_part` by two threads at once."""
+        half = len(target) // 2
+        found: list[int | BaseException] = []
+
+        def read() -> None:
+            try:
+                found.append(self._read_part(name, start + half, target[half:], self._fill_at))
+            except BaseException as error:  # for the caller's thread
+                found.append(error)
+
+        beside = threading.Thread(target=read, name="archive")
+        try:
+            beside.start()
+        except RuntimeError:  # the interpreter is ending, or the system has no more threads
+            return self._read_part(name, start, target, self._fill)
+        try:
+            first = self._read_part(name, start, target[:half], self._fill_at)
+        finally:
+            beside.join()
+        second = found[0]
+        if isinstance(second, BaseException):
+            raise second
+        return joined(first, second, len(target) - half)
 
     def _read_part(self, name: str, start: int, target: memoryview, fill: Callable[[memoryview, int], int]) -> int:
         """Fill `target` with what lies from `start` on in the file, and say its checksum: 0 where the record has none."""

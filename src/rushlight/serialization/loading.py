@@ -109,10 +109,10 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     try:
         if not _starts_as_zip(file):
             raise ValueError("Expected input to be a checkpoint returned by torch.save")
-        with ArchiveReader(file, str(f)) as archive:
-            if "constants.pkl" in archive:
-                raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
-            names = global_names(archive.read("data.pkl"))
+        archive = ArchiveReader(file, str(f))
+        if "constants.pkl" in archive:
+            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
+        names = global_names(archive.read("data.pkl"))
     finally:
         if file is not f:
             file.close()
@@ -143,18 +143,16 @@ def _load(file: Any, where: str, map_location: Any, trusting: Any, mapped: str |
     if _starts_as_zip(file):
         # An archive that begins in the middle of a stream: what comes before is none of its business.
         archive = ArchiveReader(file if file.tell() == 0 else io.BytesIO(file.read()), where)
+        load, source = _load_archive, archive
     elif mapped is not None:
         raise RuntimeError(
             f"mmap can only be used with files saved with `torch.save({where}, _use_new_zipfile_serialization=True), "
             "please torch.save your checkpoint with this option in order to use mmap."
         )
     else:
-        archive = None
+        load, source = _load_legacy, file
     try:
-        if archive is None:
-            return _load_legacy(file, where, map_location, trusting, mapped, options)
-        with archive:
-            return _load_archive(archive, where, map_location, trusting, mapped, options)
+        return load(source, where, map_location, trusting, mapped, options)
     except pickle.UnpicklingError as error:
         raise error if trusting is not None else pickle.UnpicklingError(_refusal(str(error), where)) from None
 
