@@ -204,3 +204,21 @@ def test_a_bool_to_the_power_of_a_bool_is_a_bool(exponent: bool) -> None:
     found = torch.from_numpy(x) ** exponent
     assert found.dtype is torch.bool
     np.testing.assert_array_equal(found.numpy(), x if exponent else [True, True])
+
+
+def test_many_blocks_along_a_diagonal() -> None:
+    blocks = [torch.full((1 + i % 2, i % 3), float(i), requires_grad=True) for i in range(300)]
+    given = [*blocks, torch.tensor(7.0, dtype=torch.float64), torch.arange(3)]
+    made = torch.block_diag(*given)
+    width = sum(b.shape[1] for b in blocks) + 4
+    expected, row, column = np.zeros((made.shape[0], width), np.float32), 0, 0
+    for each in given:
+        block = np.atleast_2d(each.detach().numpy())
+        expected[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
+    assert made.dtype is torch.float32 and row == made.shape[0]
+    assert np.array_equal(made.detach().numpy(), expected)
+    (made * 2).sum().backward()
+    assert all(torch.equal(b.grad, torch.full_like(b, 2.0)) for b in blocks if b.numel())
+    with pytest.raises(RuntimeError, match="Input 301 has 3 dimensions"):
+        torch.block_diag(*given[:-1], torch.ones(1, 1, 1), torch.ones(1, 1, 1))

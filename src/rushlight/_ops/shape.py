@@ -127,13 +127,7 @@ def column_stack(tensors: Sequence[Any]) -> Any:
 @operator("block_diag_core(Tensor[] tensors) -> Tensor", spaces=(), method=False, node="BlockDiagBackward0")
 def block_diag_core(tensors: Sequence[Any]) -> Any:
     """Matrices along the diagonal, 0 elsewhere."""
-    blocks = []
-    for i, x in enumerate(common(tensors)):
-        if len(x.shape) > 2:
-            raise RuntimeError(
-                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {len(x.shape)} dimensions"
-            )
-        blocks.append(_at_least(x, 2))
+    blocks = [_at_least(x, 2) for x in common(tensors)]
     width, at, rows = sum(b.shape[1] for b in blocks), 0, []
     for block in blocks:
         rows.append(pad_dim(block, 1, at, width - at - block.shape[1]))

@@ -15,6 +15,7 @@ from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import as_device
 from rushlight._types.layout import broadcast_shapes
+from rushlight._types.promotion import result_type
 
 __all__: list[str] = []
 
@@ -114,12 +115,23 @@ def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, .
     return equation, tuple(items[2 * i] for i in range(pairs))
 
 
+_BLOCKS = 16  # put together by one kernel, whose code grows with them
+
+
 @composite("block_diag", learns=True)
 def block_diag(*tensors: Any) -> Tensor:
     """The matrices along the diagonal of one large matrix."""
     if not tensors:
         return SPACES["torch"]["empty"](1, 0)
     given = _tensors(tensors)
+    for i, x in enumerate(given):
+        if x._spec.ndim > 2:
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._spec.ndim} dimensions")
+    if len(given) > _BLOCKS:
+        dtype = result_type([(x._spec.dtype, x._spec.ndim) for x in given], [])
+        given = [x.to(dtype) for x in given]
+    while len(given) > _BLOCKS:
+        given = [convert.call("block_diag_core", tuple(given[i : i + _BLOCKS])) for i in range(0, len(given), _BLOCKS)]
     return convert.call("block_diag_core", tuple(given))
 
 
