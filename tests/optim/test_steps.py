@@ -61,6 +61,26 @@ def test_complex_as_pytorch(case: str) -> None:
     assert difference(run(rushlight, case, "complex128"), run(real, case, "complex128")) < 1e-6
 
 
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["Adagrad", "Adam", "Adamax", "RMSprop"])  # Adadelta ends in a complex sum too
+def test_weight_decay_of_complex_parameters_has_the_bits_of_pytorchs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It joins complex gradients before they are seen as pairs of real numbers, whose product and sum would be rounded together."""
+    real = pytest.importorskip("torch")
+    monkeypatch.setattr(real.Tensor, "sqrt", lambda x: real.from_numpy(np.sqrt(x.numpy())))
+    monkeypatch.setattr(real.Tensor, "sqrt_", lambda x: x.copy_(real.from_numpy(np.sqrt(x.numpy()))))
+    start, target = np.random.RandomState(0).randn(2, 16, 8, 2)
+
+    def last(t: Any) -> Any:
+        param = t.nn.Parameter(t.view_as_complex(t.tensor(start, dtype=t.float32)))
+        optimizer = getattr(t.optim, name)([param], lr=0.03, weight_decay=0.1)
+        for _ in range(100):
+            param.grad = param.detach() - t.view_as_complex(t.tensor(target, dtype=t.float32))
+            optimizer.step()
+        return param.detach().numpy()
+
+    assert np.array_equal(last(rushlight), last(real))
+
+
 # What does the same operations in the same order; sums of Adafactor's and products of LBFGS's are ordered otherwise.
 SAME_BITS = [
     (case, dtype)

@@ -19,6 +19,7 @@ class Adadelta(ElementwiseOptimizer):
     """
 
     _state = ("square_avg", "acc_delta")
+    _decays_complex = True
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ class Adagrad(ElementwiseOptimizer):
     """
 
     _state = ("sum",)
+    _decays_complex = True
 
     def __init__(
         self,

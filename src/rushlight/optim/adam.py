@@ -33,6 +33,8 @@ class Adam(ElementwiseOptimizer):
     Example: `optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)`
     """
 
+    _decays_complex = True
+
     def __init__(
         self,
         params: Any,

@@ -17,6 +17,7 @@ class Adamax(ElementwiseOptimizer):
     """
 
     _state = ("exp_avg", "exp_inf")
+    _decays_complex = True
 
     def __init__(
         self,

@@ -107,6 +107,8 @@ def _rule_of(cls: type[ElementwiseOptimizer], maximize: bool, arrays: tuple[str,
             x.param = x.param * n.shrink
         if n.penalty is not None:
             x.grad = moved(t, x.grad, x.param, n.penalty)
+        if n.penalty_apart is not None:
+            x.grad = x.grad + x.param * n.penalty_apart
         cls._rule(t, x, n)
 
     rule = _RULES[key] = Rule(body, arrays, numbers)
@@ -122,6 +124,8 @@ class ElementwiseOptimizer(Optimizer):
 
     _state: tuple[str, ...] = ()
     _counters: tuple[str, ...] = ("step",)
+    # Whether weight decay joins complex gradients as they are, before they are seen as pairs of real numbers: PyTorch then rounds its product apart.
+    _decays_complex = False
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         check_implementation(self, defaults)
@@ -169,24 +173,25 @@ class ElementwiseOptimizer(Optimizer):
 
     @classmethod
     def _rule_and_numbers(
-        cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool, states: tuple[str, ...]
+        cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool, states: tuple[str, ...], is_complex: bool
     ) -> tuple[Rule, tuple[Any, ...]]:
         with rushlight.set_grad_enabled(bool(group.get("differentiable"))):
-            given = {**cls._decay(group), **cls._numbers(group, kept, step, fresh)}
+            given = {**cls._decay(group, is_complex), **cls._numbers(group, kept, step, fresh)}
         if not group.get("differentiable"):
             given = {name: number(value) for name, value in given.items()}
         numbers = {name: value for name, value in given.items() if value is not None}
         return _rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers)), tuple(numbers.values())
 
     @classmethod
-    def _decay(cls, group: dict[str, Any]) -> dict[str, Any]:
+    def _decay(cls, group: dict[str, Any], is_complex: bool) -> dict[str, Any]:
         """The numbers of weight decay: one factor of the parameter, or its share of the gradient."""
         weight_decay = hyper(group, "weight_decay") if "weight_decay" in group else 0
         if not (isinstance(weight_decay, Tensor) and weight_decay.requires_grad) and weight_decay == 0:
             return {}
         if group.get("decoupled_weight_decay"):
             return {"shrink": 1 - hyper(group, "lr") * weight_decay}
-        return {"penalty": weight_decay}
+        apart = is_complex and cls._decays_complex and not takes_lists(group)
+        return {"penalty_apart" if apart else "penalty": weight_decay}
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
@@ -246,17 +251,18 @@ class ElementwiseOptimizer(Optimizer):
         if not taken:
             return rest
         steps = count_steps([kept["step"] for _, _, kept, _ in taken]) if cls._counters else [0.0] * len(taken)
-        known: dict[tuple[float, bool], tuple[Rule, tuple[float, ...]]] = {}
+        known: dict[tuple[float, bool, bool], tuple[Rule, tuple[float, ...]]] = {}
         kinds: dict[tuple[Rule, DType], tuple[list[list[Any]], list[tuple[float, ...]]]] = {}
         last: Any = None  # of the row before: what its rule, its numbers and its rows were found by
         for (dtype, tensors, kept, fresh), step in zip(taken, steps, strict=True):
-            now = step, fresh, dtype
+            pairs = tensors[0].dtype is not dtype
+            now = step, fresh, dtype, pairs
             if now != last:
-                found = known.get((step, fresh))
+                found = known.get((step, fresh, pairs))
                 if found is None:
-                    found = cls._rule_and_numbers(group, kept, step, fresh, states)
+                    found = cls._rule_and_numbers(group, kept, step, fresh, states, pairs)
                     if len(cls._counters) < 2:  # else numbers may depend on more than the step
-                        known[step, fresh] = found
+                        known[step, fresh, pairs] = found
                 rule, numbers = found
                 rows, numbers_of_rows = kinds.setdefault((rule, dtype), ([], []))
                 last = now if len(cls._counters) < 2 else None
@@ -276,7 +282,7 @@ class ElementwiseOptimizer(Optimizer):
             kept["step"] += 1
             step = kept["step"].item()
         names = cls._states(group)
-        rule, numbers = cls._rule_and_numbers(group, kept, step, fresh, names)
+        rule, numbers = cls._rule_and_numbers(group, kept, step, fresh, names, param.is_complex())
         tensors = [param, grad, *[kept[name] for name in names]]
         if param.is_complex():
             tensors = [rushlight.view_as_real(x) for x in tensors]

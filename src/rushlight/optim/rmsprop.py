@@ -22,6 +22,7 @@ class RMSprop(ElementwiseOptimizer):
     Example: `optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01, momentum=0.9)`
     """
 
+    _decays_complex = True
 
     def __init__(
         self,

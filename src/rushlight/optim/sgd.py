@@ -24,6 +24,7 @@ class SGD(ElementwiseOptimizer):
     """
 
     _counters = ()
+    _decays_complex = True
 
     def __init__(
         self,
