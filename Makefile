@@ -13,7 +13,7 @@ PACKAGES ?= .venv-packages
 .PHONY: help demo test lint types pytest test-oracle test-packages bench wheel clean
 
 help:
-	@echo "make demo         set up $(VENV) and train two small models (about three minutes on 2 cores)"
+	@echo "make demo         set up $(VENV) and train two small models (about a minute on 2 cores)"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
 	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
 	@echo "make test-packages  the tests of packages that depend on PyTorch, which it installs without PyTorch into $(PACKAGES)"
