@@ -762,7 +762,7 @@ def multi_margin_loss(
             f"inconsistent target size, expected {x.shape[0] if len(x.shape) == 2 else 1} but got {list(target.shape)}"
         )
     rows = x if len(x.shape) == 2 else build.reshape(x, (1, numel(x.shape)))
-    classes = build.reshape(target, (rows.shape[0],))
+    classes = from_zero(build.reshape(target, (rows.shape[0],)))
     own = _at_class(rows, classes, 1)
     loss = _positive_part(float(margin) - spread(own, rows.shape, (1,)) + rows)
     loss = loss * loss if p == 2 else loss
@@ -794,9 +794,9 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     rows = x if len(x.shape) == 2 else build.reshape(x, (1, numel(x.shape)))
     listed = build.reshape(build.convert(target, INT64), rows.shape)
     size = rows.shape[1]
-    ended = prim.cumsum(build.convert(listed < 0, INT64), dim=1, reverse=False)
-    valid = build.eq(ended, 0)
-    safe = build.select(valid, listed, 0)
+    none = build.eq(listed, -1)
+    valid = build.eq(prim.cumsum(build.convert(none, INT64), dim=1, reverse=False), 0)
+    safe = build.select(none, 0, from_zero(listed))  # those behind the end are looked at, too: they must be classes
     cube = (rows.shape[0], size, size)  # [row, listed class, class]
     named = prim.eq(prim.broadcast(safe, shape=cube, dims=(0, 1)), prim.iota(shape=cube, dim=2, dtype=INT64))
     named = named & prim.broadcast(valid, shape=cube, dims=(0, 1))

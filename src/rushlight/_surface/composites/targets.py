@@ -18,6 +18,12 @@ __all__: list[str] = []
 _BAD = re.compile(r"index (-?\d+) is out of bounds for dimension \d+ with size (\d+)")
 
 
+# Of a target that is no class; PyTorch's losses differ in it.
+_ERRORS: dict[str, type[Exception]] = {
+    "cross_entropy": IndexError, "multi_margin_loss": RuntimeError, "multilabel_margin_loss": RuntimeError, "nll_loss": IndexError,
+}  # fmt: skip
+
+
 def _checked(name: str) -> Callable[..., Any]:
     """The operator, with the kernel's complaint about an index in the words of a loss."""
 
@@ -34,7 +40,7 @@ def _checked(name: str) -> Callable[..., Any]:
             found = _BAD.match(str(error))
             if found is None:
                 raise
-            raise IndexError(f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}") from None
+            raise _ERRORS[name](f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}") from None
 
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = OPERATORS[name].doc
@@ -45,5 +51,5 @@ def _checked(name: str) -> Callable[..., Any]:
     return loss
 
 
-for _name in ("cross_entropy", "nll_loss"):
+for _name in _ERRORS:
     SPACES["nn.functional"].defer(_name, _checked, _name)
