@@ -121,6 +121,19 @@ def test_concatenations_side_by_side(shapes, dim):
     np.testing.assert_array_equal((torch.cat(parts, dim) * 2 + 1).numpy(), whole * 2 + 1)
 
 
+@pytest.mark.parametrize("dtype", ["complex32", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(3, 5), (64, 64), (65, 130), (7, 8, 9)])
+def test_complex_numbers_change_their_order(dtype, shape):
+    """They move as words of their size: parts stay together, and signs of conjugates are followed."""
+    parts = np.random.RandomState(0).randn(*shape, 2).astype({"complex32": "float16", "complex64": "float32", "complex128": "float64"}[dtype])
+    x = torch.view_as_complex(torch.from_numpy(parts))
+    turned = parts.swapaxes(0, -2)
+    assert np.array_equal(torch.view_as_real(x.transpose(0, -1).contiguous()).numpy(), turned)
+    assert np.array_equal(torch.view_as_real(torch.empty_like(x).copy_(x.flip(0))).numpy(), parts[::-1])
+    opposite = torch.view_as_real(x.conj().transpose(0, -1).contiguous().resolve_conj()).numpy()
+    assert np.array_equal(opposite, turned * np.array([1, -1], parts.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("size", [1, 8, 33, 1000])
 def test_complex_sums_as_they_lie_in_memory(dtype, size):

@@ -9,23 +9,26 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rushlight._graph.core import rebuilt
+from rushlight._graph.core import GraphBuilder, rebuilt
 from rushlight._kernels.convolution import finished, fits_routine, windowed
 from rushlight._kernels.products import PACKED, narrow_rule, narrowed
 from rushlight._kernels.recurrent import spared, stepwise
 from rushlight._prims import build
 from rushlight._prims.attention import FEW_QUERIES
 from rushlight._prims.record import PRIMITIVES, prim
-from rushlight._types.dtype import INT16
+from rushlight._types.dtype import COMPLEX32, COMPLEX64, INT16, INT32, INT64
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rushlight._graph.core import Graph, Node, Value
     from rushlight._types.dtype import DType
 
-__all__ = ["prepared"]
+__all__ = ["as_words", "prepared"]
 
 _MATRICES = (("lapack",), ("permutation",))
+_WORDS = {COMPLEX32: INT32, COMPLEX64: INT64}
 
 
 def prepared(graph: Graph) -> Graph:
@@ -35,6 +38,15 @@ def prepared(graph: Graph) -> Graph:
         graph = rebuilt(graph, _replaced)
     graph = narrowed(graph)
     return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
+
+
+def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
+    """A graph that only moves complex numbers moves words of their size: kernels have these in vectors, and turn matrices of them in squares."""
+    if graph.nodes or not any(v.dtype in _WORDS for v in graph.outputs) or any(layout is None for layout in layouts):
+        return graph
+    builder = GraphBuilder()
+    words = {v: builder.input(v.shape, _WORDS.get(v.dtype, v.dtype)) for v in graph.inputs}
+    return builder.finish([words[v] for v in graph.outputs])
 
 
 def _replaced(node: Node, inputs: list[Any]) -> Any:

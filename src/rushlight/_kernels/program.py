@@ -33,7 +33,7 @@ from rushlight._kernels.loops import (
 )
 from rushlight._kernels.nest import PIECE, Nest, Target, facts_of
 from rushlight._kernels.placing import Copy, Extern, Special
-from rushlight._kernels.prepare import prepared
+from rushlight._kernels.prepare import as_words, prepared
 from rushlight._kernels.pull import Source
 from rushlight._kernels.schedule import Schedule
 from rushlight._kernels.special import SpecialNest
@@ -244,7 +244,7 @@ def compile_graph(
     (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
     `overlaps[output]` names further inputs that may share that memory.  NotImplementedError names a primitive without a lowering.
     """
-    graph = apart(prepared(graph), layouts)
+    graph = as_words(apart(prepared(graph), layouts), layouts)
     target = target or default_target.value
     if target is None:
         raise RuntimeError("compile_graph needs a target: no backend has named the machine it runs on")
