@@ -122,8 +122,12 @@ def test_places_along_a_dim_go_around() -> None:
 def test_no_dims_to_transpose() -> None:
     x = torch.tensor(2.0)
     assert x.mT.shape == x.H.shape == x.mH.shape == ()
-    with pytest.warns(UserWarning, match="deprecated"):
-        assert torch.ones(3).T.shape == (3,)
+    try:
+        torch.set_warn_always(True)  # it is said once in a program
+        with pytest.warns(UserWarning, match="deprecated"):
+            assert torch.ones(3).T.shape == (3,)
+    finally:
+        torch.set_warn_always(False)
 
 
 def test_names_of_nodes() -> None:
