@@ -93,7 +93,7 @@ def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more
     rows = 1
     for size in x.shape[:-1]:
         rows *= size
-    if maker in _LONG and LONG <= n < 1 << 32 and rows <= MOST_ROWS:  # places take 32 bits
+    if maker in _LONG and n >= LONG and rows <= MOST_ROWS:
         long, work = _LONG[maker]
         ints = [1, 1, 3, *step.sizes, work(n, name), 0, 0, rows, n, int(descending), 0, *more]
         return [Launch(_row_kernel(long, name), ints, (0,), 2)]

@@ -14,16 +14,17 @@ from rushlight._backends.cpu.long_sort_native import (
     FLIP,
     LEAST,
     MOST_PARTS,
-    PART,
     ROW,
     SHIFT,
     SIZE,
     TABLE,
+    cut_row,
+    key_bits,
     make_extremes,
 )
 from rushlight._backends.cpu.sort_native import ROWS, SORTS, N, free, make_key, make_listed, malloc, rl_fail
 from rushlight._backends.cpu.topk_native import EXACT, K, make_quickselect
-from rushlight._backends.native import NativeFunction, clz, extern, i64, load, memset, native, stack, store, u32, u64
+from rushlight._backends.native import NativeFunction, extern, i64, load, memset, native, stack, store, u32, u64
 
 __all__ = ["WORK_BYTES", "make_long_kth"]
 
@@ -110,16 +111,9 @@ def make_long_kth(dtype: str) -> NativeFunction:
         """Finds the key of the rank, less the least, into `ABOVE`; how many of it there are."""
         table, count = held.ptr[TABLE], stack(16)
         rl_parallel_for(extremes, held, numbers, parts)
-        least, greatest = table.u64[0], table.u64[1]
-        for part in range(1, parts):
-            least = min(least, table.u64[part * (COUNTS // 8)])
-            greatest = max(greatest, table.u64[part * (COUNTS // 8) + 1])
-        numbers.i64[LEAST] = i64(least)
+        left = key_bits(table, numbers, parts)
         numbers.i64[ABOVE] = 0
         count.i64[0] = numbers.i64[COUNT]
-        left = 0
-        if greatest > least:
-            left = 64 - i64(clz(greatest - least))
         while left > 0:
             shift = max(left - DIGIT, i64(0))
             numbers.i64[SHIFT] = shift
@@ -135,10 +129,8 @@ def make_long_kth(dtype: str) -> NativeFunction:
     def kth(bufs, ints, piece):
         n, rank = ints.i64[N], ints.i64[K]
         held, numbers = stack(8 * 8), stack(8 * 8)
-        numbers.i64[COUNT] = n
-        numbers.i64[SIZE] = max(i64(PART), (n + MOST_PARTS - 1) // MOST_PARTS)
+        parts = cut_row(numbers, n)
         numbers.i64[FLIP] = 0
-        parts = (n + numbers.i64[SIZE] - 1) // numbers.i64[SIZE]
         held.ptr[TABLE] = bufs.ptr[2]
         for r in range(ints.i64[ROWS]):
             x = bufs.ptr[3] + r * n * size

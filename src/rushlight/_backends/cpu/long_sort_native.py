@@ -26,8 +26,8 @@ from rushlight._backends.native import (
 )
 
 __all__ = [
-    "COUNT", "COUNTS", "FLIP", "LEAST", "LONG", "MOST_PARTS", "MOST_ROWS", "PART", "ROW", "SHIFT", "SIZE", "TABLE", "make_extremes", "make_long_sort",
-    "work_bytes",
+    "COUNT", "COUNTS", "FLIP", "LEAST", "LONG", "MOST_PARTS", "MOST_ROWS", "ROW", "SHIFT", "SIZE", "TABLE", "cut_row", "key_bits", "make_extremes",
+    "make_long_sort", "work_bytes",
 ]  # fmt: skip
 
 LONG = 1 << 16  # elements of a row from which on all threads sort it
@@ -72,6 +72,27 @@ def make_extremes(dtype: str) -> NativeFunction:
         return 0
 
     return extremes
+
+
+@native("i64(ptr, i64)")
+def cut_row(numbers, n):
+    """How a row of n elements is cut, for its parts; how many these are."""
+    numbers.i64[COUNT] = n
+    numbers.i64[SIZE] = max(i64(PART), (n + MOST_PARTS - 1) // MOST_PARTS)
+    return (n + numbers.i64[SIZE] - 1) // numbers.i64[SIZE]
+
+
+@native("i64(ptr, ptr, i64)")
+def key_bits(table, numbers, parts):
+    """From the extremes of all parts the least key, and how many bits the keys have without it."""
+    least, greatest = table.u64[0], table.u64[1]
+    for part in range(1, parts):
+        least = min(least, table.u64[part * (COUNTS // 8)])
+        greatest = max(greatest, table.u64[part * (COUNTS // 8) + 1])
+    numbers.i64[LEAST] = i64(least)
+    if greatest > least:
+        return 64 - i64(clz(greatest - least))
+    return 0
 
 
 @cache
@@ -207,10 +228,8 @@ def make_long_sort(dtype: str) -> NativeFunction:
     def sort(bufs, ints, piece):
         n = ints.i64[N]
         held, numbers = stack(8 * 8), stack(8 * 8)
-        numbers.i64[COUNT] = n
-        numbers.i64[SIZE] = max(i64(PART), (n + MOST_PARTS - 1) // MOST_PARTS)
+        parts = cut_row(numbers, n)
         numbers.i64[FLIP] = 0 if ints.i64[DESCENDING] == 0 else -1
-        parts = (n + numbers.i64[SIZE] - 1) // numbers.i64[SIZE]
         table = bufs.ptr[2]
         words = table + (MOST_PARTS * COUNTS + LINE)
         for r in range(ints.i64[ROWS]):
@@ -223,14 +242,7 @@ def make_long_sort(dtype: str) -> NativeFunction:
             held.ptr[FROM_PLACES] = words + 16 * n
             held.ptr[TO_PLACES] = words + 20 * n
             rl_parallel_for(extremes, held, numbers, parts)
-            least, greatest = table.u64[0], table.u64[1]
-            for part in range(1, parts):
-                least = min(least, table.u64[part * (COUNTS // 8)])
-                greatest = max(greatest, table.u64[part * (COUNTS // 8) + 1])
-            numbers.i64[LEAST] = i64(least)
-            bits = 0
-            if greatest > least:
-                bits = 64 - i64(clz(greatest - least))
+            bits = key_bits(table, numbers, parts)
             if wide and bits > 32:
                 apart(held, numbers, parts, bits)
             else:

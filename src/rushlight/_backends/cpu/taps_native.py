@@ -160,44 +160,44 @@ def _make_channels(name: str, real: Type, maker: Callable[[Type, int, bool], Nat
     return every
 
 
-def make_weighted_taps(dtype: str) -> NativeFunction:
-    """The kernel of `weighted_taps`: bufs are the result, x, each tap's places, each tap's weights; a piece is a part of the points of an item."""
+def _make_by_points(name: str, dtype: str, maker: Callable[[Type, int, bool], NativeFunction], first: bool) -> NativeFunction:
+    """A kernel whose piece is a part of the points of an item: bufs are y, x, each tap's places, each tap's weights; the weights come `first` where
+    they are what is made."""
     real = REAL[dtype]
-    width, every = real.itemsize, _make_channels("sums", real, _make_sums)
+    width, every = real.itemsize, _make_channels(name, real, maker)
 
-    @native("i32(ptr, ptr, i64)", name=f"rl_weighted_taps_{dtype}")
-    def weighted(bufs, ints, piece):
+    @native("i32(ptr, ptr, i64)", name=f"rl_tap_{name}_{dtype}")
+    def by_points(bufs, ints, piece):
         channels, size, taps, points = ints.i64[T.channels], ints.i64[T.size], ints.i64[T.taps], ints.i64[T.points]
         n, part = piece // ints.i64[T.parts], piece % ints.i64[T.parts]
-        y, x = bufs.ptr[0] + width * n * channels * points, bufs.ptr[1] + width * n * channels * size
+        rest = bufs
+        if first:
+            rest = bufs + 8 * taps
+        y, x = rest.ptr[0] + width * n * channels * points, rest.ptr[1] + width * n * channels * size
+        places = rest + 16
+        weights = places + 8 * taps
+        if first:
+            weights = bufs
         last = min((part + 1) * ints.i64[T.chunk], points)
-        for first in range(part * ints.i64[T.chunk], last, POINTS):
-            m = min(last - first, i64(POINTS))
-            every(x, y + width * first, bufs + 16, bufs + (16 + 8 * taps), n * points + first, m, taps, size, points, channels)
+        for begin in range(part * ints.i64[T.chunk], last, POINTS):
+            m, at = min(last - begin, i64(POINTS)), n * points + begin
+            if first:
+                for k in range(taps):
+                    memset(weights.ptr[k] + width * at, 0, width * m)
+            every(x, y + width * begin, places, weights, at, m, taps, size, points, channels)
         return 0
 
-    return weighted
+    return by_points
+
+
+def make_weighted_taps(dtype: str) -> NativeFunction:
+    """The kernel of `weighted_taps`: bufs are the result, x, each tap's places, each tap's weights; a piece is a part of the points of an item."""
+    return _make_by_points("sums", dtype, _make_sums, False)
 
 
 def make_tap_weights(dtype: str) -> NativeFunction:
     """The kernel of `tap_weights`: bufs are each tap's weights, y, x, each tap's places; a piece is a part of the points of an item."""
-    real = REAL[dtype]
-    width, every = real.itemsize, _make_channels("dots", real, _make_dots)
-
-    @native("i32(ptr, ptr, i64)", name=f"rl_tap_weights_{dtype}")
-    def weights_of(bufs, ints, piece):
-        channels, size, taps, points = ints.i64[T.channels], ints.i64[T.size], ints.i64[T.taps], ints.i64[T.points]
-        n, part = piece // ints.i64[T.parts], piece % ints.i64[T.parts]
-        y, x = bufs.ptr[taps] + width * n * channels * points, bufs.ptr[taps + 1] + width * n * channels * size
-        last = min((part + 1) * ints.i64[T.chunk], points)
-        for first in range(part * ints.i64[T.chunk], last, POINTS):
-            m, at = min(last - first, i64(POINTS)), n * points + first
-            for k in range(taps):
-                memset(bufs.ptr[k] + width * at, 0, width * m)
-            every(x, y + width * first, bufs + 8 * (taps + 2), bufs, at, m, taps, size, points, channels)
-        return 0
-
-    return weights_of
+    return _make_by_points("dots", dtype, _make_dots, True)
 
 
 def make_taps_back(dtype: str) -> NativeFunction:
