@@ -122,6 +122,10 @@ def test_powers_are_those_of_numpy() -> None:
     numpy = pytest.importorskip("numpy")
     x = numpy.array([1.5, -2.0, 0.0])
     assert torch.linalg.vander(torch.tensor(x), N=5).tolist() == numpy.vander(x, 5, increasing=True).tolist()
+    for dtype in (numpy.bool_, numpy.int8, numpy.int32):  # whole numbers give int64
+        whole = numpy.array([1, 0, 1 if dtype is numpy.bool_ else 100], dtype)
+        found = torch.vander(torch.tensor(whole), 4)
+        assert found.dtype is torch.int64 and found.tolist() == numpy.vander(whole.astype(numpy.int64), 4).tolist()
     leaf = torch.tensor(x, requires_grad=True)
     torch.linalg.vander(leaf, N=4).sum().backward()
     assert leaf.grad is not None and leaf.grad.tolist() == [1 + 2 * v + 3 * v * v for v in x]
