@@ -9,9 +9,10 @@ from typing import Any
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
-from rushlight._backends.cpu.direct_native import D_BYTES, D, make_direct
+from rushlight._backends.cpu.direct_native import make_direct
 from rushlight._backends.cpu.direct_tile import MIXED, DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
+from rushlight._backends.cpu.direct_words import D_BYTES, D
 from rushlight._backends.cpu.epilogue import epilogue_words
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable
@@ -121,7 +122,7 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
 
 
 class Direct:
-    """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_native.D`."""
+    """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_words.D`."""
 
     kernel = "kernel"  # the words that count the elements of the second operand
 

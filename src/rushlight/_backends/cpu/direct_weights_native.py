@@ -6,14 +6,16 @@ A piece is some of the B x G; it goes over the images one after the other, each 
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.direct_native import REAL, D, item_of, make_movers, make_ready, places_of, rl_fail
+from rushlight._backends.cpu.direct_rows_native import make_movers, make_ready, places_of
 from rushlight._backends.cpu.direct_tile import RowMover
+from rushlight._backends.cpu.direct_words import REAL, D, item_of
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import NativeFunction, call_ptr, i64, load, memset, native, store
+from rushlight._backends.native import NativeFunction, call_ptr, extern, i64, load, memset, native, store
 
 __all__ = ["make_weights"]
 
 SIGNATURE = "void(ptr, i64, i64, ptr, i64, ptr, i64, i64, i64)"
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
