@@ -11,7 +11,7 @@ import pytest
 
 from rushlight._backends.cpu import blas, products, storage, stubs, threads
 from rushlight._backends.cpu.compile import build
-from rushlight._backends.cpu.gemm_native import Form
+from rushlight._backends.cpu.gemm_form import Form
 from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.native import bitcast, f32, i32, load, native, store, u32

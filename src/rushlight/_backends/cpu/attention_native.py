@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._backends.cpu.gemm_native import make_turned
+from rushlight._backends.cpu.gemm_blocks_native import make_turned
 from rushlight._backends.cpu.pack_native import make_pack, make_wide_pack
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import Type, extern, f32, f64, i64, load, memcpy, memset, native, prefetch, stack, store

@@ -21,7 +21,9 @@ from typing import Any
 from rushlight._backends.cpu import jit, stubs
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas_native import BATCHES, KINDS, PLAIN, ROW_MAJOR, TRANSPOSED, make_driver, make_gemm
-from rushlight._backends.cpu.gemm_native import Form, make_shared, make_tiled
+from rushlight._backends.cpu.gemm_form import Form
+from rushlight._backends.cpu.gemm_native import make_tiled
+from rushlight._backends.cpu.gemm_shared_native import make_shared
 from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_product
 from rushlight._backends.native.types import f32, i32, i64

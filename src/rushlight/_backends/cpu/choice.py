@@ -47,9 +47,9 @@ ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; where they are close, up to s
 MORE_SECONDS = 0.05  # within so much time
 clock = time.perf_counter
 _SOURCES = (
-    "_backends/cpu/blas.py", "_backends/cpu/blas_native.py", "_backends/cpu/choice.py", "_backends/cpu/gemm_native.py",
-    "_backends/cpu/pack_native.py", "_backends/cpu/products.py", "_backends/cpu/scratch_native.py", "_backends/cpu/jit.py",
-    "_backends/cpu/whole_products.py",
+    "_backends/cpu/blas.py", "_backends/cpu/blas_native.py", "_backends/cpu/choice.py", "_backends/cpu/gemm_blocks_native.py",
+    "_backends/cpu/gemm_form.py", "_backends/cpu/gemm_native.py", "_backends/cpu/gemm_shared_native.py", "_backends/cpu/pack_native.py",
+    "_backends/cpu/products.py", "_backends/cpu/scratch_native.py", "_backends/cpu/jit.py", "_backends/cpu/whole_products.py",
 )  # fmt: skip
 _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}

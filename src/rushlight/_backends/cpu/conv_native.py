@@ -1,6 +1,6 @@
 """Convolutions as matrix products whose windows are never written out, in the native language.
 
-The structure is that of a matrix product (see `gemm_native.py`): panels of the weights meet panels of the windows in a tile of registers.
+The structure is that of a matrix product (see `gemm_blocks_native.py`): panels of the weights meet panels of the windows in a tile of registers.
 What differs is where panels of windows come from: a box of the image is laid into a *slab* (padded with zeros, converted, turned so that
 places which follow each other lie side by side, steps of a stride sorted by their rest), and an element of the windows lies in the slab at
 `offset of the step k + offset of the place`, two tables (Dukhan, "The Indirect Convolution Algorithm", 2019, has one of pointers).  So any stride,

@@ -23,7 +23,8 @@ from rushlight._backends.cpu.blas import (
 )
 from rushlight._backends.cpu.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.epilogue import with_epilogue, with_prologues
-from rushlight._backends.cpu.gemm_native import COLUMNS, P_BEFORE, P_WORDS, Form, block_of_depth
+from rushlight._backends.cpu.gemm_form import COLUMNS, Form, block_of_depth
+from rushlight._backends.cpu.gemm_shared_native import P_BEFORE, P_WORDS
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable
 from rushlight._kernels.amx_tile import AmxTile

@@ -1,0 +1,131 @@
+"""Blocks of a matrix product, in the native language: packed into panels, multiplied tile by tile, sums made elements of the result."""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.gemm_form import SUMS, WORDS, Form
+from rushlight._backends.cpu.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
+from rushlight._backends.native import Type, extern, i64, load, native, stack, store
+from rushlight._backends.native.function import NativeFunction
+from rushlight._kernels.amx_tile import AmxTile
+from rushlight._kernels.register_tile import RegisterTile
+
+__all__ = ["make_finish", "make_macro", "make_packs", "make_turned", "make_whole"]
+
+
+def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
+    """Packs a panel whose elements lie along k: squares of them are turned in registers."""
+    size, n = real.itemsize, tile.turned
+    turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, i64, i64, i64)", name=f"turned_{kind}_{tile.rows}")
+    def turned(out, x, width, row, depth):
+        """`width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last squares may overlap those before."""
+        whole = depth // n * n
+        if whole > 0:
+            for i in range(0, width, n):
+                at = min(i, width - n)
+                turn(out + size * at, x + size * at * row, row, width, whole)
+                if whole < depth:
+                    turn(out + size * ((depth - n) * width + at), x + size * (at * row + depth - n), row, width, n)
+            whole = depth
+        for k in range(whole, depth):
+            for i in range(width):
+                store(real, out, k * width + i, load(real, x, i * row + k))
+
+    return turned
+
+
+def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
+    """What packs A and what packs B: `void(out, x, count, depth, step, k_step, aside)`."""
+    made = []
+    for side, width, raw, cast in zip("ab", form.widths, form.raw, form.widen, strict=True):
+        if cast is not None:
+            made.append(make_wide_pack(raw, cast, width))
+            continue
+        if isinstance(form.tile, RegisterTile):
+            plain = make_pack(raw, width)
+        else:
+            plain = make_pack_a_amx(form.tile) if side == "a" else make_pack_b_amx(form.tile)
+
+        def wrap(plain: NativeFunction, side: str) -> NativeFunction:
+            @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{side}_{form.name}", inline=True)
+            def pack(out, x, count, depth, step, k_step, aside):
+                plain(out, x, count, depth, step, k_step)
+
+            return pack
+
+        made.append(wrap(plain, side))
+    return made[0], made[1]
+
+
+def make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
+    """`void(a, b, c, c_row, c_col, words, rows, columns, add)`: all tiles of packed blocks, into sums."""
+    (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
+    number = SUMS[sums]
+    total = number.itemsize
+    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}x{nr}")
+    def edge(a, b, c, c_row, c_col, words, rows, columns, add):
+        """A tile that is not whole, or of which the columns lie apart: computed aside."""
+        aside = stack(total * mr * nr)
+        kernel(a, b, aside, nr, words, 0)
+        for i in range(rows):
+            for j in range(columns):
+                x = load(number, aside, i * nr + j)
+                if add != 0:
+                    x = x + load(number, c, i * c_row + j * c_col)
+                store(number, c, i * c_row + j * c_col, x)
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{tile.kind}_{mr}x{nr}")
+    def macro(a, b, c, c_row, c_col, words, rows, columns, add):
+        for j in range(0, columns, nr):
+            for i in range(0, rows, mr):
+                to = c + total * (i * c_row + j * c_col)
+                if c_col == 1 and rows - i >= mr and columns - j >= nr:
+                    kernel(a + size * i * words, b + size * j * words, to, c_row, words, add)
+                else:
+                    edge(a + size * i * words, b + size * j * words, to, c_row, c_col, words, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
+
+    return macro
+
+
+def make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
+    """`void(a, b, sums, row, words, rows, columns, add)`: the same into memory of ours, where tiles may write more than is asked for.
+
+    What the last panel writes beyond a row comes first: where rows follow each other at once, those that come later write over it.
+    """
+    (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
+    total = SUMS[sums].itemsize
+    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"whole_{tile.kind}_{mr}x{nr}")
+    def whole(a, b, out, row, words, rows, columns, add):
+        panels = (columns + nr - 1) // nr
+        for p in range(panels):
+            j = (p + panels - 1) % panels * nr
+            for i in range(0, rows, mr):
+                kernel(a + size * i * words, b + size * j * words, out + total * (i * row + j), row, words, add)
+
+    return whole
+
+
+def make_finish(form: Form) -> NativeFunction:
+    """`void(c, c_row, c_col, sums, row, rows, columns)`: sums, `row` apart, become elements of C."""
+    assert form.narrow is not None
+    cast, size, wide = form.narrow, form.result.itemsize, form.narrow.source.itemsize
+    convert = extern(cast.symbol, "void(ptr, ptr, i64)")
+
+    @native("void(ptr, i64, i64, ptr, i64, i64, i64)", name=f"finish_{form.name}")
+    def finish(c, c_row, c_col, sums, row, rows, columns):
+        if c_col == 1 and row == columns and c_row == columns:  # one run of memory: a call for each short row would cost more than its work
+            convert(c, sums, rows * columns)
+            rows = i64(0)
+        for i in range(rows):
+            if c_col == 1:
+                convert(c + size * i * c_row, sums + wide * i * row, columns)
+            else:
+                for j in range(columns):
+                    convert(c + size * (i * c_row + j * c_col), sums + wide * (i * row + j), 1)
+
+    return finish
