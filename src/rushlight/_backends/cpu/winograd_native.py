@@ -194,6 +194,74 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
     return transform
 
 
+@native("i64(i64, i64)", inline=True)
+def panels_apart(channels, wide):
+    """Bytes between the 16 panels of transformed windows: not all in the same places of the cache."""
+    return SIZE * min(channels, i64(DEPTH)) * wide + 64
+
+
+@native("i64(i64, i64)", inline=True)
+def sums_apart(outs, wide):
+    """Bytes between the 16 panels of sums."""
+    return SIZE * outs * wide + 64
+
+
+def _make_products(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
+    transform = _make_transform(form, work, wide)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"winograd_products_{form.name}", inline=True)
+    def products(at, whole, box, start, weights, panels, sums, outs, now):
+        """The products of the next `now` panels of tiles and the transformed weights, to `sums`; `start` is the cursor of the tiles."""
+        tile_of, rows, channels = whole.ptr[MORE.tile], whole.i64[MORE.rows], at.i64[W.c]
+        each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
+        apart, between, cursor = panels_apart(channels, i64(wide)), sums_apart(outs, i64(wide)), stack(64)
+        for c in range(0, channels, DEPTH):
+            some = min(channels - c, i64(DEPTH))
+            memcpy(cursor, start, 64)
+            transform(at, box, cursor, c, some, now, panels, apart, TAPS * apart)
+            for k in range(TAPS):
+                of = weights + each * count * k + SIZE * rows * c
+                for j in range(now):
+                    i: i64 = 0
+                    while i < outs:
+                        to = sums + (j * TAPS + k) * between + SIZE * wide * i
+                        call_ptr(TILE, tile_of, of + each * (i // rows), panels + (j * TAPS + k) * apart, to, i64(wide), some, i64(c > 0))
+                        i += rows
+        memcpy(start, cursor, 64)
+
+    return products
+
+
+def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
+    products, results = _make_products(form, work, wide), _make_results(form, work, wide)
+
+    @native("i64(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"winograd_region_{form.name}")
+    def convolve(at, place, box, slab, weights, sums, y, bias, together):
+        """All results of a box, to y by the strides of `place`, `together` panels of tiles at a time; not 0 where one is not finite.  Behind the
+        sums there is room for the panels, and for the lines of results."""
+        whole = at + W_BYTES
+        rows, start, behind, runs = whole.i64[MORE.rows], stack(64), stack(64), stack(32 * 128)
+        outs = (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
+        between = sums_apart(outs, i64(wide))
+        panels = sums + together * TAPS * between
+        lines = panels + together * TAPS * panels_apart(at.i64[W.c], i64(wide))
+        memset(start, 0, 64)
+        memset(behind, 0, 64)
+        start.ptr[5] = slab
+        odd: i64 = 0
+        first: i64 = 0
+        while first < box.i64[BOX.columns]:
+            now = min(together, (box.i64[BOX.columns] - first + wide - 1) // wide)
+            products(at, whole, box, start, weights, panels, sums, outs, now)
+            for j in range(now):
+                n = list_runs(at, place, box, behind, runs, i64(wide))
+                odd |= results(place, box, lines, sums + j * TAPS * between, between, runs, n, y, bias, min(i64(wide), box.i64[BOX.columns] - first))
+                first += wide
+        return odd
+
+    return convolve
+
+
 def make_winograd(form: ConvForm) -> NativeFunction:
     """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are those of the plain convolution, and the transformed weights; ints[8...] the words of
     tiles (see above), those of the plain convolution, cut in the same manner, and `MORE`.
@@ -203,22 +271,21 @@ def make_winograd(form: ConvForm) -> NativeFunction:
     tile = form.tiles[0]
     wide, work = tile.columns, Winograd(tile.lanes, tile.rows)
     fill_slab = make_slab(form.kind, form.source, form.panels)
-    transform, results = _make_transform(form, work, wide), _make_results(form, work, wide)
+    convolve = _make_region(form, work, wide)
     plain, write = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)"), make_write(form)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_{form.name}")
     def winograd(bufs, ints, piece):
         at = ints + 64
         whole = at + W_BYTES
-        tile_of, rows, most = whole.ptr[MORE.tile], whole.i64[MORE.rows], whole.i64[MORE.together]
-        box, cursor, start, behind, runs = stack(BOX_BYTES), stack(64), stack(64), stack(64), stack(32 * 128)
+        rows, box = whole.i64[MORE.rows], stack(BOX_BYTES)
         find_box(at, box, piece)
         find_part(at, box, i64(0))
         lay_slab(at, box)
         channels, outs = at.i64[W.c], (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
         each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
-        apart, sums_apart = SIZE * min(channels, i64(DEPTH)) * wide + 64, SIZE * outs * wide + 64  # not all 16 in the same places of the cache
-        size, sums_size, together = TAPS * apart, TAPS * sums_apart, min(most, (box.i64[BOX.columns] + wide - 1) // wide)
+        panel = TAPS * (panels_apart(channels, i64(wide)) + sums_apart(outs, i64(wide)))
+        together = min(whole.i64[MORE.together], (box.i64[BOX.columns] + wide - 1) // wide)
         begin: i64 = 0
         kept: i64 = 0
         region, own = stack(BOX_BYTES), stack(W_BYTES)
@@ -229,12 +296,11 @@ def make_winograd(form: ConvForm) -> NativeFunction:
             kept = (SIZE * region.i64[BOX.columns] * (region.i64[BOX.o1] - region.i64[BOX.o0]) + 63) // 64 * 64
             place = own
         room = SIZE * 4 * wide * (i64(1) if place.i64[W.y_w] == 1 else outs)
-        slot = borrow(together * (size + sums_size) + room + kept + SIZE * box.i64[BOX.s_c] * channels + SLACK)
+        slot = borrow(together * panel + room + kept + SIZE * box.i64[BOX.s_c] * channels + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         sums = borrowed(slot)
-        panels = sums + together * sums_size
-        lines = panels + together * size
+        lines = sums + together * panel
         done, slab = lines + room, lines + room + kept
         fill_slab(at, box, slab, bufs.ptr[whole.i64[W.operand]])
         weights = bufs.ptr[whole.i64[MORE.weights]] + each * (box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows)
@@ -244,30 +310,7 @@ def make_winograd(form: ConvForm) -> NativeFunction:
         bias: ptr = None
         if whole.i64[W.bias_o] >= 0:
             bias = bufs.ptr[whole.i64[W.operand] + 2] + SIZE * (box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o])
-        memset(start, 0, 64)
-        memset(behind, 0, 64)
-        start.ptr[5] = slab
-        odd: i64 = 0
-        first: i64 = 0
-        while first < box.i64[BOX.columns]:
-            now = min(together, (box.i64[BOX.columns] - first + wide - 1) // wide)
-            for c in range(0, channels, DEPTH):
-                some = min(channels - c, i64(DEPTH))
-                memcpy(cursor, start, 64)
-                transform(at, box, cursor, c, some, now, panels, apart, size)
-                for k in range(TAPS):
-                    of = weights + each * count * k + SIZE * rows * c
-                    for j in range(now):
-                        i: i64 = 0
-                        while i < outs:
-                            to = sums + j * sums_size + k * sums_apart + SIZE * wide * i
-                            call_ptr(TILE, tile_of, of + each * (i // rows), panels + j * size + k * apart, to, i64(wide), some, i64(c > 0))
-                            i += rows
-            memcpy(start, cursor, 64)
-            for j in range(now):
-                n = list_runs(at, place, box, behind, runs, i64(wide))
-                odd |= results(place, box, lines, sums + j * sums_size, sums_apart, runs, n, y, bias, min(i64(wide), box.i64[BOX.columns] - first))
-                first += wide
+        odd = convolve(at, place, box, slab, weights, sums, y, bias, together)
         status: i32 = 0
         if kept > 0 and odd == 0:
             status = write(whole, region, bufs, piece, None, done, own.i64[W.y_o], own.i64[W.y_w], lines)
