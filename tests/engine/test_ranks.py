@@ -36,6 +36,22 @@ def test_short_rows_in_order(dtype, size):
         np.testing.assert_array_equal(values.numpy(), np.take_along_axis(a, order, 1))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("size", [1, 2, 64, 129, 3000, 70001])
+def test_middle_of_rows(dtype, size):
+    """The lower of two middles, and of equals the one that stands there where they keep their order; the first NaN, where there is one."""
+    for spread in (2, 100, 2**40):
+        a = (RNG.standard_normal((3, size)) * min(spread, 100 if dtype == "int8" else spread)).round().astype(dtype)
+        if dtype[0] == "f" and size > 2:
+            a[1, [size // 2, size - 1]] = np.nan
+        values, places = torch.from_numpy(a).median(1)
+        found = np.argsort(a, 1, kind="stable")[:, (size - 1) // 2]
+        missing = np.isnan(a).any(1) if dtype[0] == "f" else np.zeros(3, bool)
+        found = np.where(missing, np.isnan(a).argmax(1) if dtype[0] == "f" else 0, found)
+        np.testing.assert_array_equal(places.numpy(), found)
+        np.testing.assert_array_equal(values.numpy(), np.take_along_axis(a, found[:, None], 1)[:, 0])
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
     ("dtype", "low", "high"),

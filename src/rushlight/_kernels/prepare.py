@@ -351,10 +351,10 @@ def _topk_rows(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     return tuple(build.transpose(v, back) for v in found)
 
 
-def _kth_rows(x: Any, rank: int, dim: int, exact: bool) -> Any:
+def _kth_rows(x: Any, rank: int, dim: int, ties: str) -> Any:
     """The same for the one of a rank."""
     perm, back = _last(x, dim)
-    found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1, exact=exact)
+    found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1, ties=ties)
     return tuple(build.transpose(v, back) for v in found)
 
 

@@ -14,7 +14,6 @@ from rushlight._ops.bodies import (
     narrow,
     not_implemented,
     refuse,
-    take_slice,
     wide,
 )
 from rushlight._ops.places import lines_of
@@ -71,17 +70,18 @@ def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     return narrow(build.reshape(values, shape), x.dtype), build.reshape(indices, shape)
 
 
-def _kth(x: Any, k: int, dim: int, keepdim: bool) -> tuple[Any, Any]:
-    """The value of rank k (from 0) along dim, and its place."""
+def _kth(lines: Any, rank: int, place: int, ties: str) -> tuple[Any, Any]:
+    """The value of a rank (from 0) along a dim, and where it is."""
+    values, indices = prim.kth(wide(lines), rank=rank, dim=place, ties=ties)
+    return narrow(values, lines.dtype), indices
+
+
+def _one_each(x: Any, dim: int, keepdim: bool, found: tuple[Any, Any]) -> tuple[Any, ...]:
+    """What was found along a dim, one element of each line, in the shape of results."""
     lines, place = lines_of(x, dim)
-    if 4 * (k + 1) <= lines.shape[place]:
-        values, indices = prim.topk(lines, k=k + 1, dim=place, largest=False, sorted=True)
-    else:
-        values, indices = _sorted(lines, place, False, True)
-    dims = dims_of(x, dim)
     shape = lines.shape if x.shape else ()
-    found = [build.squeeze(take_slice(v, place, k, k + 1), (place,)) for v in (values, indices)]
-    return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims, keepdim) for v in found)
+    each = [build.squeeze(v, (place,)) for v in found]
+    return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims_of(x, dim), keepdim) for v in each)
 
 
 @operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart",))
@@ -91,13 +91,9 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     lines, place = lines_of(x, dim)
     if not lines.shape[place]:
         raise IndexError(f"kthvalue(): Expected reduction dim {place} to have non-zero size.")
-    if not numel(lines.shape):
-        return _kth(x, k - 1, dim, keepdim)
     if not 1 <= k <= lines.shape[place]:
         raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(place))
-    values, indices = prim.kth(wide(lines), rank=k - 1, dim=place, exact=True)
-    found = [build.squeeze(v, (place,)) for v in (narrow(values, x.dtype), indices)]
-    return tuple(finish(v, lines.shape if x.shape else (), dims_of(x, dim), keepdim) for v in found)
+    return _one_each(x, dim, keepdim, _kth(lines, k - 1, place, "hoare"))
 
 
 @operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,
@@ -108,23 +104,14 @@ def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
     lines, place = lines_of(x, dim)
     if lines.shape[place] == 0:
         raise IndexError(f"median(): Expected reduction dim {place} to have non-zero size.")
-    values, indices = _kth(x, (lines.shape[place] - 1) // 2, dim, keepdim)
-    if not x.dtype.is_floating_point:
-        return values, indices
-    last_value, last_index = _kth(x, lines.shape[place] - 1, dim, keepdim)
-    missing = prim.ne(wide(last_value), wide(last_value))
-    first_nan = _first_nan(x, dim, keepdim)
-    return prim.select(missing, last_value, values), build.select(
-        missing, first_nan if first_nan is not None else last_index, indices
-    )
-
-
-def _first_nan(x: Any, dim: int, keepdim: bool) -> Any:
-    lines, place = lines_of(x, dim)
-    found = prim.argmax(build.convert(prim.ne(wide(lines), wide(lines)), INT32), dim=place)
-    return finish(
-        build.reshape(found, found.shape if x.shape else ()), lines.shape if x.shape else (), dims_of(x, dim), keepdim
-    )
+    values, indices = _kth(lines, (lines.shape[place] - 1) // 2, place, "order")
+    if x.dtype.is_floating_point:
+        missing = build.convert(prim.ne(wide(lines), wide(lines)), INT32)
+        marks = prim.amax(missing, dims=(place,)) > 0, prim.argmax(missing, dim=place)
+        any_nan, first_nan = (build.reshape(v, indices.shape) for v in marks)
+        values = prim.select(any_nan, prim.gather(lines, first_nan, dim=place), values)
+        indices = prim.select(any_nan, first_nan, indices)
+    return _one_each(x, dim, keepdim, (values, indices))
 
 
 @operator(
@@ -136,7 +123,7 @@ def median_all(x: Any) -> Any:
     if numel(x.shape) == 0:
         return build.full((), float("nan") if x.dtype.is_floating_point else lowest(x.dtype), x.dtype)
     line = wide(flat(x))
-    value = build.squeeze(prim.kth(line, rank=(numel(x.shape) - 1) // 2, dim=0, exact=False)[0], (0,))
+    value = build.squeeze(prim.kth(line, rank=(numel(x.shape) - 1) // 2, dim=0, ties="order")[0], (0,))
     if x.dtype.is_floating_point:
         missing = prim.amax(build.convert(prim.ne(line, line), INT32), dims=(0,)) > 0
         value = build.select(missing, float("nan"), value)

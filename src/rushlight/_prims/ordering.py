@@ -117,31 +117,34 @@ Primitive(
 # ***** kth *****
 
 
-def _kth_spec(x: Any, rank: int, dim: int, exact: bool) -> list[Aval]:
+def _kth_spec(x: Any, rank: int, dim: int, ties: str) -> list[Aval]:
     _check("kth", x, dim)
     if not 0 <= rank < x.shape[dim]:
         raise ValueError(f"prim.kth: rank={rank} is out of range for dim {dim} of {list(x.shape)}")
+    if ties not in ("order", "hoare"):
+        raise ValueError(f"prim.kth: ties={ties!r} is neither 'order' nor 'hoare'")
     shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     return [(shape, x.dtype), (shape, INT64)]
 
 
-def _kth(x: Any, rank: int, dim: int, exact: bool) -> tuple[Any, Any]:
-    return _picked(x, dim, False, lambda row: [hoare(row, rank)])
+def _kth(x: Any, rank: int, dim: int, ties: str) -> tuple[Any, Any]:
+    return _picked(x, dim, False, lambda row: [hoare(row, rank) if ties == "hoare" else sorted(row)[rank][1]])
 
 
 def _kth_samples() -> Samples:
     for dtype in ("float64", "float32", "int64"):
         for rank in (0, 3, 6):
-            yield [any_dtype((3, 7), dtype)], {"rank": rank, "dim": 1, "exact": rank < 6}
-    yield [floats((5, 2))], {"rank": 4, "dim": 0, "exact": True}
-    yield [(np.arange(120) * 7919 % 31 % 5).reshape(2, 60)], {"rank": 25, "dim": 1, "exact": True}
-    yield [np.array([2.0, np.nan, -np.inf, 1.0, np.nan, 1.0])], {"rank": 4, "dim": 0, "exact": True}
+            yield [any_dtype((3, 7), dtype)], {"rank": rank, "dim": 1, "ties": "hoare" if rank < 6 else "order"}
+    yield [floats((5, 2))], {"rank": 4, "dim": 0, "ties": "hoare"}
+    for ties in ("order", "hoare"):
+        yield [(np.arange(120) * 7919 % 31 % 5).reshape(2, 60)], {"rank": 25, "dim": 1, "ties": ties}
+        yield [np.array([2.0, np.nan, -np.inf, 1.0, np.nan, 1.0])], {"rank": 4, "dim": 0, "ties": ties}
 
 
 Primitive(
-    "kth", "The value of a rank (from 0) along dim and its place; of equals any, or (`exact`) where Hoare's selection with a median of three ends.",
+    "kth", "The value of a rank (from 0) along dim and its place; of equals the one there in their order (`ties`: order), or where Hoare's selection ends.",
     family="heavy", spec=_kth_spec, reference=_kth, lower=("extern", "kth"), multiple=True, samples=_kth_samples,
     vjp=lambda ct, out, x, dim, **p: _back(ct, out, x, dim),
     jvp=lambda tangents, out, x, dim, **p: (prim.gather(tangents[0], out[1], dim=dim), None),
-    batch=lambda batched, x, rank, dim, exact: prim.kth(x, rank=rank, dim=dim + 1, exact=exact),
+    batch=lambda batched, x, rank, dim, ties: prim.kth(x, rank=rank, dim=dim + 1, ties=ties),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from rushlight._backends.cpu.small_factors import factor_call
 from rushlight._backends.cpu.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.cpu.taps import taps_call
-from rushlight._backends.cpu.topk_native import make_kth, make_topk
+from rushlight._backends.cpu.topk_native import HOARE, ORDER, make_kth, make_topk
 from rushlight._backends.cpu.winograd import winograd_call
 from rushlight._kernels.program import ExternStep
 
@@ -118,7 +118,7 @@ def _topk(step: ExternStep) -> list[Launch]:
 
 
 def _kth(step: ExternStep) -> list[Launch]:
-    return _rows(step, make_kth, False, step.params["rank"], int(step.params["exact"]))
+    return _rows(step, make_kth, False, step.params["rank"], {"order": ORDER, "hoare": HOARE}[step.params["ties"]])
 
 
 def _conv(step: ExternStep) -> list[Launch]:

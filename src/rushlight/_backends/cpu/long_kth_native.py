@@ -23,7 +23,7 @@ from rushlight._backends.cpu.long_sort_native import (
     make_extremes,
 )
 from rushlight._backends.cpu.sort_native import ROWS, SORTS, N, free, make_key, make_listed, malloc, rl_fail
-from rushlight._backends.cpu.topk_native import EXACT, K, make_quickselect
+from rushlight._backends.cpu.topk_native import HOARE, TIES, K, make_quickselect
 from rushlight._backends.native import NativeFunction, extern, i64, load, memset, native, stack, store, u32, u64
 
 __all__ = ["WORK_BYTES", "make_long_kth"]
@@ -60,7 +60,7 @@ def _make_counting(dtype: str) -> NativeFunction:
 
 @cache
 def _make_finding(dtype: str) -> NativeFunction:
-    """The first place in a part that has the key `ABOVE`; beyond the row where there is none."""
+    """How many elements of a part have the key `ABOVE`."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -69,12 +69,10 @@ def _make_finding(dtype: str) -> NativeFunction:
         x, wanted = bufs.ptr[ROW], key(u64(ints.i64[LEAST]) + u64(ints.i64[ABOVE]))
         first = part * ints.i64[SIZE]
         last = min(first + ints.i64[SIZE], ints.i64[COUNT])
-        found = bufs.ptr[TABLE] + part * COUNTS
-        found.i64[0] = ints.i64[COUNT]
+        found: u32 = 0
         for i in range(first, last):
-            if key_of(load(memory, x, i)) == wanted:
-                found.i64[0] = i
-                break
+            found += u32(key_of(load(memory, x, i)) == wanted)
+        (bufs.ptr[TABLE] + part * COUNTS).i64[0] = i64(found)
         return 0
 
     return finding
@@ -99,16 +97,17 @@ def digit_of(table, parts, rank, count):
 def make_long_kth(dtype: str) -> NativeFunction:
     """The kernel that finds the element of rank `K` in each of a few long rows: bufs are values, places (int64), memory to work in, then the rows.
 
-    Of equals it finds the first; with `EXACT` the one at which PyTorch's selection ends: there a row with equals is selected from once more.
+    Of equals it finds the one that a stable sort would bring there; by `HOARE` the one at which Hoare's selection ends: there a row with equals is
+    selected from once more.
     """
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
     extremes, counting, finding = make_extremes(dtype), _make_counting(dtype), _make_finding(dtype)
-    listed, quickselect = make_listed(dtype), make_quickselect(dtype)
+    key_of, listed, quickselect = make_key(dtype), make_listed(dtype), make_quickselect(dtype)
 
-    @native("i64(ptr, ptr, i64, i64)", name=f"sought_{dtype}")
-    def sought(held, numbers, parts, rank):
-        """Finds the key of the rank, less the least, into `ABOVE`; how many of it there are."""
+    @native("i64(ptr, ptr, i64, i64, ptr)", name=f"sought_{dtype}")
+    def sought(held, numbers, parts, rank, skipped):
+        """Finds the key of the rank, less the least, into `ABOVE`; how many of it there are, and how many of these are `skipped` to come to the rank."""
         table, count = held.ptr[TABLE], stack(16)
         rl_parallel_for(extremes, held, numbers, parts)
         left = key_bits(table, numbers, parts)
@@ -123,23 +122,39 @@ def make_long_kth(dtype: str) -> NativeFunction:
             rank -= count.i64[1]
             numbers.i64[ABOVE] = (numbers.i64[ABOVE] << (left - shift)) | (digit & ((1 << (left - shift)) - 1))
             left = shift
+        skipped.i64[0] = rank
         return count.i64[0]
+
+    @native("i64(ptr, ptr, i64, i64)", name=f"place_{dtype}")
+    def place_of(held, numbers, parts, skipped):
+        """The place of an element with the key `ABOVE` that `skipped` others stand before."""
+        rl_parallel_for(finding, held, numbers, parts)
+        part = 0
+        while part < parts - 1 and skipped >= (held.ptr[TABLE] + part * COUNTS).i64[0]:
+            skipped -= (held.ptr[TABLE] + part * COUNTS).i64[0]
+            part += 1
+        x, wanted = held.ptr[ROW], key(u64(numbers.i64[LEAST]) + u64(numbers.i64[ABOVE]))
+        i = part * numbers.i64[SIZE]
+        while True:
+            if key_of(load(memory, x, i)) == wanted:
+                if skipped == 0:
+                    return i
+                skipped -= 1
+            i += 1
 
     @native("i32(ptr, ptr, i64)", name=f"rl_long_kth_{dtype}")
     def kth(bufs, ints, piece):
         n, rank = ints.i64[N], ints.i64[K]
-        held, numbers = stack(8 * 8), stack(8 * 8)
+        held, numbers, skipped = stack(8 * 8), stack(8 * 8), stack(8)
         parts = cut_row(numbers, n)
         numbers.i64[FLIP] = 0
         held.ptr[TABLE] = bufs.ptr[2]
         for r in range(ints.i64[ROWS]):
             x = bufs.ptr[3] + r * n * size
             held.ptr[ROW] = x
-            place = n
-            if sought(held, numbers, parts, rank) == 1 or ints.i64[EXACT] == 0:
-                rl_parallel_for(finding, held, numbers, parts)
-                for part in range(parts):
-                    place = min(place, (bufs.ptr[2] + part * COUNTS).i64[0])
+            place = 0
+            if sought(held, numbers, parts, rank, skipped) == 1 or ints.i64[TIES] != HOARE:
+                place = place_of(held, numbers, parts, skipped.i64[0])
             else:
                 keys = malloc(n * (width + 4))
                 if keys is None:

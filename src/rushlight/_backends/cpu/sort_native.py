@@ -31,8 +31,8 @@ from rushlight._backends.native import (
 from rushlight._backends.native.types import Type
 
 __all__ = [
-    "CHUNK", "DESCENDING", "ROWS", "SORTS", "N", "free", "make_first_sorted", "make_insertion", "make_key", "make_listed", "make_moves", "make_picked",
-    "make_sort", "make_value", "malloc", "rl_fail",
+    "CHUNK", "DESCENDING", "ROWS", "SORTS", "N", "free", "make_extent", "make_first_sorted", "make_insertion", "make_key", "make_listed", "make_moves",
+    "make_picked", "make_sort", "make_squeezed", "make_value", "malloc", "rl_fail",
 ]  # fmt: skip
 
 # words of a kernel's constants
@@ -208,20 +208,81 @@ def make_radix(dtype: str) -> NativeFunction:
 
 
 @cache
+def make_extent(key: Type) -> NativeFunction:
+    """`extent(keys, n, both)`: the least key and the greatest."""
+
+    @native("void(ptr, i64, ptr)", name=f"extent_{key.name}", inline=True)
+    def extent(keys, n, both):
+        least: key = key(0) - key(1)
+        most: key = key(0)
+        for i in range(n):
+            k: key = load(key, keys, i)
+            least = min(least, k)
+            most = max(most, k)
+        store(key, both, 0, least)
+        store(key, both, 1, most)
+
+    return extent
+
+
+@cache
+def make_squeezed(key: Type) -> NativeFunction:
+    """`squeezed(keys, n, short)`: the same keys less the least of them as u32, where that holds them: numbers of one row mostly lie close together."""
+    extent = make_extent(key)
+
+    @native("i32(ptr, i64, ptr)", name=f"squeezed_{key.name}", inline=True)
+    def squeezed(keys, n, short):
+        both = stack(16)
+        extent(keys, n, both)
+        least: key = load(key, both, 0)
+        if u64(load(key, both, 1) - least) > u64(0xFFFFFFFF):
+            return 0
+        for i in range(n):
+            short.u32[i] = u32(load(key, keys, i) - least)
+        return 1
+
+    return squeezed
+
+
+@cache
+def make_lesser(key: Type) -> NativeFunction:
+    """`lesser(keys, found, n)`: adds to each number of `found` (u32) how many keys are less than the key at its place, four of them at a time."""
+
+    @native("void(ptr, ptr, i64)", name=f"lesser_{key.name}", inline=True)
+    def lesser(keys, found, n):
+        whole = n // 4 * 4
+        for j in range(0, whole, 4):
+            a: key = load(key, keys, j)
+            b: key = load(key, keys, j + 1)
+            c: key = load(key, keys, j + 2)
+            d: key = load(key, keys, j + 3)
+            for i in range(n):
+                k: key = load(key, keys, i)
+                found.u32[i] += (u32(a < k) + u32(b < k)) + (u32(c < k) + u32(d < k))
+        for j in range(whole, n):
+            e: key = load(key, keys, j)
+            for i in range(n):
+                found.u32[i] += u32(e < load(key, keys, i))
+
+    return lesser
+
+
+@cache
 def make_ranks(dtype: str) -> NativeFunction:
     """`ranks(keys, places, other_keys, other_places, n)`: counts for each of a few keys how many are less, in vectors; the others hold the result."""
     key = SORTS[dtype][1]
     put, _, _ = make_moves(dtype)
+    counted, counted_short, squeezed = make_lesser(key), make_lesser(u32), make_squeezed(key)
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"ranks_{dtype}")
     def ranks(keys, places, other_keys, other_places, n):
         found, equals = stack(4 * RANKED), stack(4 * RANKED)
         memset(found, 0, 4 * n)
         memset(equals, 0, 4 * n)
-        for j in range(n):
-            k: key = load(key, keys, j)
-            for i in range(n):
-                found.u32[i] += u32(k < load(key, keys, i))
+        if key.itemsize == 8 and squeezed(keys, n, other_keys) == 1:
+            counted_short(other_keys, found, n)
+        else:
+            counted(keys, found, n)
         for i in range(n):
             rank = i64(found.u32[i])
             before = equals.u32[rank]

@@ -14,21 +14,26 @@ from rushlight._backends.cpu.sort_native import (
     SORTS,
     N,
     free,
+    make_extent,
     make_first_sorted,
     make_insertion,
     make_key,
     make_listed,
     make_moves,
     make_picked,
+    make_squeezed,
     malloc,
     rl_fail,
 )
 from rushlight._backends.cpu.standard_order_native import make_heap, make_order, make_selection
 from rushlight._backends.native import NativeFunction, i64, load, native, stack, store, u32
+from rushlight._backends.native.types import Type
 
-__all__ = ["EXACT", "K", "make_kth", "make_quickselect", "make_topk"]
+__all__ = ["HOARE", "ORDER", "TIES", "K", "make_kth", "make_quickselect", "make_topk"]
 
-K, SORTED, EXACT = 12, 13, 13  # words of a kernel's constants, after those of `sort_native`
+K, SORTED, TIES = 12, 13, 13  # words of a kernel's constants, after those of `sort_native`
+ORDER, HOARE = 0, 1  # which of equals is the one of a rank
+LENGTH = 256  # elements for each one that is kept, from which on keeping the best takes less time than halving
 BLOCK = 64  # elements of which the least is found at once, before any of them is looked at
 FEW = 64  # results up to which each is put into its place at once
 RARE = 4096  # float32 numbers among which two are rarely equal
@@ -263,43 +268,99 @@ def make_quickselect(dtype: str) -> NativeFunction:
     return quickselect
 
 
+@cache
+def make_bounded(key: Type) -> NativeFunction:
+    """`bounded(keys, n, rank, both, counts)` narrows the least and the greatest key, given in `both`, around the key of a rank by halving.
+
+    It ends where one element of the row or one key is between them.  `counts` becomes how many keys are below, and how many between.
+    """
+
+    @native("void(ptr, i64, i64, ptr, ptr)", name=f"bounded_{key.name}")
+    def bounded(keys, n, rank, both, counts):
+        low: key = load(key, both, 0)
+        high: key = load(key, both, 1)
+        below, upto = 0, n
+        while low < high and upto - below > 1:
+            middle: key = low + (high - low) // key(2)
+            count: u32 = 0
+            for i in range(n):
+                count += u32(load(key, keys, i) <= middle)
+            if i64(count) > rank:
+                high = middle
+                upto = i64(count)
+            else:
+                low = middle + key(1)
+                below = i64(count)
+        store(key, both, 0, low)
+        store(key, both, 1, high)
+        counts.i64[0] = below
+        counts.i64[1] = upto - below
+
+    return bounded
+
+
+@cache
+def make_placed(key: Type) -> NativeFunction:
+    """`placed(keys, n, both, skipped)`: the place of a key between the two in `both` that `skipped` others stand before."""
+
+    @native("i64(ptr, i64, ptr, i64)", name=f"placed_{key.name}")
+    def placed(keys, n, both, skipped):
+        low: key = load(key, both, 0)
+        high: key = load(key, both, 1)
+        for i in range(n):
+            k: key = load(key, keys, i)
+            if low <= k and k <= high:
+                if skipped == 0:
+                    return i
+                skipped -= 1
+        return n
+
+    return placed
+
+
 def make_kth(dtype: str) -> NativeFunction:
     """The kernel that finds the element of rank `K` of each row: bufs are values, places (int64), then the rows.
 
-    Of equals it finds the one at which PyTorch's selection ends (without `EXACT`, too).  A low rank is found faster by keeping the best: then
-    selection runs only where the value occurs more than once.
+    Its key is found by halving what is between the least and the greatest; of a long row's lowest ranks, by keeping the best.  Of equals it is the
+    one that a stable sort would bring there, or (`HOARE`) the one at which Hoare's selection ends, which runs only where there are equals.
     """
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
-    key_of, listed = make_key(dtype), make_listed(dtype)
-    best, best_many, quickselect = make_best(dtype), make_best_many(dtype), make_quickselect(dtype)
+    listed, best, quickselect = make_listed(dtype), make_best(dtype), make_quickselect(dtype)
+    extent, extent_short, squeezed = make_extent(key), make_extent(u32), make_squeezed(key)
+    bounded, placed, bounded_short, placed_short = make_bounded(key), make_placed(key), make_bounded(u32), make_placed(u32)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_kth_{dtype}")
     def kth(bufs, ints, piece):
         n, rank = ints.i64[N], ints.i64[K]
         first = piece * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[ROWS])
-        room = 4 * rank + 4 + BLOCK
-        keys = malloc(max(n * (width + 8), 2 * room * (width + 4)))
+        keys = malloc(n * (width + 8))
         if keys is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         places = keys + n * width
+        both, counts = stack(16), stack(16)
         for r in range(first, last):
             x = bufs.ptr[2] + r * n * size
-            count, place = 0, 0
-            if 4 * rank < n:
-                if rank < FEW:
-                    best(x, n, rank + 1, key(0), keys, places)
-                    place = i64(places.u32[rank])
-                else:
-                    best_many(x, n, rank + 1, key(0), keys, room)
-                    place = i64((keys + 2 * room * width).u32[rank])
-                found: key = load(key, keys, rank)
-                for i in range(n):
-                    count += i64(key_of(load(memory, x, i)) == found)
-            if count != 1:
+            place = 0
+            counts.i64[1] = 0
+            if rank < FEW and LENGTH * (rank + 1) <= n and ints.i64[TIES] != HOARE:
+                best(x, n, rank + 1, key(0), keys, places)
+                place = i64(places.u32[rank])
+            else:
                 listed(x, n, key(0), keys, places)
-                place = quickselect(keys, places, n, rank)
+                if width == 8 and squeezed(keys, n, places) == 1:
+                    extent_short(places, n, both)
+                    bounded_short(places, n, rank, both, counts)
+                    place = placed_short(places, n, both, rank - counts.i64[0])
+                else:
+                    extent(keys, n, both)
+                    bounded(keys, n, rank, both, counts)
+                    place = placed(keys, n, both, rank - counts.i64[0])
+                if counts.i64[1] > 1 and ints.i64[TIES] == HOARE:
+                    for i in range(n):
+                        places.u32[i] = u32(i)
+                    place = quickselect(keys, places, n, rank)
             bufs.ptr[1].i64[r] = place
             store(memory, bufs.ptr[0], r, load(memory, x, place))
         free(keys)
