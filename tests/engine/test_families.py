@@ -521,6 +521,20 @@ def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
     assert len(kept.moulds) == families.TRIES
 
 
+def test_uneven_windows_of_new_sizes_are_no_new_derivations(derivations: list[Any]) -> None:
+    """How many elements the longest window has is a size like others, also where there is a gradient."""
+    clear_plans()
+    for n in range(100, 190):
+        x = rl.arange(6.0 * n).reshape(2, 3, n).requires_grad_()
+        F.adaptive_avg_pool1d(x, 4).sum().backward()
+        windows = np.zeros(n)
+        for i in range(4):
+            start, stop = i * n // 4, -(-(i + 1) * n // 4)
+            windows[start:stop] += 1 / (stop - start)
+        np.testing.assert_allclose(x.grad.numpy(), np.broadcast_to(windows, (2, 3, n)), rtol=1e-5)
+    assert len(derivations) < 60
+
+
 def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was used least recently goes, wherever it is kept; what is found is always for the sizes that were asked for."""
     monkeypatch.setattr(families, "MAX_MOULDS", 3)

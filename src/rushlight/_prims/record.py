@@ -96,6 +96,7 @@ class Primitive:
     - `spec(x..., **p)` -> (shape, dtype), or a list of those where `multiple` is set; raises on what is not allowed.
     - `reference(a..., **p)` -> NumPy array(s): the definition that tests compare with.
     - `vjp(ct, out, x..., **p)` -> tuple with one cotangent (or None) per input; `ct` and `out` are tuples where `multiple`.
+      A function without arguments stands for a cotangent that is long to write down: it is called where somebody wants that one.
     - `jvp(tangents, out, x..., **p)` -> tangent of the output (or None); `tangents` has None for constants.
       `ByDecomposition()` in the place of either: it is derived from what `decompose` gives.
     - `batch(batched, x..., **p)` -> output(s) with a new leading dim; `batched[i]` tells whether input i has that leading dim.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
@@ -92,7 +93,7 @@ def _vjp(ct: Any, out: Any, x: Any, *tables: Any, dims: Ints) -> tuple[Any, ...]
     found: list[Any] = []
     for at in reversed(range(len(dims))):
         index, weights = tables[2 * at : 2 * at + 2]
-        found[:0] = [None, _to_weights(ct, steps[at], index, dims[at])]
+        found[:0] = [None, partial(_to_weights, ct, steps[at], index, dims[at])]
         ct = prim.resample_back(ct, index, weights, dim=dims[at], size=steps[at].shape[dims[at]])
     return (ct, *found)
 
@@ -162,7 +163,7 @@ def _back_decompose(ct: Any, index: Any, weights: Any, dim: int, size: int) -> A
 
 
 def _back_vjp(g: Any, out: Any, ct: Any, index: Any, weights: Any, dim: int, size: int) -> tuple[Any, ...]:
-    return prim.resample(g, index, weights, dims=(dim,)), None, _to_weights(ct, g, index, dim)
+    return prim.resample(g, index, weights, dims=(dim,)), None, partial(_to_weights, ct, g, index, dim)
 
 
 def _back_samples() -> Samples:

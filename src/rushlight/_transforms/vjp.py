@@ -198,6 +198,7 @@ def pull_back(
             if isinstance(ct, not_differentiable) and value in active:
                 raise NotDifferentiableError(f"this derivative of prim.{node.prim.name} is not implemented: {ct.why}")
             if ct is not None and value in active:
+                ct = ct() if callable(ct) else ct
                 _check(node.prim.name, value, ct)
                 held[value] = build.add_any(held.get(value), ct)
     return [held.get(v, build.zeros_like(v) if v in touched else None) for v in wrt]
