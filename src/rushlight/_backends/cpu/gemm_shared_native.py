@@ -163,7 +163,11 @@ def _make_shifted(form: Form) -> NativeFunction:
 
 
 def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
-    """The kernel that packs: first pieces of A, then pieces of B."""
+    """The kernel that packs: half of the pieces of A, all of B, the other half of A.
+
+    Of two threads one takes pieces from the front and one from the end (see `threads_native.py`), here and when they multiply: the rows of A that a
+    thread packs are those that it multiplies, and do not change caches in between.
+    """
     mr, nr, pair, offset = form.tile.rows, form.tile.columns, form.pair, form.offset
     a_side, b_side = (_make_side(form, side, pack) for side, pack in enumerate(make_packs(form)))
     raw_bytes = scratch_bytes(form)[3]
@@ -173,7 +177,9 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name="rl_pack")
     def pack(bufs, ints, piece):
         k, m, n = ints.i64[K], ints.i64[M], ints.i64[N]
-        is_b = i64(piece >= ints.i64[P_PIECES])
+        half, b_chunk, b_reach = ints.i64[P_PIECES] // 2, ints.i64[P_CHUNK + 1], ints.i64[P_REACH + 1]
+        b_end = half + (n + b_chunk - 1) // b_chunk * ((k + b_reach - 1) // b_reach)
+        is_b = i64(half <= piece < b_end)
         slot: i64 = -1
         aside: ptr = None
         if raw_bytes > 0 or ints.i64[P_BEFORE + is_b] != 0:
@@ -183,7 +189,9 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
             aside = borrowed(slot)
         out, padded, total, place = bufs.ptr[0], (m + mr - 1) // mr * mr, m, piece
         if is_b != 0:
-            out, padded, total, place = out + a_packed(padded, k), (pair * n + nr - 1) // nr * nr, n, piece - ints.i64[P_PIECES]
+            out, padded, total, place = out + a_packed(padded, k), (pair * n + nr - 1) // nr * nr, n, piece - half
+        elif piece >= b_end:
+            place = piece - b_end + half
         chunk, reach = ints.i64[P_CHUNK + is_b], ints.i64[P_REACH + is_b]
         chunks = (total + chunk - 1) // chunk
         first, start = place % chunks * chunk, place // chunks * reach
