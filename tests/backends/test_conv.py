@@ -235,7 +235,7 @@ def test_channels_side_by_side(monkeypatch, placed, dtype):
 def test_what_is_outside_does_not_matter(placed, dtype, last):
     """NaN reaches exactly the results whose windows hold it: none comes from the fillings of panels and words."""
     rng = np.random.default_rng(3)
-    for channels, outs, size in ((3, 5, 7), (7, 9, 13), (40, 40, 6)):
+    for channels, outs, size in ((3, 5, 7), (7, 9, 13), (40, 40, 6), (2, 16, 9), (3, 32, 20)):
         x, w = numbers(rng, (3, channels, size, size), dtype, (0, 2, 3, 1) if last else None), numbers(rng, (outs, channels, 3, 3), dtype)
         x[1, channels // 2, 2, 3] = np.nan
         graph = trace_arrays(

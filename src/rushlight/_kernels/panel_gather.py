@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["Every", "PanelGather"]
+__all__ = ["Every", "PanelGather", "Spaced"]
 
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8), "bf16": ("i16", 2)}
 _UNROLLED = 4  # moves for each step that are written out; more of them run in a loop
@@ -199,3 +199,52 @@ class Every:
             "  br label %singles", "done:",
             "  ret void", "}",
         ])  # fmt: skip
+
+
+class Spaced:
+    """Places of `given` elements of two bytes, side by side, as places of `held`, a power of two, with zeros behind them: `symbol(out, x, n)` does so
+    with n places, and reads and writes nothing else."""
+
+    __slots__ = ("given", "held", "lanes", "symbol")
+
+    def __init__(self, given: int, held: int, vector_bytes: int) -> None:
+        self.given, self.held, self.lanes, self.symbol = given, held, vector_bytes // 2, f"rl_spaced_{given}_{held}"
+
+    @property
+    def text(self) -> str:
+        n, given, held = self.lanes, self.given, self.held
+        vector, places = f"<{n} x i16>", self.lanes // held
+        mask = ", ".join(f"i32 {i // held * given + i % held if i % held < given else n}" for i in range(n))
+        return "\n".join([
+            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
+            "entry:",
+            f"  %most = sub i64 %n, {-(-n // given)}",  # a vector holds more than the places that are made of it
+            "  br label %check", "check:",
+            "  %i = phi i64 [0, %entry], [%i1, %loop]",
+            "  %go = icmp sle i64 %i, %most",
+            "  br i1 %go, label %loop, label %singles", "loop:",
+            f"  %at = mul i64 %i, {2 * given}",
+            "  %p = getelementptr i8, ptr %x, i64 %at",
+            f"  %v = load {vector}, ptr %p, align 2",
+            f"  %s = shufflevector {vector} %v, {vector} zeroinitializer, <{n} x i32> <{mask}>",
+            f"  %to = mul i64 %i, {2 * held}",
+            "  %q = getelementptr i8, ptr %out, i64 %to",
+            f"  store {vector} %s, ptr %q, align 2",
+            f"  %i1 = add nsw i64 %i, {places}",
+            "  br label %check", "singles:",
+            "  %j = phi i64 [%i, %check], [%j1, %single]",
+            "  %more = icmp slt i64 %j, %n",
+            "  br i1 %more, label %single, label %done", "single:",
+            f"  %jat = mul i64 %j, {2 * given}", "  %jp = getelementptr i8, ptr %x, i64 %jat",
+            f"  %jto = mul i64 %j, {2 * held}", "  %jq = getelementptr i8, ptr %out, i64 %jto",
+            *(line for c in range(held) for line in self._single(c)),
+            "  %j1 = add nsw i64 %j, 1",
+            "  br label %singles", "done:",
+            "  ret void", "}",
+        ])  # fmt: skip
+
+    def _single(self, c: int) -> list[str]:
+        """One element of a place."""
+        read = [f"  %jp{c} = getelementptr i16, ptr %jp, i64 {c}", f"  %jv{c} = load i16, ptr %jp{c}, align 2"] if c < self.given else []
+        value = f"%jv{c}" if c < self.given else "0"
+        return [*read, f"  %jq{c} = getelementptr i16, ptr %jq, i64 {c}", f"  store i16 {value}, ptr %jq{c}, align 2"]

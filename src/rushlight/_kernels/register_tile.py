@@ -57,20 +57,30 @@ class RegisterTile:
 
     `listed` names the operand that lies anywhere.  "columns": `symbol(A, B, offsets, C, row, k, add)` reads the columns of step k at
     B + offsets[k] (bytes).  "rows": `symbol(A, B, places, offsets, C, row, k, add)` reads row i of step k at A + places[i] + offsets[k].
+
+    With `rounded` C holds numbers of the operands' kind, which the sums are rounded to, and nothing is added to what was there.  It is for a
+    machine that rounds vectors with one instruction, and reads subnormal sums as zeros then.
     """
 
-    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rows", "symbol", "vectors")
+    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rounded", "rows", "symbol", "vectors")
 
-    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "") -> None:
+    def __init__(
+        self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "", rounded: bool = False
+    ) -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
-        self.instruction, self.listed = instruction, listed
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{'_' + listed if listed else ''}"
+        self.instruction, self.listed, self.rounded = instruction, listed, rounded
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{'_' + listed if listed else ''}{'_rounded' if rounded else ''}"
         self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
 
     @property
     def group(self) -> int:
         """How many neighbours of k one word holds."""
         return KINDS[self.kind][3]
+
+    @property
+    def rounds(self) -> bool:
+        """Whether there is a tile of this kind with `rounded` results."""
+        return self.instruction == "vdpbf16ps"
 
     @property
     def turn_symbol(self) -> str:
@@ -131,10 +141,7 @@ class RegisterTile:
             "  %more = icmp slt i64 %n1, %k",
             "  br i1 %more, label %loop, label %done",
             "done:",
-            "  %fresh = icmp eq i64 %add, 0",
-            "  br i1 %fresh, label %write, label %join",
-            *self._out("write", total, sum_, size, tile, False),
-            *self._out("join", total, sum_, size, tile, True),
+            *(self._round_out(total, tile) if self.rounded else self._write_or_join(total, sum_, size, tile)),
             "}",
             self.panels.text,
         ]
@@ -202,6 +209,23 @@ class RegisterTile:
         if self.fma:
             return [f"  %{name} = call {total} @llvm.fma.v{self.lanes}f{8 * size}({total} {x}, {total} {y}, {total} {held})"]
         return [f"  %{name}m = fmul {total} {x}, {y}", f"  %{name} = fadd {total} {held}, %{name}m"]
+
+    def _write_or_join(self, total: str, sum_: str, size: int, tile: list[tuple[int, int]]) -> list[str]:
+        lines = ["  %fresh = icmp eq i64 %add, 0", "  br i1 %fresh, label %write, label %join"]
+        return [*lines, *self._out("write", total, sum_, size, tile, False), *self._out("join", total, sum_, size, tile, True)]
+
+    def _round_out(self, total: str, tile: list[tuple[int, int]]) -> list[str]:
+        """The sums, rounded, to C."""
+        element = _INSTRUCTIONS[self.kind, self.instruction][1]
+        narrow, lines = f"<{self.lanes} x {element}>", []
+        for i, j in tile:
+            if j == 0:
+                lines += [f"  %o{i} = mul i64 %row, {i}", f"  %r{i} = getelementptr {element}, ptr %C, i64 %o{i}"]
+            lines += [
+                f"  %p{i}_{j} = getelementptr {element}, ptr %r{i}, i64 {j * self.lanes}", f"  %n{i}_{j} = fptrunc {total} %s{i}_{j} to {narrow}",
+                f"  store {narrow} %n{i}_{j}, ptr %p{i}_{j}, align 2",
+            ]  # fmt: skip
+        return [*lines, "  ret void"]
 
     def _out(self, block: str, vector: str, element: str, size: int, tile: list[tuple[int, int]], add: bool) -> list[str]:
         lines, p = [f"{block}:"], block[0]

@@ -57,10 +57,9 @@ from rushlight._backends.native import (
     ptr,
     stack,
     store,
-    u16,
 )
 from rushlight._backends.native.function import NativeFunction
-from rushlight._kernels.panel_gather import Every, PanelGather
+from rushlight._kernels.panel_gather import Every, PanelGather, Spaced
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
@@ -76,10 +75,11 @@ class ConvForm:
 
     `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
     they lie (none where words hold several steps), `placed` those that read the channels of places where they lie (and one vector wide, for a
-    rest), and `panels` turn squares of elements as the slab holds them.
+    rest), `rounded` the same with results as memory holds them (none where the machine does not round so), `spaced` fill up the channels
+    of a place, by how many there are, and `panels` turn squares of elements as the slab holds them.
     """
 
-    __slots__ = ("gathers", "kind", "listed", "panels", "placed", "source", "target", "tiles")
+    __slots__ = ("gathers", "kind", "listed", "panels", "placed", "rounded", "source", "spaced", "target", "tiles")
 
     def __init__(self, tiles: tuple[RegisterTile, ...], source: str, target: str) -> None:
         first = tiles[0]
@@ -88,20 +88,28 @@ class ConvForm:
         self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
         one = first.group == 1
         self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles] if one else list(tiles)
-        self.placed = [RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows") for n in (first.vectors, 1) for t in tiles]
+        rounds = (False, True) if first.rounds and target == first.kind else (False,)
+        placed = [[RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", r) for n in (first.vectors, 1) for t in tiles] for r in rounds]
+        self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []
+        self.spaced = {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))} if first.group == 2 else {}
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
 
     @property
     def texts(self) -> list[tuple[str, tuple[str, ...]]]:
         """LLVM text that the kernel needs, and what it defines."""
         listed = () if self.listed[0] is self.tiles[0] else self.listed
-        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed)]
+        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
-        return [*found, *((gather.text, (gather.symbol,)) for gather in self.gathers.values()), (every.text, (every.symbol,))]
+        return [*found, *((part.text, (part.symbol,)) for part in (*self.gathers.values(), *self.spaced.values(), every))]
 
     @property
     def name(self) -> str:
         return f"{self.kind}_{self.source}_{self.target}"
+
+
+def item_of(form: ConvForm) -> int:
+    """Bytes of a result in memory."""
+    return 2 if form.target in ("f16", "bf16") else 8 if form.target == "f64" else 4
 
 
 # ***** the result *****
@@ -115,7 +123,7 @@ def make_loops(form: ConvForm) -> list[NativeFunction]:
 def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     """Functions that write sums, with what is added to them: one channel at neighbouring places, and the channels of one place."""
     real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
-    rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, 2 if narrow else real.itemsize
+    rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, item_of(form)
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
 
     @native(f"void(ptr, i64, {real}, i64, ptr, i64)", name=f"put_{form.name}")
@@ -220,8 +228,8 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
 
 def make_write(form: ConvForm) -> NativeFunction:
     """The function that writes a block of sums where they belong, or gives them to the epilogue."""
-    real, kept = (f64 if form.kind == "f64" else f32), (u16 if form.target in ("f16", "bf16") else None)
-    out_size, size = (kept or real).itemsize, real.itemsize
+    real = f64 if form.kind == "f64" else f32
+    out_size, size = item_of(form), real.itemsize
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
     put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
@@ -302,40 +310,55 @@ def filled_outs(at, outs, wide, lanes):
     return outs - rest + (lanes if at.i64[W.channels_inside] != 0 and rest <= lanes else wide)
 
 
+def _make_one_of(form: ConvForm, tiles: list[RegisterTile], name: str) -> NativeFunction:
+    """The function that calls the one of `placed` (or `rounded`) tiles that fits so many places and channels."""
+    signature, lanes = "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", form.tiles[0].lanes
+    placed, several = [extern(t.symbol, signature) for t in tiles], len(form.tiles)
+    rows_high, rows_low, one_high, one_low = placed[0], placed[several - 1], placed[several], placed[-1]
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"{name}_{form.name}")
+    def one_of(slab, weights, places, offsets, to, row, words, add, outs, few):
+        if outs <= lanes:
+            if few != 0:
+                one_low(slab, weights, places, offsets, to, row, words, add)
+            else:
+                one_high(slab, weights, places, offsets, to, row, words, add)
+        elif few != 0:
+            rows_low(slab, weights, places, offsets, to, row, words, add)
+        else:
+            rows_high(slab, weights, places, offsets, to, row, words, add)
+
+    return one_of
+
+
 def _make_placed(form: ConvForm) -> NativeFunction:
-    tiles, group = form.tiles, form.tiles[0].group
+    group, lanes, out_size = form.tiles[0].group, form.tiles[0].lanes, item_of(form)
     cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
-    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
-    placed = [extern(t.symbol, "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)") for t in form.placed]
-    rows_high, rows_low, one_high, one_low, lanes = placed[0], placed[len(tiles) - 1], placed[len(tiles)], placed[-1], tiles[0].lanes
+    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+    to_sums = _make_one_of(form, form.placed, "sums_of")
+    to_results = _make_one_of(form, form.rounded, "rounded_of") if form.rounded else to_sums
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
     def multiply_placed(at, box, slab, offsets, weights, acc, y, add):
-        """All tiles of the box where channels lie side by side in the slab.  y: the results of the box, where the sums of whole tiles are added up
-        there, or None."""
+        """All tiles of the box where channels lie side by side in the slab.  y: the results of the box, where whole tiles write what they add up,
+        or None."""
         words, outs = box.i64[BOX.steps] // group, box.i64[BOX.o1] - box.i64[BOX.o0]
         across = filled_outs(at, outs, i64(wide), i64(lanes))
         places, cursor = stack(8 * high), stack(32)
         memset(cursor, 0, 32)
         j: i64 = 0
         while j < box.i64[BOX.columns]:
-            few = at.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low
-            rows = i64(low) if few else i64(high)
+            few = i64(at.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low)
+            rows = i64(low) if few != 0 else i64(high)
             list_places(at, box, cursor, places, rows, i64(size))
-            here, row = acc + cell * j * across, across
             if y is not None and j + rows <= box.i64[BOX.columns]:
-                here, row = y + cell * j * at.i64[W.y_w], at.i64[W.y_w]
-            for i in range(0, outs, wide):
-                part, to = weights + cell * i * words, here + cell * i
-                if outs - i <= lanes:
-                    if few:
-                        one_low(slab, part, places, offsets, to, row, words, add)
-                    else:
-                        one_high(slab, part, places, offsets, to, row, words, add)
-                elif few:
-                    rows_low(slab, part, places, offsets, to, row, words, add)
-                else:
-                    rows_high(slab, part, places, offsets, to, row, words, add)
+                here = y + out_size * j * at.i64[W.y_w]
+                for i in range(0, outs, wide):
+                    to_results(slab, weights + cell * i * words, places, offsets, here + out_size * i, at.i64[W.y_w], words, add, outs - i, few)
+            else:
+                here = acc + cell * j * across
+                for i in range(0, outs, wide):
+                    to_sums(slab, weights + cell * i * words, places, offsets, here + cell * i, across, words, add, outs - i, few)
             j += rows
 
     return multiply_placed
@@ -509,12 +532,12 @@ def make_pack_all(form: ConvForm) -> NativeFunction:
 
 
 def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
-    size, high, low = 8 if form.kind == "f64" else 4, form.tiles[0].rows, form.tiles[-1].rows
+    cell, size, high, low = 8 if form.kind == "f64" else 4, item_of(form), form.tiles[0].rows, form.tiles[-1].rows
     put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
 
     @native("ptr(ptr, ptr, ptr, i64)", name=f"results_{form.name}")
     def find_results(at, box, bufs, across):
-        """The results of the box where tiles may add up their sums there: channels that fill vectors, of places that lie evenly; or None."""
+        """The results of the box where tiles may write what they add up: channels that fill vectors, of places that lie evenly; or None."""
         w, h, d = at.i64[W.w], at.i64[W.h], at.i64[W.d]
         wide, high_, deep = box.i64[BOX.w1] - box.i64[BOX.w0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.d1] - box.i64[BOX.d0]
         if at.i64[W.channels_inside] == 0 or at.i64[W.after] != 0 or at.i64[W.bias_o] >= 0 or at.i64[W.y_o] != 1:
@@ -538,7 +561,7 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
         if rest == low:
             rest = 0
         first = count - rest
-        put_channels(y + size * first * at.i64[W.y_w], at.i64[W.y_w], None, i64(0), rest, across, acc + size * first * across, across)
+        put_channels(y + size * first * at.i64[W.y_w], at.i64[W.y_w], None, i64(0), rest, across, acc + cell * first * across, across)
 
     return find_results, put_rest
 
@@ -549,10 +572,11 @@ def make_conv(form: ConvForm) -> NativeFunction:
     tiles, group = form.tiles, form.tiles[0].group
     cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
-    fill_slab = make_slab(form.kind, form.source, form.panels)
+    fill_slab = make_slab(form.kind, form.source, form.panels, form.spaced)
     pack_weights, place = _make_pack(form), _make_place(form)
     multiply, write = _make_multiply(form), make_write(form)
     real = form.target == ("f64" if form.kind == "f64" else "f32")  # results are what tiles add up
+    rounded = bool(form.rounded)  # or tiles round them at their end
     find_results, put_rest = _make_results(form)
     lanes = tiles[0].lanes
 
@@ -591,7 +615,7 @@ def make_conv(form: ConvForm) -> NativeFunction:
         offsets = weights + weight_bytes
         slab = offsets + table_bytes
         y: ptr = None  # where tiles add up their sums, if that may be where they belong
-        if real and first < last:
+        if (real and first < last) or (rounded and last - first == 1):
             y = find_results(at, box, bufs, outs)
         if first >= last:
             memset(acc, 0, acc_bytes)

@@ -5,7 +5,7 @@ Both work on elements of a `source` kind (f32, f64, f16, bf16) in memory and a `
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv_words import BOX, W
+from rushlight._backends.cpu.conv_words import BOX, W, filled_channels
 from rushlight._backends.cpu.pack_native import make_pack
 from rushlight._backends.native import (
     Type,
@@ -13,7 +13,6 @@ from rushlight._backends.native import (
     extern,
     f32,
     f64,
-    i32,
     i64,
     load,
     memcpy,
@@ -27,6 +26,7 @@ from rushlight._backends.native import (
     u32,
 )  # fmt: skip
 from rushlight._backends.native.function import NativeFunction
+from rushlight._kernels.panel_gather import Spaced
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
@@ -215,10 +215,29 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
     return fill_wide
 
 
-def _make_channels(kind: str, source: str) -> NativeFunction:
+def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeFunction:
     real = held_type(kind)
     size, given_size = real.itemsize, fetch_of(source, kind)[0].itemsize
-    plain, copy_run = fetch_of(source, kind)[0] is real, extern(f"run_{source}_{kind}", RUN)
+    copy_run = extern(f"run_{source}_{kind}", RUN)
+    fills = bool(spaced)
+    of_one, of_three = (extern(spaced[given].symbol, "void(ptr, ptr, i64)") if fills else copy_run for given in (1, 3))
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"places_{source}_{kind}")
+    def fill_places(at, there, here, count, channels, filled, place):
+        """The channels of `count` places, `filled` up with zeros."""
+        near = at.i64[W.x_w] == channels and at.i64[W.x_c] == 1
+        if near and place == size * channels:  # places follow each other in both
+            copy_run(there, here, i64(1), count * channels)
+        elif fills and near and channels == 1 and place == 4:
+            of_one(there, here, count)
+        elif fills and near and channels == 3 and place == 8:
+            of_three(there, here, count)
+        else:
+            for _ in range(count):
+                copy_run(there, here, at.i64[W.x_c], channels)
+                for c in range(channels, filled):
+                    store(real, there, c, real(0))
+                here, there = here + given_size * at.i64[W.x_w], there + place
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"channels_{source}_{kind}")
     def fill_channels(at, box, valid, slab, x):
@@ -226,11 +245,7 @@ def _make_channels(kind: str, source: str) -> NativeFunction:
         channels, images = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.n1] - box.i64[BOX.n0]
         place, wide, row = size * box.i64[BOX.s_w], box.i64[BOX.len_w], size * box.i64[BOX.s_h]
         first, last = valid.i64[4], valid.i64[5]
-        word = max(at.i64[W.channels_inside], i64(1))
-        filled = (channels + word - 1) // word * word
-        whole = at.i64[W.x_w] == channels and box.i64[BOX.s_w] == channels and at.i64[W.x_c] == 1  # places follow each other in both
-        few = plain and size == 2 and channels < 4 and at.i64[W.x_c] == 1 and at.i64[W.x_w] > 0
-        of_channels = (i64(1) << (16 * channels)) - 1
+        filled = filled_channels(at, channels)
         for n in range(images):
             for d in range(box.i64[BOX.len_d]):
                 for h in range(box.i64[BOX.len_h]):
@@ -241,33 +256,15 @@ def _make_channels(kind: str, source: str) -> NativeFunction:
                         here = x + given_size * (n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + first * at.i64[W.x_w])
                         memset(there, 0, first * place)
                         memset(there + last * place, 0, (wide - last) * place)
-                        if whole:
-                            copy_run(there + first * place, here, i64(1), (last - first) * channels)
-                        else:
-                            w = first
-                            if few:  # the channels of a place are read as one number, but those of the last, after which there may be nothing
-                                while w < last - 1:
-                                    number = here.i64[0] & of_channels
-                                    if filled == 4:
-                                        (there + w * place).i64[0] = number
-                                    else:
-                                        (there + w * place).i32[0] = i32(number)
-                                    here = here + given_size * at.i64[W.x_w]
-                                    w += 1
-                            while w < last:
-                                copy_run(there + w * place, here, at.i64[W.x_c], channels)
-                                for c in range(channels, filled):
-                                    store(real, there + w * place, c, real(0))
-                                here = here + given_size * at.i64[W.x_w]
-                                w += 1
+                        fill_places(at, there + first * place, here, last - first, channels, filled, place)
 
     return fill_channels
 
 
-def make_slab(kind: str, source: str, panels: Panels) -> NativeFunction:
-    """`void(at, box, slab, x)`: fills the slab; `panels` turn squares of held elements."""
+def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced]) -> NativeFunction:
+    """`void(at, box, slab, x)`: fills the slab; `panels` turn squares of held elements, `spaced` fill up places of so many channels."""
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
-    fill_inside, fill_wide, fill_channels = _make_inside(kind, source, panels), _make_wide(kind, source, panels), _make_channels(kind, source)
+    fill_inside, fill_wide, fill_channels = _make_inside(kind, source, panels), _make_wide(kind, source, panels), _make_channels(kind, source, spaced)
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
     def fill_slab(at, box, slab, x):

@@ -270,7 +270,7 @@ def make_winograd(form: ConvForm) -> NativeFunction:
     it is known that all of them are finite."""
     tile = form.tiles[0]
     wide, work = tile.columns, Winograd(tile.lanes, tile.rows)
-    fill_slab = make_slab(form.kind, form.source, form.panels)
+    fill_slab = make_slab(form.kind, form.source, form.panels, form.spaced)
     convolve = _make_region(form, work, wide)
     plain, write = extern(f"rl_conv_{form.name}", "i32(ptr, ptr, i64)"), make_write(form)
 
