@@ -123,6 +123,14 @@ def test_statistics_of_long_columns(shape):
     assert all(step.kernel.pieces > 1 for step in ran.program.steps if traffic(step.kernel)[0] > x.nbytes // 2)
 
 
+@pytest.mark.parametrize("rows", [6, 8])
+def test_a_few_long_rows_are_read_along(rows):
+    """Sums over pieces of a row are so small that where they are stored says nothing about how the row is read."""
+    ran = check(lambda x: prim.sum(x * x, dims=(1,)), normal(rows, 100_000), rtol=1e-4)
+    first = ran.program.steps[0].kernel.text()
+    assert len(ran.program.steps) == 2 and any("reduce over" in line and line.endswith("lanes") for line in first.splitlines()), first
+
+
 @pytest.mark.parametrize("shape", [(2, 24, 33, 40), (3, 8, 60, 50), (1, 96, 5, 9, 12)])
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups_of_channels_that_lie_together(shape, groups):

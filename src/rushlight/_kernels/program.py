@@ -51,6 +51,7 @@ __all__ = ["ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "Recta
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
+_MOST_PARTS = 512  # that a long reduction is cut into
 
 
 class Operand:
@@ -392,7 +393,7 @@ class Assembler:
         nest = Nest(group, self.target)
         partial = Stage([])
         nest.stages = [first, partial]
-        piece = Var(1 << 20, "piece")
+        piece = Var(_MOST_PARTS, "piece")  # no more than there will be: what is stored for each counts when lanes are chosen
         temporaries = []
         for item in first.items:
             for part, dtype in _parts(item):
@@ -404,7 +405,7 @@ class Assembler:
         nest.merge_dims()
         section = self.rows_in_turn(nest, first, partial) if tall else nest.rows()
         work = facts_of([first]).cost * first.work * group.rows
-        wanted = truncated(min(max(work // (2 * PIECE), 2), 512))
+        wanted = truncated(min(max(work // (2 * PIECE), 2), _MOST_PARTS))
         section.split = Split(*_cut(first.loops, wanted), piece)
         pieces = section.pieces
         for _, _, buffer in temporaries:

@@ -89,7 +89,10 @@ class ConvForm:
         one = first.group == 1
         self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles] if one else list(tiles)
         rounds = (False, True) if first.rounds and target == first.kind else (False,)
-        placed = [[RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", r) for n in (first.vectors, 1) for t in tiles] for r in rounds]
+        placed = [
+            [RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", rounded) for n in (first.vectors, 1) for t in tiles]
+            for rounded in rounds
+        ]
         self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []
         self.spaced = {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))} if first.group == 2 else {}
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
@@ -100,7 +103,8 @@ class ConvForm:
         listed = () if self.listed[0] is self.tiles[0] else self.listed
         found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
-        return [*found, *((part.text, (part.symbol,)) for part in (*self.gathers.values(), *self.spaced.values(), every))]
+        moves: list[PanelGather | Spaced | Every] = [*self.gathers.values(), *self.spaced.values(), every]
+        return [*found, *((move.text, (move.symbol,)) for move in moves)]
 
     @property
     def name(self) -> str:
