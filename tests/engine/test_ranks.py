@@ -83,6 +83,18 @@ def test_a_long_row_keeps_the_bits_of_its_values(dtype):
     assert values.numpy().tobytes() == a[places.numpy()].tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("size", [100_003, 2_200_000])
+def test_a_long_row_whose_values_lie_close_but_for_a_few(dtype, size):
+    """Nearly all elements share the highest bits, so that one bucket holds them: more of them than one thread is given, too."""
+    a = (RNG.standard_normal(size) * (1 << 14)).astype(dtype)
+    a[[5, 77]] = -(2.0**62), 2.0**60
+    values, places = torch.from_numpy(a).sort(stable=True)
+    order = np.argsort(a, kind="stable")
+    np.testing.assert_array_equal(places.numpy(), order)
+    np.testing.assert_array_equal(values.numpy(), a[order])
+
+
 def test_nan_is_the_greatest():
     x = torch.randn(5000)
     x[::7] = float("nan")
