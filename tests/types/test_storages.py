@@ -105,6 +105,56 @@ def test_plans_that_were_made_before_do_not_read_released_memory() -> None:
     y.untyped_storage().resize_(0)
     with pytest.raises(RuntimeError, match="not allocated"):
         loss.backward()
+    for kept in (True, True, False):  # the plan of the backward pass was made by a backward pass of the same kind
+        loss = (x * layer.bias).sum()
+        if not kept:
+            x.untyped_storage().resize_(0)
+            with pytest.raises(RuntimeError, match="not allocated"):
+                loss.backward()
+        else:
+            loss.backward()
+
+
+_RESIZED_BESIDE = """
+import threading
+import rushlight as torch
+
+n = 1 << 20
+x, y, w = torch.ones(n), torch.ones(n), torch.ones(n, requires_grad=True)
+done = threading.Event()
+
+def computing():
+    made = 0
+    while not done.is_set():
+        for call in (x.exp, lambda: x.sum().item(), lambda: y.copy_(x), lambda: x.view(1024, 1024).cumsum(0), lambda: (x * w).sum().backward()):
+            try:
+                call()
+                made += 1
+            except RuntimeError as error:
+                assert "not allocated" in str(error) or "another thread" in str(error), error
+    counts.append(made)
+
+counts = []
+threads = [threading.Thread(target=computing) for _ in range(2)]
+for t in threads:
+    t.start()
+memory = x.untyped_storage()
+for _ in range(60):
+    memory.resize_(0)
+    memory.resize_(4 * n)
+done.set()
+for t in threads:
+    t.join()
+x.fill_(1)
+print(len(counts), x.sum().item())
+"""
+
+
+def test_memory_is_held_while_a_kernel_reads_it(run_python: Any) -> None:
+    """Another thread takes the memory of a tensor away, over and over, while two compute with it."""
+    done = run_python("-c", _RESIZED_BESIDE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "1048576.0"]
 
 
 def test_released_memory_comes_back_to_all_views() -> None:

@@ -39,6 +39,29 @@ _new_tuple = tuple.__new__
 OVERRIDE: list[Any] = [None]
 
 
+def plan_for(caller: Any, template: tuple[Any, ...], tensors: Sequence[Tensor]) -> Callable[..., Any]:
+    """The caller's plan for a signature, made where there is none yet; once more where another thread resized a tensor meanwhile."""
+    signature = signature_of(template, tensors)
+    plan: Callable[..., Any] | None = caller.plans.get(signature)
+    while plan is None:
+        made, before = caller.make(template, tensors), signature
+        signature = signature_of(template, tensors)
+        if signature == before:
+            plan = caller.plans[signature] = made
+        else:
+            plan = caller.plans.get(signature)
+    return plan
+
+
+def signature_of(template: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """What plans are made for: the arguments that are no tensors, the state, and each tensor's spec and whether it wants a gradient."""
+    key: list[Any] = [template, _STATE.word]
+    for tensor in tensors:
+        key.append(tensor._spec)
+        key.append(tensor._rg)
+    return tuple(key)
+
+
 class Caller:
     """One operator's slow path: binding, plans by template and specs."""
 
@@ -70,15 +93,7 @@ class Caller:
 
     def plan(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """The plan for a signature."""
-        key: list[Any] = [template, _STATE.word]
-        for tensor in tensors:
-            key.append(tensor._spec)
-            key.append(tensor._rg)
-        signature = tuple(key)
-        plan = self.plans.get(signature)
-        if plan is None:
-            plan = self.plans[signature] = self.make(template, tensors)
-        return plan
+        return plan_for(self, template, tensors)
 
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""

@@ -349,6 +349,7 @@ def tolist(x: Tensor) -> Any:
         reader = nested_reader(spec)
         if reader is not None:
             _ROWS[spec] = reader
+            check_memory(x._spec)  # once more: another thread may have taken it away
             return reader(x._ptr)
     return elements_of(x).tolist()
 
@@ -407,8 +408,10 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
         grown = _larger(storage, start + spec.nbytes)
         if seen_by_others(x):  # they go along
             relocate(storage, grown)
-        x._storage, x._ptr = grown, grown.ptr + start
-    x._spec = spec
+        storage, place = grown, grown.ptr + start
+    else:
+        place = x._ptr
+    x._storage, x._ptr, x._spec = storage, place, spec
     return x
 
 

@@ -153,9 +153,10 @@ class Tape(list[Any]):
     def _meet(self, item: Any) -> None:
         if isinstance(item, Tensor):
             self.tensors[id(item)] = item, item._spec, item._node, item._rg
-            if item._storage is not None and id(item._storage) not in self.versions:
-                self.versions[id(item._storage)] = item._storage.version
-                self.kept.append(item._storage)
+            storage = item._storage  # another thread may put another in its place
+            if storage is not None and id(storage) not in self.versions:
+                self.versions[id(storage)] = storage.version
+                self.kept.append(storage)
         elif isinstance(item, (tuple, list)):
             for part in item:
                 self._meet(part)

@@ -487,7 +487,10 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
         _met.clear()
     _met[spec, key] = met + 1
     shape, strides, first = found
-    part = make(x._storage, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), x._ptr + first * spec.dtype.itemsize)
+    shown = Spec.of(spec.dtype, spec.device, shape, strides, spec.conj)
+    if x._spec is not spec:  # another thread took the memory away; up to the view nobody else runs
+        return None
+    part = make(x._storage, shown, x._ptr + first * spec.dtype.itemsize)
     link_view(x, part, "" if word & GRAD else "no_grad")
     return part
 

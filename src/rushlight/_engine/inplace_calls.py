@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.bind import bind, flatten
-from rushlight._engine.call import OVERRIDE, Caller, unordered
+from rushlight._engine.call import OVERRIDE, Caller, plan_for, unordered
 from rushlight._engine.families import Families, Found, Outline, casting
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.inplace import (
@@ -64,15 +64,7 @@ class InplaceCaller:
         if "in_target" in self.op.tags:
             values = for_target(self.op, self.name, values, values[0].dtype)
         template, tensors, numbers = flatten(self.op, values)
-        key: list[Any] = [template, _STATE.word]
-        for tensor in tensors:
-            key.append(tensor._spec)
-            key.append(tensor._rg)
-        signature = tuple(key)
-        plan = self.plans.get(signature)
-        if plan is None:
-            plan = self.plans[signature] = self.make(template, tensors)
-        return plan, [*tensors, *numbers]
+        return plan_for(self, template, tensors), [*tensors, *numbers]
 
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""

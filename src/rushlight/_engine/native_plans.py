@@ -362,7 +362,7 @@ def kernel_plan(
     exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], specs: Sequence[Spec], n_shown: int = 0, recipe: Any = None,
     edges: Sequence[int] = (), mask: Sequence[bool] = (), several: bool = False, bounds: Bounds = None,
 ) -> Any:  # fmt: skip
-    """A native plan that runs `exe` and makes tensors with `specs`, or `fallback` where that cannot be.
+    """A native plan that runs `exe` and makes tensors with `specs`, or `fallback` where that cannot be: tensors may no longer have `in_specs`.
 
     With a recipe it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
     (the first `n_shown`) have gradients.  Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
@@ -372,7 +372,9 @@ def kernel_plan(
     if parts is None or len(parts[p.RESULTS]) != len(specs) or not 0 < len(specs) <= 60:
         return fallback
     parts |= _bounded(p, bounds)
-    parts[p.RESULTS] = [w for place, spec in zip(parts[p.RESULTS], specs, strict=True) for w in (place, id(spec))]
+    wanted = [s for s in in_specs if s is not None]
+    places = [*parts[p.RESULTS], *[0] * len(wanted)]
+    parts[p.RESULTS] = [w for place, spec in zip(places, [*specs, *wanted], strict=True) for w in (place, id(spec))]
     parts[p.N_SHOWN], parts[p.SEVERAL] = n_shown or len(specs), int(several)
     parts[p.SAVED] = _EMPTY
     if recipe is not None:
@@ -384,7 +386,7 @@ def kernel_plan(
             else:
                 saved += [p.FROM_RESULT, number if kind == "output" else recipe.n_results + number]
         parts[p.N_SAVED], parts[p.SAVED] = len(saved) // 2, saved or _EMPTY
-    return _plan(KERNEL, fallback, parts, (exe, *specs, recipe))
+    return _plan(KERNEL, fallback, parts, (exe, *specs, *wanted, recipe))
 
 
 class Recast:
@@ -406,9 +408,12 @@ class Recast:
         for _ in range(words[p.N_STEPS]):
             self._steps.append(at + 1)
             at += 5 + words[at + 2] + words[at + 4]
-        # Pairs of where and a spec; a change in place has that of its target, where it has any.
+        # Pairs of where and a spec, for each result, then each tensor that goes in; a change in place has that of its target, where it has any.
         self._results = words[p.RESULTS] if words[p.N_RESULTS] or words[p.N_SHOWN] else p.TARGET_SPEC - 1
-        self._specs = words[p.N_RESULTS] or words[p.N_SHOWN] or int(words[p.TARGET_SPEC] != 0)
+        if words[p.N_RESULTS]:
+            self._specs = words[p.N_RESULTS] + words[p.N_TENSORS]
+        else:
+            self._specs = words[p.N_SHOWN] or int(words[p.TARGET_SPEC] != 0)
         self._recipe = p.RECIPE if words[p.RECORDS] else None
         self._held = words.tobytes()
         self.layout: bytes | None = None
@@ -425,7 +430,7 @@ class Recast:
         return type(plan) is _READY[0].Plan
 
     def cast(self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], recipe: Any, kind: int = KERNEL) -> Any:
-        """The plan with the constants, or the places of views, that are among these values."""
+        """The plan with the constants, or the places of views, that are among these values; `specs`: of the results, then of what goes in."""
         return _READY[0].cast(kind, fallback, self._first, self._held, self.layout, values, specs, recipe)
 
     def plan(self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], recipe: Any) -> Any:
@@ -478,6 +483,7 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
     if len(words) <= p.RECORDS or not words[p.N_STEPS] or words[p.RECORDS]:
         return None
     words[p.OFFSET] = step
+    words[words[p.RESULTS] + 2 * words[p.N_RESULTS] + 1] = 0  # it reads a tensor with another spec
     return _READY[0].plan(KERNEL, fallback, (*plan.keep, words), words.buffer_info()[0])
 
 

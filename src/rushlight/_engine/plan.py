@@ -367,11 +367,12 @@ class PlanMould:
             recipe.origin = origin
         if self._again:
             late = Late(lambda: self.pieces.closure(self.executable(values), self._inputs(in_specs), specs, recipe))
+            held = (*specs, *[s for s in in_specs if s is not None])
             if self._again.layout is not None:
-                return self._again.cast(late, values, tuple(specs), recipe)
+                return self._again.cast(late, values, held, recipe)
             constants = self._program.constants(values, self._first)
             if constants is not None:
-                return self._again.plan(late, constants, specs, recipe)
+                return self._again.plan(late, constants, held, recipe)
         exe = self.executable(values)
         plan = self.pieces.around(exe, self._inputs(in_specs), specs, recipe)
         if self._again is None:
@@ -740,23 +741,30 @@ def _meta_runner(specs: Sequence[Spec]) -> Callable[..., Any]:
 
 def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in_complex: bool) -> Callable[..., Any]:
     """A function from inputs to a tensor (one result) or a tuple of tensors, without autograd."""
-    pointers = [i for i, s in enumerate(in_specs) if s is not None]
+    tensors = [(i, s) for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]
-    call = exe
+
+    def call(inputs: Sequence[Any]) -> Any:
+        words = [inputs[i] for i in numbers]
+        # Another thread may take a tensor's memory away in the meantime: it is held until the call returns.
+        held = [(inputs[i]._ptr, inputs[i]._spec, inputs[i]._storage) for i, _ in tensors]
+        for (_, wanted), (_, found, _) in zip(tensors, held, strict=True):
+            if found is not wanted:
+                check_memory(found)
+                raise RuntimeError("the memory of a tensor was changed by another thread while an operator was about to read it")
+        return exe(*[ptr for ptr, _, _ in held], *(number_words(words) if in_complex else words))
+
     if len(specs) == 1:
         spec = specs[0]
 
         def run(*inputs: Any) -> Tensor:
-            words = [inputs[i] for i in numbers]
-            storage = call(*[inputs[i]._ptr for i in pointers], *(number_words(words) if in_complex else words))
+            storage = call(inputs)
             return make(storage, spec, storage.ptr)
 
         return run
 
     def run_many(*inputs: Any) -> tuple[Tensor, ...]:
-        words = [inputs[i] for i in numbers]
-        storages = call(*[inputs[i]._ptr for i in pointers], *(number_words(words) if in_complex else words))
-        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, specs, strict=True)])
+        return tuple([make(s, spec, s.ptr) for s, spec in zip(call(inputs), specs, strict=True)])
 
     return run_many
 

@@ -256,16 +256,16 @@ def relocate(old: Any, new: Any) -> None:
     """
     shift, new.version = new.ptr - old.ptr, old.version
     for holder in gc.get_referrers(old):
-        if isinstance(holder, Tensor) and holder._storage is old:
-            spec = holder._spec
-            device = CPU if holder._ptr - old.ptr + _reach(spec) <= new.nbytes else RELEASED
+        while isinstance(holder, Tensor) and holder._storage is old:
+            before = holder._spec
+            device = CPU if holder._ptr - old.ptr + _reach(before) <= new.nbytes else RELEASED
+            spec, place = before, holder._ptr + shift
             if spec.device is not device and spec.numel:
                 spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
-            if device is RELEASED:  # other threads see either what was there before or that it is gone
+            if holder._spec is before:  # no call between here and the last of the three: other threads see all of them, or none
+                holder._storage = new
+                holder._ptr = place
                 holder._spec = spec
-            holder._storage = new
-            holder._ptr += shift
-            holder._spec = spec
 
 
 def _reach(spec: Spec) -> int:

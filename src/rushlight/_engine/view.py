@@ -359,7 +359,8 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
                 )
             shape[-1] //= ratio
             strides[:-1] = [s // ratio for s in strides[:-1]]
-    out = make(x._storage, Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj), x._ptr)
+    shown = Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj)
+    out = make(x._storage, shown, x._ptr)
     if STATE.word & INFERENCE:
         link_inference(x, out)
     elif RUNS.now is not None:

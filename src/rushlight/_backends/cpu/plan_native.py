@@ -128,9 +128,22 @@ ROOM = 128  # words on the stack
 # ***** programs *****
 
 
-@native("i32(ptr, ptr, ptr, ptr, ptr)")
-def run_steps(data, args, held, made, bufs):
-    """Run a program's steps.  `held` gets the words of its inputs and outputs, `made` the storages; 1 with an exception set."""
+@native("void(ptr, ptr, ptr)")
+def guard_memory(data, args, guarded):
+    """Hold the memory of a program's tensors: while the interpreter lock is dropped, another thread may take it from them."""
+    order = data + 8 * data.i64[ORDER]
+    for j in range(data.i64[N_TENSORS]):
+        guarded.ptr[j] = None
+        if order.i64[j] >= 0:
+            guarded.ptr[j] = kept(slot(args.ptr[order.i64[j]], O_STORAGE))
+
+
+@native("i32(ptr, ptr, ptr, ptr, ptr, ptr)")
+def run_steps(data, args, held, made, bufs, guarded):
+    """Run a program's steps.  `held` gets the words of its inputs and outputs, `made` the storages; 1 with an exception set.
+
+    `guarded` gets a 1, and the storages of its tensors behind it, once the interpreter lock was dropped.
+    """
     count = data.i64[N_INPUTS]
     order = data + 8 * data.i64[ORDER]
     for j in range(count):
@@ -159,6 +172,9 @@ def run_steps(data, args, held, made, bufs):
             bufs.ptr[j] = storage.ptr[S_PTR]
         for j in range(words):
             bufs.i64[outputs + j] = held.i64[step.i64[5 + j]]
+        if ints.i64[1] & 1 != 0 and guarded.i64[0] == 0:
+            guarded.i64[0] = 1
+            guard_memory(data, args, guarded + 8)
         status = run(step.ptr[0], bufs, ints)
         if unlikely(status != 0):
             rl_raise(bufs, status)
@@ -176,7 +192,8 @@ def run_steps(data, args, held, made, bufs):
 def run_program(data, args, out):
     """Run a program; `out` gets the storages of its results (new references).  1 with an exception set."""
     total = data.i64[N_WORDS]
-    need = 2 * total + HEADER + data.i64[LARGEST]
+    tensors = data.i64[N_TENSORS]
+    need = 2 * total + HEADER + data.i64[LARGEST] + 1 + tensors
     room = stack(8 * ROOM)
     memory = room
     if need > ROOM:
@@ -187,7 +204,9 @@ def run_program(data, args, out):
     held, made = memory, memory + 8 * total
     for k in range(total):
         made.ptr[k] = None
-    failed = run_steps(data, args, held, made, memory + 8 * (2 * total + HEADER))
+    guarded = made + 8 * total
+    guarded.i64[0] = 0
+    failed = run_steps(data, args, held, made, guarded + 8 * (1 + tensors + HEADER), guarded)
     results = data + 8 * data.i64[RESULTS]
     for k in range(data.i64[N_RESULTS]):
         out.ptr[k] = None
@@ -203,6 +222,10 @@ def run_program(data, args, out):
     for k in range(total):
         if made.ptr[k] is not None:
             Py_DecRef(made.ptr[k])
+    if guarded.i64[0] != 0:
+        for k in range(tensors):
+            if guarded.ptr[1 + k] is not None:
+                Py_DecRef(guarded.ptr[1 + k])
     if failed != 0:
         for k in range(data.i64[N_RESULTS]):
             if out.ptr[k] is not None:
@@ -262,11 +285,16 @@ def kernel_plan(self, args, flagged, names):
         if sources.i64[2 * k] == FROM_TENSOR:
             if in_inference(args.ptr[sources.i64[2 * k + 1]]) != 0:
                 return elsewhere(self, args, flagged, names)
+    total, shown = data.i64[N_RESULTS], data.i64[N_SHOWN]
+    results = data + 8 * data.i64[RESULTS]
+    order = data + 8 * data.i64[ORDER]
+    for k in range(data.i64[N_TENSORS]):  # a tensor that was saved, or resized by another thread, may have lost its memory
+        wanted = results.ptr[2 * (total + k) + 1]
+        if unlikely(wanted is not None and wanted != slot(args.ptr[order.i64[k]], O_SPEC)):
+            return elsewhere(self, args, flagged, names)
     made = stack(8 * 64)
     if run_program(data, args, made) != 0:
         return None
-    total, shown = data.i64[N_RESULTS], data.i64[N_SHOWN]
-    results = data + 8 * data.i64[RESULTS]
     failed = False
     for k in range(total):
         storage = made.ptr[k]
@@ -325,13 +353,17 @@ def inplace_plan(self, args, flagged, names):
             if may_overlap(slot(other, O_STORAGE), storage) != 0 and is_target(data, other, x) == 0:
                 return elsewhere(self, args, flagged, names)
     made = stack(64)
-    if run_program(data, args, made) != 0:
+    Py_IncRef(storage)
+    failed = run_program(data, args, made)
+    if failed == 0:
+        storage.i64[S_VERSION] += 1
+        before = storage.ptr[S_CHANGED]
+        storage.ptr[S_CHANGED] = user_place()
+        if before is not None:
+            Py_DecRef(before)
+    Py_DecRef(storage)
+    if failed != 0:
         return None
-    storage.i64[S_VERSION] += 1
-    before = storage.ptr[S_CHANGED]
-    storage.ptr[S_CHANGED] = user_place()
-    if before is not None:
-        Py_DecRef(before)
     return kept(Py_None if data.i64[SILENT] != 0 else x)
 
 
