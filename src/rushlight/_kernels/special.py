@@ -169,6 +169,10 @@ class SpecialNest(Nest):
             unroll *= 2
         return unroll
 
+    def stripe(self, stage: Stage, lane: Var | None) -> int:
+        """Vectors of a row that a piece writes, at least: threads that share rows which come in any order take each other's lines away."""
+        return 256 if lane is not None and all(s.ix.coefficient(lane) is not None for s in stage.stores) else 8
+
     def sections(self) -> list[Section]:
         self.split_dims()
         self.order_dims()
@@ -201,7 +205,7 @@ class SpecialNest(Nest):
             body = [Scan(stage.loops[0], stage.items, body, reverse, turned)]
             split = self.cut(outer, work, elements, width * unroll, lane)
         else:
-            split = self.cut(outer, work, elements, 8 * width, lane)
+            split = self.cut(outer, work, elements, self.stripe(stage, lane) * width, lane)
             if lane is not None:  # inside the loops in order: an index is read once for a whole row
                 body = [Loop(lane, body, lanes=True)]
                 outer.remove(lane)
