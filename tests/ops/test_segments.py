@@ -102,3 +102,64 @@ def test_elements_that_are_the_median_have_equal_shares_of_its_gradient(values: 
     x = rl.tensor(values, dtype=rl.float64, requires_grad=True)
     x.median().backward()
     np.testing.assert_allclose(x.grad.numpy(), shares)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 300, 5000, 140001])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+def test_runs_of_equal_neighbours(dtype, size):
+    """Values, numbers and lengths of runs; NaN equals nothing, and zeros of both signs are equal."""
+    rng = np.random.default_rng(size)
+    a = rng.integers(0, 3, size).astype("float64")
+    if size > 5 and dtype.startswith(("float", "bfloat")):
+        a[size // 2 : size // 2 + 2] = np.nan
+        a[:2] = 0.0, -0.0
+    x = torch.from_numpy(a).to(getattr(torch, dtype))
+    a = x.double().numpy()
+    begins = np.r_[np.ones(min(size, 1), bool), a[1:] != a[:-1]]
+    starts = np.nonzero(begins)[0]
+    values, numbers, lengths = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
+    assert values.dtype == x.dtype
+    np.testing.assert_array_equal(values.double().numpy(), a[starts])
+    np.testing.assert_array_equal(numbers.numpy(), np.cumsum(begins) - 1)
+    np.testing.assert_array_equal(lengths.numpy(), np.diff(np.r_[starts, size])[: len(starts)])
+    if not np.isnan(a).any():
+        ordered, places, counts = np.unique(a, return_inverse=True, return_counts=True)
+        values, numbers, lengths = x.unique(return_inverse=True, return_counts=True)
+        np.testing.assert_array_equal(values.double().numpy(), ordered)
+        np.testing.assert_array_equal(numbers.numpy(), places.reshape(-1))
+        np.testing.assert_array_equal(lengths.numpy(), counts)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_runs_of_equal_slices(dim):
+    a = np.random.default_rng(3).integers(0, 2, (40, 2, 3))
+    rows = np.moveaxis(a, dim, 0)
+    begins = np.r_[True, (rows[1:] != rows[:-1]).reshape(len(rows) - 1, -1).any(1)]
+    values, numbers, lengths = torch.unique_consecutive(torch.from_numpy(a), return_inverse=True, return_counts=True, dim=dim)
+    np.testing.assert_array_equal(values.numpy(), np.moveaxis(rows[begins], 0, dim))
+    np.testing.assert_array_equal(numbers.numpy(), np.cumsum(begins) - 1)
+    np.testing.assert_array_equal(lengths.numpy(), np.diff(np.r_[np.nonzero(begins)[0], len(rows)]))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float32", "float64"])
+@pytest.mark.parametrize(("size", "tests"), [(1000, 5), (1000, 65), (1000, 1000), (10, 1000), (0, 100), (100, 0)])
+def test_elements_among_others(dtype, size, tests):
+    """Few test elements are compared with all, many are searched; NaN is never among them."""
+    rng = np.random.default_rng(tests)
+    a, b = (rng.integers(0, 200, n).astype(dtype) for n in (size, tests))
+    if dtype[0] == "f" and size > 1 and tests > 1:
+        a[:2], b[:2] = (np.nan, -0.0), (np.nan, 0.0)
+    for invert in (False, True):
+        found = torch.isin(torch.from_numpy(a), torch.from_numpy(b), invert=invert)
+        np.testing.assert_array_equal(found.numpy(), np.isin(a, b, invert=invert))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 100, 1023])
+def test_places_among_ordered_ones(size):
+    """Every length of boundaries, with equals and NaN behind all numbers."""
+    rng = np.random.default_rng(size)
+    edges = np.sort(rng.integers(0, max(size, 2), size).astype("float64"))
+    x = np.r_[edges, edges + 0.5, -1.0, np.inf, np.nan]
+    for right in (False, True):
+        found = torch.searchsorted(torch.from_numpy(edges), torch.from_numpy(x), right=right)
+        np.testing.assert_array_equal(found.numpy(), np.searchsorted(edges, x, "right" if right else "left"))

@@ -18,19 +18,19 @@ from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec
 
-__all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple"]
+__all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple", "run_lengths", "run_numbers", "run_starts"]
 
 _BOUND: dict[str, Any] = {}
 _PIECE: list[int] = []  # elements that a thread counts at a time, once that is known
 
 
-def _native(name: str, size: int = 0) -> Any:
-    key = f"{name}{size or ''}"
+def _native(name: str, of: Any = None, page: str = "selecting") -> Any:
+    """A native function of a page, or the one that a table there has for a size or dtype."""
+    key = name if of is None else f"{name} {of}"
     found = _BOUND.get(key)
     if found is None:
-        page = require("rushlight._backends.cpu.selecting")
-        function = page.compactors[size] if size else getattr(page, name)
-        found = _BOUND[key] = require("rushlight._backends.cpu.stubs").bind(function, nogil=True)
+        function = getattr(require(f"rushlight._backends.cpu.{page}"), name)
+        found = _BOUND[key] = require("rushlight._backends.cpu.stubs").bind(function if of is None else function[of], nogil=True)
     return found
 
 
@@ -140,7 +140,39 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     count, where, _before = _count(dense)
     made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count,)))
     if count:
-        _native("compact", size)(source._ptr, dense._ptr, n, where, made._ptr)
+        _native("compactors", size)(source._ptr, dense._ptr, n, where, made._ptr)
+    return made
+
+
+# ***** runs of equal neighbours *****
+
+
+def run_starts(x: Tensor) -> Tensor:
+    """A mask of where an element of a dense vector, not of complex numbers, differs from the one before it."""
+    n = x._spec.numel
+    mask = empty_spec(Spec.of(BOOL, x._spec.device, (n,)))
+    if n:
+        _native("markers", x._spec.dtype.name, "runs")(x._ptr, n, mask._ptr)
+    return mask
+
+
+def run_numbers(starts: Tensor, order: Tensor | None = None) -> Tensor:
+    """The number of its run for each element of a vector; with `order`, a dense permutation, at the place that it names."""
+    mask = _as_mask(starts)
+    n = mask._spec.numel
+    made = empty_spec(Spec.of(INT64, mask._spec.device, (n,)))
+    if n:
+        _, where, _before = _count(mask)
+        _native("number_runs", page="runs")(mask._ptr, n, where, order._ptr if order is not None else 0, made._ptr)
+    return made
+
+
+def run_lengths(starts: Tensor) -> Tensor:
+    """How long each run of a vector is."""
+    places = nonzero_places(starts)
+    made = empty_spec(places._spec)
+    if places._spec.numel:
+        _native("run_lengths", page="runs")(places._ptr, places._spec.numel, starts._spec.numel, made._ptr)
     return made
 
 

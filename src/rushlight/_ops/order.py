@@ -148,18 +148,11 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     if x.dtype.kind == "b":
         raise not_implemented("searchsorted_out_cpu", x.dtype)
     size = boundaries.shape[-1]
-    low, high = build.full(x.shape, 0, INT64), build.full(x.shape, size, INT64)
-    for _ in range(size.bit_length()):
-        middle = prim.shift_right(low + high, build.full(x.shape, 1, INT64))
-        safe = build.select(middle < size, middle, max(size - 1, 0))
-        held = (
-            prim.index(boundaries, safe)
-            if len(boundaries.shape) == 1
-            else prim.gather(boundaries, safe, dim=len(x.shape) - 1)
-        )
-        goes_up = ~(held > x if right else held >= x) & (middle < size) & (low < high)  # NaN stands behind all numbers
-        low, high = (
-            build.select(goes_up, middle + 1, low),
-            build.select(goes_up, high, build.select(low < high, middle, high)),
-        )
+    low, left = build.full(x.shape, 0, INT64), size
+    while left:  # the number is `low` at least and `low + left` at most; of each half as many are left
+        half = (left + 1) // 2
+        middle = low + (half - 1)
+        held = prim.index(boundaries, middle) if len(boundaries.shape) == 1 else prim.gather(boundaries, middle, dim=len(x.shape) - 1)
+        goes_up = ~(held > x if right else held >= x)  # NaN stands behind all numbers
+        low, left = build.select(goes_up, low + half, low), left - half
     return low

@@ -5,7 +5,20 @@ from __future__ import annotations
 from rushlight._backends.cpu.mt19937 import draw_unit, put_float, take
 from rushlight._backends.cpu.random_normal import draw_normal
 from rushlight._backends.cpu.random_uniform import to_exponential
-from rushlight._backends.native import NativeFunction, ceil, extern, f32, f64, floor, load, native, select, sqrt, store
+from rushlight._backends.native import (
+    NativeFunction,
+    ceil,
+    extern,
+    f32,
+    f64,
+    floor,
+    load,
+    native,
+    select,
+    sqrt,
+    store,
+    u32,
+)
 
 __all__ = ["make_binomial", "make_choice", "make_gamma", "make_leaks", "make_multinomial", "make_poisson", "make_weights_status"]
 
@@ -24,13 +37,14 @@ def make_weights_status(p_kind: str) -> NativeFunction:
     def status(p, rows, categories):
         found = 0
         for row in range(rows):
-            total = P(0.0)
+            bad, some = u32(0), u32(0)
             for j in range(categories):
                 v = load(P, p, row * categories + j)
-                if not (v >= P(0.0)) or v - v != P(0.0):
-                    return 1
-                total = total + v
-            if not (total > P(0.0)):
+                bad |= u32(v < P(0.0)) | u32(v - v != P(0.0))
+                some |= u32(v > P(0.0))
+            if bad != u32(0):
+                return 1
+            if some == u32(0):
                 found = 2
         return found
 
@@ -40,7 +54,7 @@ def make_weights_status(p_kind: str) -> NativeFunction:
 def make_multinomial(p_kind: str) -> NativeFunction:
     """`multinomial(state, out, p, rows, categories, samples, sums)`: indices drawn with replacement by the weights of each row.
 
-    `sums` is room for one row.  A running sum in the dtype, divided by the last one; a float64 uniform each; the first
+    `sums` is room for one row.  A running sum in the dtype, divided by the last one where it is looked at; a float64 uniform each; the first
     category whose sum is not below it.  Returns the weights' status (see above), and draws nothing unless that is 0.
     """
     P, check = f64 if p_kind == "f64" else f32, make_weights_status(p_kind)
@@ -58,16 +72,13 @@ def make_multinomial(p_kind: str) -> NativeFunction:
             for j in range(categories):
                 total = total + load(P, weights, j)
                 store(P, sums, j, total)
-            for j in range(categories):
-                store(P, sums, j, load(P, sums, j) / total)
-            store(P, sums, categories - 1, P(1.0))
             for s in range(samples):
                 u = draw_unit(state)
                 low = 0
                 high = categories
                 while low < high:
                     middle = low + ((high - low) >> 1)
-                    if f64(load(P, sums, middle)) < u:
+                    if middle < categories - 1 and f64(load(P, sums, middle) / total) < u:
                         low = middle + 1
                     else:
                         high = middle

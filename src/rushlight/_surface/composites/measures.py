@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._base.errors import warn_once, warn_user
 from rushlight._engine import convert, dynamic
 from rushlight._engine.fast import spoil
+from rushlight._engine.kinds import Kind
 from rushlight._engine.out import write_out
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.dtypes import refuse_dtype
@@ -431,6 +432,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
 # ***** sets *****
 
 
+MANY = 64  # test elements from which on they are sorted and searched by halving
+
+
 @composite("isin", refuses="bc", learns=True)
 @forms("(elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None) -> Tensor")
 def isin(
@@ -444,37 +448,35 @@ def isin(
     dtype = result_type([(v._spec.dtype, v._spec.ndim) for v in (x, y)], [])
     refuse_dtype("isin", "bc", y._spec.dtype, checked=True)
     x, y = x.to(dtype), y.to(dtype).reshape(-1)
-    found = (x.unsqueeze(-1) == y).any(-1)
+    if y._spec.numel > MANY and x._spec.numel > MANY:
+        y = function_of("sort")(y, 0, False, True)[0]
+        place = function_of("bucketize_core")(x, y, False)
+        found = T["take"](y, place.clamp(max=y._spec.numel - 1)) == x
+    else:
+        found = (x.unsqueeze(-1) == y).any(-1)
     return into(out, T["logical_not"](found) if invert else found, "isin", exact=True)
 
 
-def _runs(ordered: Tensor) -> Any:
-    """Where a new value begins in a vector."""
-    size = ordered._spec.shape[0]
+def _run_starts(x: Tensor) -> Tensor:
+    """Where a new value begins in a vector, or a new row in a matrix."""
+    if x._spec.ndim == 1 and not isinstance(x, Kind) and not x._spec.dtype.is_complex and x._spec.device.type == "cpu":
+        return dynamic.run_starts(x.contiguous())
+    size = x._spec.shape[0]
     first = T["ones"](min(size, 1), dtype=BOOL)
-    return T["cat"]([first, ordered.narrow(0, 1, size - 1) != ordered.narrow(0, 0, size - 1)]) if size > 1 else first
+    if size < 2:
+        return first
+    differs = x.narrow(0, 1, size - 1) != x.narrow(0, 0, size - 1)
+    return T["cat"]([first, differs if differs._spec.ndim == 1 else differs.any(1)])
 
 
 def _unique_of_vector(x: Tensor, sort: bool, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
     """(values, inverse, counts) of a vector; `sort` False means only neighbours are joined."""
-    size = x._spec.shape[0]
     order = None
     if sort:
         x, order = function_of("sort")(x, 0, False, True)
-    begins = _runs(x)
-    places = dynamic.nonzero_places(begins)
-    values = function_of("index_select")(x, 0, places)
-    back = None
-    if inverse:
-        back = begins.to(INT64).cumsum(0) - 1
-        if order is not None:
-            back = T["zeros"](size, dtype=INT64).scatter(0, order, back)
-    if not counts:
-        return values, back, None
-    ends = (
-        T["cat"]([places.narrow(0, 1, places._spec.shape[0] - 1), T["tensor"]([size], dtype=INT64)]) if size else places
-    )
-    return values, back, ends - places
+    starts = _run_starts(x.detach())
+    values = dynamic.masked_select(x, starts)
+    return values, dynamic.run_numbers(starts, order) if inverse else None, dynamic.run_lengths(starts) if counts else None
 
 
 def _as_rows(x: Tensor) -> Any:
@@ -483,21 +485,14 @@ def _as_rows(x: Tensor) -> Any:
     return x.reshape(shape[0], numel(shape[1:]))
 
 
-def _unique_rows(x: Tensor, dim: int, sort: bool) -> tuple[Any, Any, Any]:
+def _unique_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
     """The same along a dim: rows are compared as Python tuples."""
     at = wrap_dim(dim, x._spec.ndim)
     rows = x.movedim(at, 0)
     keys = [tuple(row) if isinstance(row, list) else (row,) for row in _as_rows(rows).tolist()]
-    if sort:
-        kept = sorted(set(keys))
-        number = {key: i for i, key in enumerate(kept)}
-        back = [number[key] for key in keys]
-    else:
-        kept, back = [], []
-        for key in keys:
-            if not kept or kept[-1] != key:
-                kept.append(key)
-            back.append(len(kept) - 1)
+    kept = sorted(set(keys))
+    number = {key: i for i, key in enumerate(kept)}
+    back = [number[key] for key in keys]
     first, counts = [0] * len(kept), [0] * len(kept)
     for place, i in enumerate(back):
         if not counts[i]:
@@ -506,6 +501,13 @@ def _unique_rows(x: Tensor, dim: int, sort: bool) -> tuple[Any, Any, Any]:
     flat = function_of("index_select")(_as_rows(rows), 0, T["tensor"](first, dtype=INT64))
     values = flat.reshape(len(kept), *rows.shape[1:]).movedim(0, at)
     return values, T["tensor"](back, dtype=INT64), T["tensor"](counts, dtype=INT64)
+
+
+def _joined_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
+    """(values, inverse, counts) where only neighbours along a dim are joined."""
+    at = wrap_dim(dim, x._spec.ndim)
+    starts = _run_starts(_as_rows(x.movedim(at, 0)).detach())
+    return function_of("index_select")(x, at, dynamic.nonzero_places(starts)), dynamic.run_numbers(starts), dynamic.run_lengths(starts)
 
 
 def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> Any:
@@ -529,7 +531,7 @@ def unique(
 ) -> Any:
     """The different values in order; with their numbers for each element, and how often each occurs."""
     if dim is not None:
-        return _given(*_unique_rows(input, dim, True), return_inverse, return_counts)
+        return _given(*_unique_rows(input, dim), return_inverse, return_counts)
     values, back, counts = _unique_of_vector(input.reshape(-1), True, return_inverse, return_counts)
     return _given(
         values, None if back is None else back.reshape(input._spec.shape), counts, return_inverse, return_counts
@@ -548,7 +550,7 @@ def unique_consecutive(
 ) -> Any:
     """The values with repeated neighbours joined."""
     if dim is not None:
-        return _given(*_unique_rows(input, dim, False), return_inverse, return_counts)
+        return _given(*_joined_rows(input, dim), return_inverse, return_counts)
     values, back, counts = _unique_of_vector(input.reshape(-1), False, return_inverse, return_counts)
     return _given(
         values, None if back is None else back.reshape(input._spec.shape), counts, return_inverse, return_counts
