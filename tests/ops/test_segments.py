@@ -113,11 +113,11 @@ def test_runs_of_equal_neighbours(dtype, size):
     if size > 5 and dtype.startswith(("float", "bfloat")):
         a[size // 2 : size // 2 + 2] = np.nan
         a[:2] = 0.0, -0.0
-    x = torch.from_numpy(a).to(getattr(torch, dtype))
+    x = rl.from_numpy(a).to(getattr(rl, dtype))
     a = x.double().numpy()
     begins = np.r_[np.ones(min(size, 1), bool), a[1:] != a[:-1]]
     starts = np.nonzero(begins)[0]
-    values, numbers, lengths = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
+    values, numbers, lengths = rl.unique_consecutive(x, return_inverse=True, return_counts=True)
     assert values.dtype == x.dtype
     np.testing.assert_array_equal(values.double().numpy(), a[starts])
     np.testing.assert_array_equal(numbers.numpy(), np.cumsum(begins) - 1)
@@ -135,7 +135,7 @@ def test_runs_of_equal_slices(dim):
     a = np.random.default_rng(3).integers(0, 2, (40, 2, 3))
     rows = np.moveaxis(a, dim, 0)
     begins = np.r_[True, (rows[1:] != rows[:-1]).reshape(len(rows) - 1, -1).any(1)]
-    values, numbers, lengths = torch.unique_consecutive(torch.from_numpy(a), return_inverse=True, return_counts=True, dim=dim)
+    values, numbers, lengths = rl.unique_consecutive(rl.from_numpy(a), return_inverse=True, return_counts=True, dim=dim)
     np.testing.assert_array_equal(values.numpy(), np.moveaxis(rows[begins], 0, dim))
     np.testing.assert_array_equal(numbers.numpy(), np.cumsum(begins) - 1)
     np.testing.assert_array_equal(lengths.numpy(), np.diff(np.r_[np.nonzero(begins)[0], len(rows)]))
@@ -150,7 +150,7 @@ def test_elements_among_others(dtype, size, tests):
     if dtype[0] == "f" and size > 1 and tests > 1:
         a[:2], b[:2] = (np.nan, -0.0), (np.nan, 0.0)
     for invert in (False, True):
-        found = torch.isin(torch.from_numpy(a), torch.from_numpy(b), invert=invert)
+        found = rl.isin(rl.from_numpy(a), rl.from_numpy(b), invert=invert)
         np.testing.assert_array_equal(found.numpy(), np.isin(a, b, invert=invert))
 
 
@@ -161,5 +161,5 @@ def test_places_among_ordered_ones(size):
     edges = np.sort(rng.integers(0, max(size, 2), size).astype("float64"))
     x = np.r_[edges, edges + 0.5, -1.0, np.inf, np.nan]
     for right in (False, True):
-        found = torch.searchsorted(torch.from_numpy(edges), torch.from_numpy(x), right=right)
+        found = rl.searchsorted(rl.from_numpy(edges), rl.from_numpy(x), right=right)
         np.testing.assert_array_equal(found.numpy(), np.searchsorted(edges, x, "right" if right else "left"))
