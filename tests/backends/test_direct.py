@@ -66,6 +66,13 @@ CASES: list[tuple[Any, ...]] = [
     ((1, 9, 5, 601), (9, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 9}),
     ((2, 6, 9, 21), (6, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 6, "transposed": True}),
     ((2, 6, 9, 21), (6, 2, 3, 4), {"padding": 2, "stride": 3, "groups": 3, "transposed": True}),
+    # rows of several blocks, some of which reach beyond them
+    ((1, 6, 9, 150), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+    ((1, 4, 5, 40), (4, 1, 3, 3), {"padding": (1, 20), "groups": 4}),
+    ((2, 6, 6, 131), (12, 3, 3, 5), {"padding": (0, 1), "dilation": (1, 3), "groups": 2}),
+    ((1, 40, 6, 30), (40, 1, 3, 3), {"padding": 1, "groups": 40}),
+    ((1, 36, 7, 41), (36, 1, 3, 5), {"padding": (1, 6), "stride": (1, 2), "dilation": (1, 2), "groups": 36}),
+    ((1, 36, 3, 5, 20), (36, 1, 3, 3, 3), {"padding": 1, "groups": 36}),
     # groups of a few channels that share vectors where channels lie side by side
     ((2, 24, 9, 11), (24, 4, 3, 3), {"padding": 1, "stride": 2, "groups": 6}),
     ((1, 40, 13, 7), (40, 8, 3, 3), {"padding": 2, "dilation": 2, "groups": 5}),
@@ -171,6 +178,20 @@ def test_special_values_stay_where_they_belong() -> None:
     assert y[0, 2, 7:, 31:].isinf().all() and int(y.isinf().sum()) == 4
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("few", [1, 4])
+def test_what_lies_around_an_image_is_not_read(last: bool, few: int) -> None:
+    """Rows are read where they lie: images that are parts of larger ones."""
+    for width, p in ((50, {"padding": 1}), (50, {}), (20, {"padding": (1, 2), "dilation": 2}), (50, {"padding": 1, "stride": (2, 1)})):
+        whole = torch.full((2, 40, 13, width + 9), float("nan"))
+        whole = whole.contiguous(memory_format=torch.channels_last) if last else whole
+        x = whole[:, 4:36, 2:11, 3 : width + 3]
+        given, w = RNG.standard_normal(tuple(x.shape)), RNG.standard_normal((32, few, 3, 3))
+        x.copy_(torch.tensor(given).float())
+        got = as_float(torch.nn.functional.conv2d(x, torch.tensor(w).float(), groups=32 // few, **p))
+        np.testing.assert_allclose(got, convolved(as_float(x), w.astype(np.float32).astype(float), groups=32 // few, **p), rtol=0, atol=2e-5)
+
+
 def test_places_beyond_the_result_do_not_count() -> None:
     x, w = torch.randn(1, 3, 6, 22), torch.randn(3, 1, 3, 3).requires_grad_()
     x[:, :, 5], x[:, :, :, 21] = float("nan"), float("inf")  # what the strides leave over
@@ -209,11 +230,12 @@ def test_who_is_computed_directly() -> None:
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_kernels_are_made_for_other_vectors(kind: str, lanes: int) -> None:
     for together, mix in ((False, 1), (True, 1), (True, 2), (True, 4)):
-        tile = DirectTile(
-            kind, lanes, lanes > 4, outs=1 if together else 2, rows=2, vectors=2, height=3, width=3, stride=2, dilation=1,
-            places=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16, mix=mix,
-        )  # fmt: skip
-        assert tile.symbol in jit.compile_assembly(tile.text, "quick")
+        for edge in (False, True):
+            tile = DirectTile(
+                kind, lanes, lanes > 4, outs=1 if together else 2, rows=2, vectors=2, height=3, width=3, stride=2, dilation=1,
+                places=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16, mix=mix, edge=edge,
+            )  # fmt: skip
+            assert tile.symbol in jit.compile_assembly(tile.text, "quick")
         sums = WeightTile(
             kind, lanes, lanes > 4, rows=2, height=3, width=3, stride=1, dilation=1, places=((0, 1), (0, 2), (0, 3)), whole=lanes == 16, mix=mix,
         )  # fmt: skip

@@ -23,9 +23,9 @@ from rushlight._surface.registry import function_of
 
 COUNTS = (1, 2, 3, 8)
 GRAINS: dict[tuple[ModuleType, str], int] = {
-    (nest, "PIECE"): 1, (nest, "LEAST"): 1, (grouping, "PIECE"): 256, (program, "PIECE"): 256, (direct, "_PIECE"): 1, (externs, "_PIECE"): 1,
-    (fourier, "_PIECE"): 1, (lapack, "_GRAIN"): 1, (resample, "_PIECE"): 1, (small_factors, "_GRAIN"): 1, (blas, "_SMALL_GRAIN"): 1,
-    (blas, "_LEAST_GRAIN"): 1, (blas, "_BATCH_GRAIN"): 1,
+    (nest, "PIECE"): 1, (nest, "LEAST"): 1, (grouping, "PIECE"): 256, (program, "PIECE"): 256, (direct, "_PIECE"): 1, (direct, "_SHARE"): 1,
+    (externs, "_PIECE"): 1, (fourier, "_PIECE"): 1, (lapack, "_GRAIN"): 1, (resample, "_PIECE"): 1, (small_factors, "_GRAIN"): 1,
+    (blas, "_SMALL_GRAIN"): 1, (blas, "_LEAST_GRAIN"): 1, (blas, "_BATCH_GRAIN"): 1,
 }  # fmt: skip
 
 

@@ -28,6 +28,10 @@ _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf1
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _CALLABLES: dict[str, Callable[..., Any]] = {}
 _PIECE = 1 << 19  # multiplications that are worth a thread's while
+_SHARE = 1 << 18  # the same where all channels of a place are in one piece
+_PLACES = 256  # of results of a piece that are worth making the weights ready, at least
+_REUSED = 36  # vectors that are read up to so often, for as many weights, are read where they lie: others are brought together before
+_NEIGHBOURS = 4  # vectors of channels of a place that are written by one thread, at least
 _MOST_PIECES = 256
 _ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
 _UNROLLED = 512  # multiplications of vectors in a block's loop
@@ -211,16 +215,36 @@ class Direct:
         last = settled((vectors - 1) % v + 1)
         stream = self.large and not words["y_turn"] and words["out_h"] % r == 0 and self._lines()
 
-        def tile(n: int) -> int:
+        whole = self.target.vector_bytes == 64
+
+        def tile(n: int, edge: bool) -> int:
             return _found_tile(
                 DirectTile, self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
-                dilation=words["dilation_h"], places=places, channelwise=together, whole=self.target.vector_bytes == 64, stream=stream,
-                mix=words["mix"],
+                dilation=words["dilation_h"], places=places, channelwise=together, whole=whole, stream=stream, mix=words["mix"], edge=edge,
             )  # fmt: skip
 
-        words |= {"tile": tile(v), "last": tile(last), "height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
+        placed = self._placed()
+        across = 1 if together else lanes
+        words["extent"] = (v * across - 1) * words["stride_w"] + (words["kernel_w"] - 1) * words["dilation_w"] + words["lead"] + 1
+        if not together and whole:
+            words["extent"] = -(-words["extent"] // lanes) * lanes
+        words["shift"] = words["pad_w"] + words["lead"]
+        begin = -(-max(words["shift"], 0) // (v * across * words["stride_w"])) * v * across  # of the first block that reads what is there alone
+        any_inside = begin * words["stride_w"] - words["shift"] + words["extent"] <= words["in_w"] and begin + v * across <= words["out_w"]
+        words["tile"] = tile(v, False) if any_inside or not placed else 0
+        words |= {"placed": int(placed), "edge": tile(v, placed), "edge_last": tile(last, placed)}
+        words |= {"height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
         words["span"] = max(_ASIDE // v, 1) * v
         words |= {"blocks": self.outs // o, "steps": steps}
+
+    def _placed(self) -> bool:
+        """Whether blocks read the rows of images where they lie: vectors of them are there, near enough, and lanes can be left out."""
+        words = self.words
+        there = self.size == self.item or bool(words["y_turn"])
+        near = words["stride_w"] == 1 and words["x_w"] == 1
+        if words["together"]:
+            near = bool(words["y_turn"]) or words["kernel_h"] * words["kernel_w"] * words["mix"] <= _REUSED
+        return bool(there and near and max(words[f"spread_{letter}"] for letter in "dhw") == 1 and self.target.arch == "x86_64" and self.fma)
 
     def _lines(self) -> bool:
         """Whether all vectors of results are whole and lie at multiples of their size."""
@@ -251,6 +275,10 @@ class Direct:
         units, high = words["batch"] * words["groups"], words["out_h"]
         self.multiplications = work * units
         room = max(r, (_ROWS_BYTES // (words["pitch"] * self.size * planes) - reach) // words["stride_h"])
+        nothing = words["pitch"]
+        if words["placed"]:
+            room, nothing = high, (words["in_w"] - 1) * words["x_w"] + lanes
+        words["nothing"] = -(-nothing * self.size // _LINE) * _LINE
         bands = 1 if words["y_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
         rounds = -(-high // bands)
         words["band"] = -(-rounds // r) * r
@@ -259,8 +287,11 @@ class Direct:
         if words["together"] and words["groups"] > 1:  # vectors of narrow numbers are parts of a line of the cache: all of it in one piece
             line = max(_LINE // (lanes * self.item), 1)
             words["chunk"] = min(-(-words["chunk"] // line) * line, units)
-        if words["together"] and not words["y_turn"]:
-            self._bring_all(r, reach, high)
+        if words["together"] and not words["y_turn"] and words["groups"] > 1:
+            if words["placed"]:
+                self._share_rows(r, high)
+            else:
+                self._bring_all(r, reach, high)
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
 
     def _bring_all(self, r: int, reach: int, high: int) -> None:
@@ -269,9 +300,24 @@ class Direct:
         line = words["in_w"] * max(words["x_w"], words["lanes"]) * self.item * words["kernel_d"]
         fitting = max((_NEAR // line - reach) // words["stride_h"] + 1, 2 * reach, r)
         bands = -(-high // (fitting // r * r))
-        if words["groups"] > 1 and words["batch"] * words["out_d"] * bands >= _FEW:
+        if words["batch"] * words["out_d"] * bands >= _FEW:
             words["band"] = -(-_even(high, fitting // r * r) // r) * r
             words["bands"], words["chunk"] = -(-high // words["band"]), words["groups"]
+
+    def _share_rows(self, r: int, high: int) -> None:
+        """Pieces of some rows and all channels, or of some channels where there are few rows, for each of which all weights are made ready:
+        threads that write neighbouring lines of the cache wait for each other."""
+        words = self.words
+        wanted = min(max(1, self.multiplications // _SHARE), _MOST_PIECES)
+        rounds = -(-high // r)
+        bands = min(rounds, max(high * words["out_w"] * words["out_d"] // _PLACES, 1), -(-wanted // words["batch"]))
+        words["band"] = -(-rounds // bands) * r
+        words["bands"] = -(-high // words["band"])
+        parts = -(-wanted // (words["batch"] * words["bands"]))
+        if parts > 1:
+            words["chunk"] = min(-(-words["groups"] // parts // _NEIGHBOURS) * _NEIGHBOURS, words["groups"])
+        else:
+            words["chunk"] = words["groups"] * max(1, -(-words["batch"] * words["bands"] // _MOST_PIECES))
 
     def bundle(self) -> None:
         """Where an epilogue takes channels of a place side by side, groups of few are given to it some at a time."""

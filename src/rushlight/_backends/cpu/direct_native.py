@@ -1,16 +1,16 @@
-"""Direct convolution around the blocks of `direct_tile`: rows made ready, blocks called, edges written; in the native language.
+"""Direct convolution around the blocks of `direct_tile`: rows found or made ready, blocks called, edges written; in the native language.
 
-A piece is some images' groups (or blocks of groups whose only channels lie together) and a band of result rows.  The input rows that a block
-needs are made ready just before it (`direct_rows_native`).
+A piece is some images' groups (or blocks of groups whose only channels lie together) and a band of result rows.  Blocks read the input rows
+where they lie; those that must be sorted, widened or spread are made ready just before (`direct_rows_native`).
 """
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.direct_rows_native import make_fill, make_movers, make_ready
+from rushlight._backends.cpu.direct_rows_native import make_fill, make_find_lines, make_movers, make_ready
 from rushlight._backends.cpu.direct_taps_native import make_load_weights
 from rushlight._backends.cpu.direct_tile import RowMover
 from rushlight._backends.cpu.direct_turns_native import make_turned, make_turns
-from rushlight._backends.cpu.direct_words import D_BYTES, REAL, D, item_of
+from rushlight._backends.cpu.direct_words import D_BYTES, REAL, T_BYTES, D, T, item_of
 from rushlight._backends.cpu.epilogue_native import run_epilogue
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import NativeFunction, Type, call_ptr, extern, i32, i64, memcpy, memset, native, stack
@@ -18,63 +18,138 @@ from rushlight._kernels.register_tile import RegisterTile
 
 __all__ = ["make_direct"]
 
-SIGNATURE = "void(ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64, i64, i64, i64)"
+SIGNATURE = "void(ptr, ptr, i64, ptr, ptr, i64)"
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+
+@native("i64(ptr)", inline=True)
+def near(ints):
+    """Whether what a vector of results holds lies side by side."""
+    if ints.i64[D.together] != 0:
+        return i64(ints.i64[D.y_g] == 1)
+    return i64(ints.i64[D.y_w] == 1)
+
+
+@native("i64(ptr, i64)", inline=True)
+def first_place(ints, column):
+    """The place of a row at which a block begins that makes results from `column` on."""
+    if ints.i64[D.placed] == 0:
+        return column
+    return column * ints.i64[D.stride_w] - ints.i64[D.shift]
+
+
+@native("i64(ptr, i64, i64)", inline=True)
+def inside(ints, place, valid):
+    """Whether all is there that a block of all its vectors reads from a place on."""
+    if ints.i64[D.placed] == 0:
+        return 1
+    whole = ints.i64[D.together] == 0 or valid == ints.i64[D.lanes]
+    return i64(whole and place >= 0 and place + ints.i64[D.extent] <= ints.i64[D.in_w])
+
+
+def _make_words(source: str) -> NativeFunction:
+    size = REAL[source].itemsize
+
+    @native("void(ptr, ptr, i64)", name=f"direct_words_{source}")
+    def tell(ints, words, valid):
+        """What blocks are told of the input."""
+        unit = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
+        words.i64[T.plane], words.i64[T.planes] = 8 * ints.i64[D.rows], ints.i64[D.depth] * ints.i64[D.kernel_d]
+        words.i64[T.step], words.i64[T.steps] = 8 * ints.i64[D.dilation_h], ints.i64[D.steps]
+        words.i64[T.phase], words.i64[T.unit], words.i64[T.place] = size * ints.i64[D.phase], size * unit, size * unit
+        words.i64[T.stride], words.i64[T.width], words.i64[T.channels] = ints.i64[D.stride_w], ints.i64[D.in_w], valid
+        if ints.i64[D.placed] != 0:
+            place = size * ints.i64[D.x_w]
+            words.i64[T.phase], words.i64[T.unit], words.i64[T.place] = place, place * ints.i64[D.stride_w], place
+
+    return tell
+
+
+# ***** blocks *****
+
+
+def _make_written(target: str, real: Type) -> NativeFunction:
+    size = real.itemsize
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"written_{target}")
+    def written(ints, words, lines, weights, y, times, valid):
+        """`times` blocks below one another over the whole width, whose results are written where they belong."""
+        lanes, width, high = ints.i64[D.lanes], ints.i64[D.out_w], ints.i64[D.height_tile]
+        together = ints.i64[D.together] != 0
+        across = i64(1) if together else lanes  # columns of a vector
+        gap = size * ints.i64[D.y_w] if together else size * lanes
+        step = words.i64[T.place] * (ints.i64[D.stride_w] if ints.i64[D.placed] != 0 else i64(1))
+        words.i64[T.row], words.i64[T.channel], words.i64[T.vector] = size * ints.i64[D.y_h], size * ints.i64[D.y_o], gap
+        column: i64 = 0
+        while column < width:
+            vectors, count, left = ints.i64[D.vectors], times, (width - column + across - 1) // across
+            place = first_place(ints, column)
+            run = i64(1)  # blocks beside one another
+            tile = ints.ptr[D.edge]
+            if left <= ints.i64[D.vectors_last]:
+                vectors = ints.i64[D.vectors_last]
+                tile = ints.ptr[D.edge_last]
+            elif inside(ints, place, valid) != 0:
+                tile = ints.ptr[D.tile]
+                if times == 1:
+                    run = (left - ints.i64[D.vectors_last]) // vectors
+                    if ints.i64[D.placed] != 0:
+                        run = min(run, (ints.i64[D.in_w] - ints.i64[D.extent] - place) // (vectors * across * ints.i64[D.stride_w]) + 1)
+                    count = run
+            words.i64[T.valid] = valid if together else min(width - column - (vectors - 1) * lanes, lanes)
+            words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, vectors * across * step, vectors * gap
+            if times > 1:
+                words.i64[T.down], words.i64[T.along], words.i64[T.on] = 8 * high * ints.i64[D.stride_h], 0, size * high * ints.i64[D.y_h]
+            call_ptr(SIGNATURE, tile, words, lines, place, weights, y + size * column * ints.i64[D.y_w], count)
+            column += run * vectors * across
+
+    return written
 
 
 def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -> NativeFunction:
     size, item = real.itemsize, item_of(target)
     brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"block_{target}")
-    def block(ints, x, taps, start, y, aside, rows, valid, plane):
-        """`rows` rows of results over the whole width: x points to the first input row, y to the first result."""
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{target}")
+    def block(ints, words, lines, weights, y, aside, rows, valid):
+        """`rows` rows of results over the whole width, which stand aside before they are written."""
         lanes, outs, width, high = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.out_w], ints.i64[D.height_tile]
         together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
-        unit = lanes if together else i64(1)
-        pitch = size * ints.i64[D.pitch]
-        planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
-        down, phase = pitch * ints.i64[D.dilation_h], size * ints.i64[D.phase]
-        near = ints.i64[D.y_g] == 1 if together else ints.i64[D.y_w] == 1
-        direct = near and rows == high and item == size
         row = ints.i64[D.span] * lanes  # of what stands aside: some vectors of each row, which are written together
+        words.i64[T.row], words.i64[T.channel], words.i64[T.vector], words.i64[T.valid] = size * row, size * row * high, size * lanes, lanes
+        words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, 0, 0
         column: i64 = 0
         begun: i64 = 0
         held: i64 = 0
         while column < width:
             left = width - column
-            vectors, tile = ints.i64[D.vectors], ints.ptr[D.tile]
+            vectors, place = ints.i64[D.vectors], first_place(ints, column)
+            tile = ints.ptr[D.edge]
             if left <= ints.i64[D.vectors_last] * across:
-                vectors, tile = ints.i64[D.vectors_last], ints.ptr[D.last]
+                vectors = ints.i64[D.vectors_last]
+                tile = ints.ptr[D.edge_last]
+            elif inside(ints, place, valid) != 0:
+                tile = ints.ptr[D.tile]
             columns = min(left, vectors * across)
-            to = y + item * column * ints.i64[D.y_w]
-            from_ = x + size * column * unit
-            if direct:
-                gap = size * ints.i64[D.y_w] if together else size * lanes
-                kept = valid if together else columns - (vectors - 1) * lanes
-                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, down, ints.i64[D.steps], phase, taps, start,
-                         to, size * ints.i64[D.y_h], size * ints.i64[D.y_o], gap, kept)
-            else:
-                call_ptr(SIGNATURE, tile, from_, pitch, plane, planes, down, ints.i64[D.steps], phase, taps, start,
-                         aside + size * held * lanes, size * row, size * row * high, size * lanes, lanes)
-                held += vectors
-                some = column + columns - begun
-                if held + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
-                    to = y + item * begun * ints.i64[D.y_w]
-                    for o in range(outs):
-                        for r in range(rows):
-                            made = aside + size * row * (o * high + r)
-                            place = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
-                            if together and brain and near:
-                                narrowed(place, item * ints.i64[D.y_w], made, size * lanes, some, valid)
-                            elif together:
-                                for j in range(some):
-                                    put(place + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
-                            else:
-                                put(place, ints.i64[D.y_w], made, some)
-                    held = 0
-                    begun = column + columns
+            call_ptr(SIGNATURE, tile, words, lines, place, weights, aside + size * held * lanes, i64(1))
+            held += vectors
+            some = column + columns - begun
+            if held + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
+                to = y + item * begun * ints.i64[D.y_w]
+                for o in range(outs):
+                    for r in range(rows):
+                        made = aside + size * row * (o * high + r)
+                        at = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
+                        if together and brain and near(ints) != 0:
+                            narrowed(at, item * ints.i64[D.y_w], made, size * lanes, some, valid)
+                        elif together:
+                            for j in range(some):
+                                put(at + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
+                        else:
+                            put(at, ints.i64[D.y_w], made, some)
+                held = 0
+                begun = column + columns
             column += vectors * across
 
     return block
@@ -82,31 +157,44 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
 
 def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, put: NativeFunction) -> NativeFunction:
     size, y_item = REAL[source].itemsize, item_of(target)
-    fill, block = make_fill(source, make_ready(source, mover, take)), _make_block(target, REAL[source], mover, put)
+    fill, find_lines, tell = make_fill(source, make_ready(source, mover, take)), make_find_lines(source), _make_words(source)
+    block, written = _make_block(target, REAL[source], mover, put), _make_written(target, REAL[source])
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
     def unit(ints, y, x, memory, begin, end, depth, valid):
         """A band of rows of one group (or of several that lie together) at one depth."""
         width = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
+        outs, planes, high = ints.i64[D.outs], ints.i64[D.depth] * ints.i64[D.kernel_d], ints.i64[D.height_tile]
         plane = size * ints.i64[D.rows] * ints.i64[D.pitch]
-        outs = ints.i64[D.outs]
-        each = size * (ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        each = size * (planes * ints.i64[D.mix] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
         aside = memory + (each * ints.i64[D.blocks] + 63) // 64 * 64
-        rows = aside + size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * ints.i64[D.lanes]
+        lines = aside + size * outs * high * ints.i64[D.span] * ints.i64[D.lanes]
+        nothing = lines + (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
+        rows = nothing + ints.i64[D.nothing]
         first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
         reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
+        words = stack(T_BYTES)
+        tell(ints, words, valid)
+        find_lines(ints, lines, x, rows, nothing, first, depth)
+        direct = near(ints) != 0 and y_item == size
         done: i64 = 0
         at = begin
         while at < end:
-            have = min(ints.i64[D.height_tile], end - at)
-            needed = (at + have - 1 - begin) * ints.i64[D.stride_h] + reach
-            fill(ints, rows, x, first, needed, done, depth, valid, plane)
-            done = max(done, needed)
+            have, times = min(high, end - at), i64(1)
+            if ints.i64[D.placed] == 0:
+                needed = (at + have - 1 - begin) * ints.i64[D.stride_h] + reach
+                fill(ints, rows, x, first, needed, done, depth, valid, plane)
+                done = max(done, needed)
+            elif direct and have == high and ints.i64[D.out_w] <= (ints.i64[D.vectors] + ints.i64[D.vectors_last]) * ints.i64[D.lanes] // width:
+                times = (end - at) // high  # two blocks beside one another at most: many below one another
             for b in range(ints.i64[D.blocks]):
-                weights = memory + each * b
-                block(ints, rows + size * (at - begin) * ints.i64[D.stride_h] * ints.i64[D.pitch], weights + size * outs * width, weights,
-                      y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o]), aside, have, valid, plane)
-            at += ints.i64[D.height_tile]
+                weights, to = memory + each * b, y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o])
+                line = lines + 8 * (at - begin) * ints.i64[D.stride_h]
+                if direct and have == high:
+                    written(ints, words, line, weights, to, times, valid)
+                else:
+                    block(ints, words, line, weights, to, aside, have, valid)
+            at += times * high
 
     return unit
 
@@ -160,26 +248,30 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         each = size * (ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
         weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
         aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
-        rows_bytes = size * ints.i64[D.rows] * ints.i64[D.pitch] * ints.i64[D.depth] * ints.i64[D.kernel_d]
+        planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
+        lines_bytes = (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
+        rows_bytes = ints.i64[D.nothing]
+        if ints.i64[D.placed] == 0:
+            rows_bytes += size * ints.i64[D.rows] * ints.i64[D.pitch] * planes
         turned_bytes: i64 = 0
         if ints.i64[D.y_turn] != 0:
-            planes = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
-            turned_bytes = size * lanes * (planes if item == size else 2 * planes)
+            places = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
+            turned_bytes = size * lanes * (places if item == size else 2 * places)
         begin = piece % ints.i64[D.bands] * ints.i64[D.band]
         end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
         own = stack(D_BYTES)
         kept: i64 = 0
         if ints.i64[D.after] != 0:
             kept = size * collected(ints, own, end - begin)
-        slot = borrow(weights_bytes + aside_bytes + rows_bytes + turned_bytes + kept)
+        slot = borrow(weights_bytes + aside_bytes + lines_bytes + rows_bytes + turned_bytes + kept)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         memory = borrowed(slot)
         memset(memory, 0, weights_bytes)
-        memset(memory + weights_bytes + aside_bytes, 0, rows_bytes)
+        memset(memory + weights_bytes + aside_bytes + lines_bytes, 0, rows_bytes)
         start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
-        turned = memory + weights_bytes + aside_bytes + rows_bytes
+        turned = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
         done, places = turned + turned_bytes, (end - begin) * ints.i64[D.out_w]
         given = ints + ints.i64[D.given]
         held: i64 = 0  # groups of a bundle that are there

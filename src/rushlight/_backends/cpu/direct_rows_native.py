@@ -9,9 +9,9 @@ from rushlight._backends.cpu.conv_native import from_brain, from_half
 from rushlight._backends.cpu.direct_tile import RowMover
 from rushlight._backends.cpu.direct_words import REAL, D, item_of
 from rushlight._backends.cpu.mt19937 import bfloat_bits, half_bits
-from rushlight._backends.native import Extern, NativeFunction, extern, i64, load, memset, native, stack, store, u16
+from rushlight._backends.native import Extern, NativeFunction, extern, i64, load, native, stack, store, u16
 
-__all__ = ["make_fill", "make_movers", "make_ready", "places_of"]
+__all__ = ["make_fill", "make_find_lines", "make_movers", "make_ready", "places_of"]
 
 SOME = 128  # pairs of narrow numbers of a row that are widened before they are sorted
 
@@ -149,6 +149,7 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
 
 
 def make_fill(source: str, ready: NativeFunction) -> NativeFunction:
+    """`fill(...)`: brings rows of a band to where blocks read them."""
     size, item = REAL[source].itemsize, item_of(source)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"fill_{source}")
@@ -158,15 +159,47 @@ def make_fill(source: str, ready: NativeFunction) -> NativeFunction:
             for d in range(ints.i64[D.kernel_d]):
                 at = depth * ints.i64[D.stride_d] + d * ints.i64[D.dilation_d] - ints.i64[D.pad_d]
                 to = rows + plane * (c * ints.i64[D.kernel_d] + d)
-                inside = at >= 0 and at % ints.i64[D.spread_d] == 0 and at // ints.i64[D.spread_d] < ints.i64[D.in_d]
-                for i in range(done, count):
-                    h = first + i
-                    if h >= 0 and h % ints.i64[D.spread_h] == 0 and h // ints.i64[D.spread_h] < ints.i64[D.in_h]:
-                        line = to + size * i * ints.i64[D.pitch]
-                        if inside:
+                if at >= 0 and at % ints.i64[D.spread_d] == 0 and at // ints.i64[D.spread_d] < ints.i64[D.in_d]:
+                    for i in range(done, count):
+                        h = first + i
+                        if h >= 0 and h % ints.i64[D.spread_h] == 0 and h // ints.i64[D.spread_h] < ints.i64[D.in_h]:
                             from_ = c * ints.i64[D.x_c] + at // ints.i64[D.spread_d] * ints.i64[D.x_d] + h // ints.i64[D.spread_h] * ints.i64[D.x_h]
-                            ready(ints, line, x + item * from_, valid)
-                        elif ints.i64[D.kernel_d] > 1 or ints.i64[D.out_d] > 1:  # another depth may have left its rows here
-                            memset(line, 0, size * ints.i64[D.pitch])
+                            ready(ints, to + size * i * ints.i64[D.pitch], x + item * from_, valid)
 
     return fill
+
+
+def make_find_lines(source: str) -> NativeFunction:
+    """`find_lines(ints, lines, x, rows, nothing, first, depth)`: where the rows of a band that begins at row `first` of the input lie, in all planes."""
+    size, item = REAL[source].itemsize, item_of(source)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"lines_{source}")
+    def find_lines(ints, lines, x, rows, nothing, first, depth):
+        """Rows lie in the image, or among those that were made `rows`; those beyond the image (or between its own) are `nothing`."""
+        count, apart = ints.i64[D.rows], ints.i64[D.spread_h]
+        placed = ints.i64[D.placed] != 0
+        gap = item * ints.i64[D.x_h] if placed else size * ints.i64[D.pitch]
+        low = min(max(-first, i64(0)), count)
+        high = max(min((ints.i64[D.in_h] - 1) * apart + 1 - first, count), low)
+        for c in range(ints.i64[D.depth]):
+            for d in range(ints.i64[D.kernel_d]):
+                at = depth * ints.i64[D.stride_d] + d * ints.i64[D.dilation_d] - ints.i64[D.pad_d]
+                here = lines + 8 * count * (c * ints.i64[D.kernel_d] + d)
+                begin, end = low, high
+                if at < 0 or at % ints.i64[D.spread_d] != 0 or at // ints.i64[D.spread_d] >= ints.i64[D.in_d]:
+                    end = begin
+                from_ = rows + gap * count * (c * ints.i64[D.kernel_d] + d)
+                if placed:
+                    from_ = x + item * (c * ints.i64[D.x_c] + at * ints.i64[D.x_d]) + gap * first
+                for i in range(begin):
+                    here.ptr[i] = nothing
+                for i in range(begin, end):
+                    here.ptr[i] = from_ + gap * i
+                for i in range(end, count):
+                    here.ptr[i] = nothing
+                if apart > 1:
+                    for i in range(begin, end):
+                        if (first + i) % apart != 0:
+                            here.ptr[i] = nothing
+
+    return find_lines

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rushlight._backends.cpu.direct_words import T
+
 __all__ = ["MIXED", "DirectTile", "RowMover", "WeightTile"]
 
 MIXED = (2, 4, 8)  # channels of a group that may share a vector with those of other groups
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
-_ARGUMENTS = (
-    "ptr noalias %x", "i64 %pitch", "i64 %plane", "i64 %planes", "i64 %step", "i64 %steps", "i64 %phase", "ptr noalias %taps",
-    "ptr noalias %start", "ptr noalias %out", "i64 %row", "i64 %channel", "i64 %vector", "i64 %valid",
-)  # fmt: skip
+_ARGUMENTS = ("ptr noalias %words", "ptr noalias %lines", "i64 %from", "ptr noalias %weights", "ptr noalias %out", "i64 %count")
 _SUM_ARGUMENTS = (
     "ptr noalias %x", "i64 %pitch", "i64 %phase", "ptr noalias %y", "i64 %row", "ptr noalias %sums", "i64 %other",
     "i64 %count", "i64 %valid",
@@ -62,6 +61,18 @@ class _Lanes:
         mask = ", ".join(f"i32 {k // channels * channels + i}" for k in range(self.lanes))
         return f"  {to} = shufflevector {self.vector} {vector}, {self.vector} poison, <{self.lanes} x i32> <{mask}>"
 
+    def inside(self, to: str, first: str, count: str) -> list[str]:
+        """Which of the lanes, counted from `first` on, are among `count`."""
+        word = f"<{self.lanes} x i32>"
+        numbers = ", ".join(f"i32 {k}" for k in range(self.lanes))
+        spread = lambda at, value: [
+            f"  {to}{at}w = trunc i64 {value} to i32", f"  {to}{at}i = insertelement {word} poison, i32 {to}{at}w, i64 0",
+            f"  {to}{at}s = shufflevector {word} {to}{at}i, {word} poison, <{self.lanes} x i32> zeroinitializer",
+        ]  # fmt: skip
+        return [
+            *spread("a", first), *spread("b", count), f"  {to}n = add {word} {to}as, <{numbers}>", f"  {to} = icmp ult {word} {to}n, {to}bs",
+        ]  # fmt: skip
+
     def mask(self, to: str, count: str) -> list[str]:
         """Which lanes are below `count`."""
         n = self.lanes
@@ -73,8 +84,12 @@ class _Lanes:
         ]
 
 
-def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str]) -> list[str]:
+_Read = Callable[[str, str, int, int], list[str]]  # lines that load a vector: its name, what the phase begins with, the phase, an element in it
+
+
+def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str], read: _Read | None = None) -> list[str]:
     """Lines that load a vector from `at` (a phase of the row at %here + %row, and an element in it), or put it together from two whole ones."""
+    read = read or (lambda to, base, phase, place: n.load(to, base, place * n.size))
     phase, place = at
     lines: list[str] = []
     base = f"%q{row}_{phase}"
@@ -83,13 +98,13 @@ def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, m
         lines += [f"  %g{row}_{phase} = mul i64 %phase, {phase}", f"  {base} = getelementptr i8, ptr %row{row}, i64 %g{row}_{phase}"]
     rest = place % n.lanes
     if rest == 0 or not whole:
-        return [*lines, *n.load(name, base, place * n.size)]
+        return [*lines, *read(name, base, phase, place)]
     halves = []
     for k in (place // n.lanes, place // n.lanes + 1):
         halves.append(f"%u{row}_{phase}_{k}")
         if halves[-1] not in made:
             made.add(halves[-1])
-            lines += n.load(halves[-1], base, k * n.lanes * n.size)
+            lines += read(halves[-1], base, phase, k * n.lanes)
     mask = ", ".join(f"i32 {k + rest}" for k in range(n.lanes))
     return [*lines, f"  {name} = shufflevector {n.vector} {halves[0]}, {n.vector} {halves[1]}, <{n.lanes} x i32> <{mask}>"]
 
@@ -103,36 +118,73 @@ def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> lis
 class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(x, pitch, plane, planes, step, steps, phase, taps, start, out, row, channel, vector, valid)`: x points to the first input row of the
-    block, rows lie `pitch` bytes apart, `planes` planes of input `plane` bytes apart; kernel column j begins at `places[j]`: a phase (`phase`
-    bytes apart) and an element in it.  With `whole` only whole vectors are loaded, and what lies across two is put together from them.  A
-    kernel of `height` rows (`stride` input rows lie between result rows, `dilation` between kernel rows) is applied `steps` times, `step`
-    bytes further each time.  `taps` holds the weights in the order plane, step, kernel row, kernel column, channel: numbers, or vectors
-    of them where `channelwise`; `start` in the same manner one for each channel, which is added in the end.  Results go to out + channel,
-    row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where `channelwise`) are written.  With `stream` whole
-    vectors of results bypass the caches: they must be aligned.
+    `symbol(words, lines, from, weights, out, count)`: lines[0] and further are addresses of the input rows of the block, `words` those of
+    `direct_words.T`; kernel column j begins at `places[j]`: a phase (`phase` bytes apart) and an element in it, counted from `from` places
+    (`place` bytes apart).  With `whole` only whole vectors are loaded, and what lies across two is put together from them.  A kernel of `height`
+    rows (`stride` input rows lie between result rows, `dilation` between kernel rows) is applied `steps` times, `step` bytes of lines further
+    each time, to each of `planes` planes of input, whose lines are `plane` bytes apart.  `weights` begin with one number for each channel that
+    is added in the end, or a vector of them where `channelwise`; after them in the same manner in the order plane, step, kernel row, kernel
+    column, channel.  Results go to out + channel, row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where
+    `channelwise`) are written.  With `stream` whole vectors of results bypass the caches: they must be aligned.
 
-    Where `channelwise`, groups may have several channels, `mix`: of each vector of the input one lane of each group is taken at a time for all lanes
-    of the group, and there are `mix` times as many weights, those for the first channels of the groups first.
+    There are `count` blocks, each with lines `down` bytes, input `along` bytes and results `on` bytes further.  Rows are ready: all that is read
+    is there.  At an `edge` they need not be: what lies before the first of a row's `width` places, or behind them, is zero and not read.
+    Channelwise, places are counted, `stride` of them between results, and `channels` lanes of them are there; else elements are, and there is
+    one phase.
+
+    Where `channelwise`, vectors of the input lie `unit` bytes apart, and groups may have several channels, `mix`: of each vector of the input one
+    lane of each group is taken at a time for all lanes of the group, and there are `mix` times as many weights, those for the first channels of the
+    groups first.
     """
 
     __slots__ = (
-        "channelwise", "dilation", "height", "lanes", "mix", "outs", "places", "rows", "stream", "stride", "symbol", "vectors", "whole", "width",
+        "channelwise", "dilation", "edge", "height", "lanes", "mix", "outs", "places", "rows", "stream", "stride", "symbol", "vectors", "whole",
+        "width",
     )  # fmt: skip
 
     def __init__(
         self, kind: str, lanes: int, fma: bool, *, outs: int, rows: int, vectors: int, height: int, width: int, stride: int, dilation: int,
-        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False, mix: int = 1,
+        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False, mix: int = 1, edge: bool = False,
     ) -> None:  # fmt: skip
-        self.lanes, self.stream, self.mix = _Lanes(kind, lanes, fma), stream, mix
+        self.lanes, self.stream, self.mix, self.edge = _Lanes(kind, lanes, fma), stream, mix, edge
         self.outs, self.rows, self.vectors, self.height, self.width = outs, rows, vectors, height, width
         self.stride, self.dilation, self.channelwise = stride, dilation, channelwise
         self.places, self.whole = places, whole
         word = "_".join(map(str, (
-            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise) * mix, int(whole), int(stream),
+            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise) * mix, int(whole), int(stream), int(edge),
             *(v for place in places for v in place),
         )))  # fmt: skip
         self.symbol = f"rl_direct_{kind}_{word}"
+
+    def _read(self) -> list[tuple[int, int]]:
+        """The vectors of a row that are loaded: phase and element."""
+        lanes = self.lanes.lanes
+        met = {(phase, at + v * lanes) for phase, at in self.places for v in range(self.vectors)}
+        if self.whole:
+            met = {(phase, (at + more) // lanes * lanes) for phase, at in met for more in (0, lanes - 1)}
+        return sorted(met)
+
+    def _load(self, to: str, base: str, phase: int, place: int) -> list[str]:
+        n = self.lanes
+        offset: int | str = f"%unit{place // n.lanes}" if self.channelwise else place * n.size
+        if not self.edge:
+            return n.load(to, base, offset)
+        masked = f"@llvm.masked.load.v{n.lanes}f{8 * n.size}.p0(ptr {to}p, i32 {n.size}, <{n.lanes} x i1> %in{phase}_{place}, {n.vector} zeroinitializer)"
+        return [f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}", f"  {to} = call {n.vector} {masked}"]
+
+    def _inside(self) -> list[str]:
+        """%in<phase>_<element>: which lanes of a vector of the input are there."""
+        n, lines = self.lanes, []
+        for phase, place in self._read():
+            at = f"%in{phase}_{place}"
+            if self.channelwise:
+                lines += [
+                    f"  {at}k = mul i64 %stride, {place // n.lanes}", f"  {at}u = add i64 {at}k, {phase}", f"  {at}f = add i64 {at}u, %from",
+                    f"  {at}t = icmp ult i64 {at}f, %width", f"  {at}c = select i1 {at}t, i64 %channels, i64 0", *n.inside(at, "0", f"{at}c"),
+                ]  # fmt: skip
+            else:
+                lines += [f"  {at}f = add i64 %from, {place}", *n.inside(at, f"{at}f", "%width")]
+        return lines
 
     @property
     def text(self) -> str:
@@ -140,31 +192,45 @@ class DirectTile:
         block = [(o, r, v) for o in range(self.outs) for r in range(self.rows) for v in range(self.vectors)]
         tap = n.size * (n.lanes if self.channelwise else 1)
         body, names = self._body(n, tap, block)
-        count = (self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1
+        masked = f"v{n.lanes}f{8 * n.size}.p0"
         lines = [
             n.declared,
-            f"declare void @llvm.masked.store.v{n.lanes}f{8 * n.size}.p0({n.vector}, ptr, i32, <{n.lanes} x i1>)",
+            f"declare void @llvm.masked.store.{masked}({n.vector}, ptr, i32, <{n.lanes} x i1>)",
+            f"declare {n.vector} @llvm.masked.load.{masked}(ptr, i32, <{n.lanes} x i1>, {n.vector})",
             f"define void @{self.symbol}({', '.join(_ARGUMENTS)}) {{",
             "entry:",
-            *(f"  %down{i} = mul i64 %pitch, {i}" for i in range(count)),
-            "  %total = mul i64 %planes, %steps",
+            *(line for k, name in enumerate(T) for line in (
+                f"  %{name}p = getelementptr i64, ptr %words, i64 {k}", f"  %{name} = load i64, ptr %{name}p, align 8",
+            )),
+            *(f"  %unit{k} = mul i64 %unit, {k}" for k in sorted({place // n.lanes for _, place in self._read()} if self.channelwise else ())),
+            *(self._inside() if self.edge else ()),
+            "  %total = mul i64 %planes, %steps", "  %begin = mul i64 %from, %place",
+            f"  %taps = getelementptr i8, ptr %weights, i64 {tap * self.outs}",
+            "  br label %block", "block:",
+            "  %turn = phi i64 [0, %entry], [%turn1, %next]",
+            "  %line = phi ptr [%lines, %entry], [%line1, %next]",
+            "  %off = phi i64 [%begin, %entry], [%off1, %next]",
+            "  %to = phi ptr [%out, %entry], [%to1, %next]",
             "  br label %loop", "loop:",
-            "  %n = phi i64 [0, %entry], [%n1, %end]",
-            "  %s = phi i64 [0, %entry], [%s2, %end]",
-            "  %here = phi ptr [%x, %entry], [%here2, %end]",
-            "  %first = phi ptr [%x, %entry], [%first2, %end]",
-            "  %t = phi ptr [%taps, %entry], [%t1, %end]",
-            *("  %a{}_{}_{} = phi {} [zeroinitializer, %entry], [{}, %end]".format(*at, n.vector, names[at]) for at in block),
+            "  %n = phi i64 [0, %block], [%n1, %end]",
+            "  %s = phi i64 [0, %block], [%s2, %end]",
+            "  %here = phi ptr [%line, %block], [%here2, %end]",
+            "  %first = phi ptr [%line, %block], [%first2, %end]",
+            "  %t = phi ptr [%taps, %block], [%t1, %end]",
+            *("  %a{}_{}_{} = phi {} [zeroinitializer, %block], [{}, %end]".format(*at, n.vector, names[at]) for at in block),
             *body, "  br label %end", "end:",  # codegen shares what is loaded within a block: each channel of the groups has its own
             f"  %t1 = getelementptr i8, ptr %t, i64 {tap * self.height * self.width * self.outs * self.mix}",
             "  %s1 = add i64 %s, 1", "  %over = icmp eq i64 %s1, %steps", "  %s2 = select i1 %over, i64 0, i64 %s1",
-            "  %next = getelementptr i8, ptr %first, i64 %plane", "  %first2 = select i1 %over, ptr %next, ptr %first",
-            "  %below = getelementptr i8, ptr %here, i64 %step", "  %here2 = select i1 %over, ptr %next, ptr %below",
+            "  %other = getelementptr i8, ptr %first, i64 %plane", "  %first2 = select i1 %over, ptr %other, ptr %first",
+            "  %below = getelementptr i8, ptr %here, i64 %step", "  %here2 = select i1 %over, ptr %other, ptr %below",
             "  %n1 = add nuw nsw i64 %n, 1", "  %more = icmp slt i64 %n1, %total", "  br i1 %more, label %loop, label %done", "done:",
-            *(line for o in range(self.outs) for line in (n.load if self.channelwise else n.spread)(f"%b{o}", "%start", tap * o)),
+            *(line for o in range(self.outs) for line in (n.load if self.channelwise else n.spread)(f"%b{o}", "%weights", tap * o)),
             *("  %z{0}_{1}_{2} = fadd {3} {4}, %b{0}".format(*at, n.vector, names[at]) for at in block),
             f"  %whole = icmp eq i64 %valid, {n.lanes}", "  br i1 %whole, label %write, label %part",
-            *self._out("write", n, names, False), *self._out("part", n, names, True), "}",
+            *self._out("write", n, names, False), *self._out("part", n, names, True), "next:",
+            "  %line1 = getelementptr i8, ptr %line, i64 %down", "  %off1 = add i64 %off, %along", "  %to1 = getelementptr i8, ptr %to, i64 %on",
+            "  %turn1 = add nuw nsw i64 %turn, 1", "  %again = icmp slt i64 %turn1, %count", "  br i1 %again, label %block, label %over_", "over_:",
+            "  ret void", "}",
             *(["!0 = !{i32 1}"] if self.stream else []),
         ]  # fmt: skip
         return "\n".join(lines)
@@ -192,7 +258,10 @@ class DirectTile:
             served = _served(i, self.rows, self.stride, self.height, self.dilation)
             if not served:
                 continue
-            lines.append(f"  %row{p}{i} = getelementptr i8, ptr %here, i64 %down{i}")
+            lines += [
+                f"  %lp{p}{i} = getelementptr ptr, ptr %here, i64 {i}", f"  %l{p}{i} = load ptr, ptr %lp{p}{i}, align 8",
+                f"  %row{p}{i} = getelementptr i8, ptr %l{p}{i}, i64 %off",
+            ]  # fmt: skip
             made: set[str] = set()
             for v in range(self.vectors):
                 for j in range(self.width):
@@ -200,12 +269,12 @@ class DirectTile:
                     at += v * n.lanes
                     name = f"%x{p}{i}_{j}_{v}"
                     if self.mix == 1:
-                        lines += _shifted(n, f"{p}{i}", (phase, at), name, self.whole, made)
+                        lines += _shifted(n, f"{p}{i}", (phase, at), name, self.whole, made, self._load)
                     else:
                         name = f"%x{p}{i}at{phase}_{at}"  # a place that several kernel columns meet
                         if name not in made:
                             made.add(name)
-                            lines += [*_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, made), n.of_group(name, f"{name}v", self.mix, channel)]
+                            lines += [*_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, made, self._load), n.of_group(name, f"{name}v", self.mix, channel)]
                     for r, k in served:
                         for o in range(self.outs):
                             to = f"%a{p}{o}_{r}_{v}_{i}_{j}"
@@ -220,7 +289,7 @@ class DirectTile:
             value = f"%z{o}_{r}_{v}"
             if v == 0:
                 if r == 0:
-                    lines += [f"  %{p}c{o} = mul i64 %channel, {o}", f"  %{p}o{o} = getelementptr i8, ptr %out, i64 %{p}c{o}"]
+                    lines += [f"  %{p}c{o} = mul i64 %channel, {o}", f"  %{p}o{o} = getelementptr i8, ptr %to, i64 %{p}c{o}"]
                 lines += [f"  %{p}d{o}_{r} = mul i64 %row, {r}", f"  %{p}r{o}_{r} = getelementptr i8, ptr %{p}o{o}, i64 %{p}d{o}_{r}"]
             at = f"{o}_{r}_{v}"
             lines += [f"  %{p}s{at} = mul i64 %vector, {v}", f"  %{p}p{at} = getelementptr i8, ptr %{p}r{o}_{r}, i64 %{p}s{at}"]
@@ -230,7 +299,7 @@ class DirectTile:
             else:
                 how = f"align {n.lanes * n.size}, !nontemporal !0" if self.stream else f"align {n.size}"
                 lines.append(f"  store {n.vector} {value}, ptr %{p}p{at}, {how}")
-        return [*lines, "  ret void"]
+        return [*lines, "  br label %next"]
 
 
 AHEAD = 4096  # bytes that are asked for before they are copied: rows of images larger than the caches come from far away
