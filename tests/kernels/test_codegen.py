@@ -207,6 +207,24 @@ def test_indices_are_checked():
         Ran(trace_arrays(lambda a, b: prim.gather(a, b, dim=1), [w, j]), [w, j])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8", "complex64"])
+@pytest.mark.parametrize(("rows", "columns", "picked"), [(5, 1025, 1025), (3, 2000, 700), (7, 3000, 3001), (1, 600, 5000)])
+def test_the_next_row_is_asked_for_while_one_is_picked_from(rows, columns, picked, dtype):
+    """Rows that fit the nearest cache and of which most lines are wanted; the one behind the last is no row, and is not read."""
+    x = (rng.standard_normal((rows, columns)) * 50).astype(dtype)
+    ran = check(lambda x, i: prim.gather(x, i, dim=1), x, rng.integers(0, columns, (rows, picked)))
+    size = columns * x.itemsize
+    asked = rows > 1 and 1 << 11 <= size <= 1 << 14 and picked >= 2 * -(-size // 64)
+    assert asked == ("ahead" in ran.program.steps[0].kernel.text())
+
+
+@pytest.mark.parametrize(("dtype", "pieces"), [("float32", 16), ("bool", 4), ("float64", 16)])
+def test_zeros_are_counted_as_wide_as_they_are(dtype, pieces):
+    """Nothing but the store tells how much memory a constant fills."""
+    ran = check(lambda x: build.zeros_like(x), np.ones(1 << 20, dtype))
+    assert ran.program.steps[0].kernel.pieces == pieces
+
+
 def test_unread_places_are_not_checked():
     """What a pad hides may be out of range."""
     w = normal(4, 4)

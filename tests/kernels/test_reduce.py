@@ -131,6 +131,16 @@ def test_a_few_long_rows_are_read_along(rows):
     assert len(ran.program.steps) == 2 and any("reduce over" in line and line.endswith("lanes") for line in first.splitlines()), first
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+@pytest.mark.parametrize(("shape", "step"), [((70, 65), 2), ((70, 301), 3), ((9, 1000), 2), ((130, 40), 3)])
+def test_rows_of_every_other_element_are_read_along(shape, step, dtype):
+    """Lanes that share lines of memory are better than lanes with a line each."""
+    x = (normal(shape[0], shape[1] * step) * 20).astype(dtype)[:, ::step]
+    for reduce in (lambda x: prim.sum(x, dims=(1,)), lambda x: prim.amax(x, dims=(1,))):
+        ran = check(reduce, x, rtol=1e-4, atol=1e-3)
+        assert any("reduce over" in line and line.endswith("lanes") for line in ran.program.steps[0].kernel.text().splitlines())
+
+
 @pytest.mark.parametrize("shape", [(2, 24, 33, 40), (3, 8, 60, 50), (1, 96, 5, 9, 12)])
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups_of_channels_that_lie_together(shape, groups):

@@ -86,7 +86,13 @@ class Printer(Reductions):
         middle = lo
         if section.unroll:
             middle = self.main_end(lo, hi, wide)
-            self.over_lanes(s.var, lo, middle, wide, False, (), lambda carried: self.nested(s.body))
+
+            def step(carried: list[str]) -> list[str]:
+                for buffer, ix, each in s.ahead:
+                    self.fetch_ahead(self.pointer(buffer, ix), each)
+                return self.nested(s.body)
+
+            self.over_lanes(s.var, lo, middle, wide, False, (), step)
         self.over_lanes(s.var, middle, hi, section.width, True, (), lambda carried: self.nested(s.body))
 
     def several(self, s: Loop, first: str) -> list[str]:

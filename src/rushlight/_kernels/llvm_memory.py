@@ -189,6 +189,17 @@ class Loads(Indices):
             pointers.append(self.scalar(f"getelementptr {t}, ptr {base}, i64 {at}", "ptr", depth))
         return self.load_each(pointers, buffer.dtype, depth)
 
+    def fetch_ahead(self, row: str, each: int) -> None:
+        """Ask for a part of a row that is picked from later on: a line for `each` lanes."""
+        lanes, here = self.lanes, self.here()
+        assert lanes is not None
+        self.module.declarations["@llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        offset = self.scalar(f"mul i64 {self.names[lanes.var]}, {64 // each}", "i64", here)
+        start = self.scalar(f"getelementptr i8, ptr {row}, i64 {offset}", "ptr", here)
+        for k in range(max(1, lanes.width // each)):
+            place = self.scalar(f"getelementptr i8, ptr {start}, i64 {64 * k}", "ptr", here)
+            self.scopes[here].lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+
     def gather_at(self, pointers: str, dtype: DType, w: int, mask: Val | None, depth: int) -> Value:
         """One element per lane from a vector of addresses, of which masked ones are not touched."""
         em, t = self.emitter(w), mem_type(dtype)

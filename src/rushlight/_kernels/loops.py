@@ -114,12 +114,14 @@ class Loop:
     """Runs `body` for each value of `var` from 0 to its size.
 
     `lanes`: the values of `var` go through vector lanes.  The bounds are narrowed to the piece where `var` is the split one.
+    `ahead`: buffers whose next row is asked for while this one is picked from, each with where that row begins and how many lanes
+    there are for each line of it.
     """
 
-    __slots__ = ("body", "lanes", "var")
+    __slots__ = ("ahead", "body", "lanes", "var")
 
-    def __init__(self, var: Var, body: list[Any], lanes: bool = False) -> None:
-        self.var, self.body, self.lanes = var, body, lanes
+    def __init__(self, var: Var, body: list[Any], lanes: bool = False, ahead: Sequence[tuple[Buffer, Ix, int]] = ()) -> None:
+        self.var, self.body, self.lanes, self.ahead = var, body, lanes, ahead
 
 
 class Tile:
@@ -393,6 +395,8 @@ class Writer:
 
     def s_Loop(self, s: Loop) -> None:
         self.put(f"for {self.name(s.var, 'i')} in {self.int(s.var.size)}{' lanes' if s.lanes else ''}")
+        for buffer, ix, each in s.ahead:
+            self.put(f"  ahead {self.names[buffer]}[{self.ix(ix)}] a line each {each}")
         self.block(s.body)
 
     def s_Tile(self, s: Tile) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from rushlight._kernels.groups import Group, Stage, refine
 from rushlight._kernels.indexing import Data, Div, Ix, Mod, Var
 from rushlight._kernels.loops import Buffer, Builder, Item, Loop, Reduce, Section, Split, Store, Tile, X, substitute
+from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 from rushlight._types.symbols import truncated
 
@@ -18,6 +19,8 @@ __all__ = ["Nest", "Target"]
 
 PIECE = 1 << 15  # elements (weighted by their cost) that make a piece worth handing to another thread
 LEAST = 1 << 12  # elements, of any cost, that take longer than handing a piece over does
+LINE = 64  # bytes of a cache line
+ROW_AHEAD = 1 << 14  # bytes of a row that is fetched while the one before it is picked from, at most
 COSTS = {
     "div": 4, "sqrt": 4, "rsqrt": 4, "exp": 10, "exp2": 8, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "sin": 16,
     "cos": 16, "tan": 24, "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "tanh": 16, "asinh": 20, "acosh": 20,
@@ -60,6 +63,8 @@ class Facts:
         self.accesses.append((s.buffer, s.ix, 2.0))
         self.runs.append(self.work)
         self.add(s.value)
+        if s.value.kind == "const":  # nothing else tells how wide the lanes are
+            self.widest = max(self.widest, part_size(s.buffer.dtype))
         if s.guard is not None:
             self.add(s.guard)
 
@@ -104,9 +109,13 @@ class Facts:
         elif x.kind == "op":
             self.operations += 1
             self.cost += COSTS.get(x.value[0], 0.3)
-        size = x.dtype.itemsize // 2 if x.dtype.kind == "c" else x.dtype.itemsize
-        if x.kind in ("op", "load", "ix") and size > self.widest:
-            self.widest = size
+        if x.kind in ("op", "load", "ix"):
+            self.widest = max(self.widest, part_size(x.dtype))
+
+
+def part_size(dtype: DType) -> int:
+    """Bytes of a lane: those of a number, or of each part of a complex one."""
+    return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
 
 
 def facts_of(stages: Iterable[Stage]) -> Facts:
@@ -248,12 +257,12 @@ class Nest:
         """How much traffic would be contiguous with each variable in the lanes."""
         result = dict.fromkeys(loops, 0.0)
         rows = numel([v.size for v in self.outer])
-        for (_, ix, weight), runs in zip(facts.accesses, facts.runs, strict=True):
+        for (buffer, ix, weight), runs in zip(facts.accesses, facts.runs, strict=True):
             size = numel([a.size for a, _ in ix.terms if type(a) is Var])
             traffic = (size + rows * runs) * weight
             for a, c in ix.terms:
                 if a in result:
-                    result[a] += traffic if c in (1, -1) else -0.5 * traffic
+                    result[a] += traffic * (1 if c in (1, -1) else 0.5 if c == 2 else -0.5 if abs(c) * buffer.dtype.itemsize >= LINE // 2 else 0)
                 elif type(a) is Data:  # lanes that look their places up are fetched one by one
                     for v in result.keys() & a.vars:
                         result[v] -= 0.5 * traffic
@@ -334,8 +343,9 @@ class Nest:
         loops.append(lane)
         unroll = fitting(unroll, width, lane.size)
         elements = numel([v.size for v in loops])
-        work = facts.cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
-        body: list[Any] = [Loop(lane, list(stage.stores), lanes=True)]
+        cost = facts.cost if facts.loads else facts.cost - 0.5  # what is only written moves half as much
+        work = cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
+        body: list[Any] = [Loop(lane, list(stage.stores), lanes=True, ahead=rows_ahead(facts, lane))]
         turned = self.turned(stage, lane, loops[:-1], width)
         if turned:
             across = turned[0]
@@ -480,6 +490,25 @@ def side_by_side(sections: list[Section]) -> list[Section]:
 def jumps(facts: Facts, lane: Var) -> bool:
     """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
     return any(a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1)) for _, ix, _ in facts.accesses for a, c in ix.terms)
+
+
+def rows_ahead(facts: Facts, lane: Var) -> list[tuple[Buffer, Ix, int]]:
+    """Rows of which the lanes pick most lines, in an order that no prefetcher foresees: where the next one is asked for meanwhile.
+
+    A row that is longer than `ROW_AHEAD` would push the one at hand out of the nearest cache; a short one, its neighbours foresee.
+    """
+    found: dict[tuple[Buffer, Ix], int] = {}
+    for buffer, ix, weight in facts.accesses:
+        picked = [a for a, c in ix.terms if type(a) is Data and c == 1 and lane in a.vars]
+        plain = [(a, c) for a, c in ix.terms if type(a) is Var]
+        if weight != 1 or len(picked) != 1 or len(plain) + 1 != len(ix.terms) or not plain or any(a is lane for a, _ in plain):
+            continue
+        size = picked[0].size * buffer.dtype.itemsize
+        lines = -(-size // LINE)
+        if ROW_AHEAD // 8 <= size <= ROW_AHEAD and lane.size >= 2 * lines:
+            each = next(n for n in (8, 4, 2) if lane.size >= n * lines)
+            found[buffer, Ix(tuple(plain), ix.const + min(c for _, c in plain))] = each
+    return [(buffer, ix, each) for (buffer, ix), each in found.items()]
 
 
 def pair_items(items: Sequence[Item], loops: Sequence[Var]) -> None:
