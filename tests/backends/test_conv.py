@@ -554,6 +554,22 @@ def test_winograd_keeps_what_is_not_finite_where_it_belongs(always_winograd, val
     np.testing.assert_allclose(got[finite], want[finite], rtol=1e-4, atol=1e-4)
 
 
+def test_bits_of_winograd_do_not_depend_on_what_memory_held(always_winograd):
+    """Vectors of tiles that are not full hold what was there before: it does not count as a result that is not finite."""
+    rng = np.random.default_rng(4)
+    before = threads.get_num_threads()
+    try:
+        threads.set_num_threads(1)
+        for size in ((13, 18), (9, 31), (20, 21), (7, 5)):
+            x, w = numbers(rng, (1, 64, *size), "float32"), numbers(rng, (64, 64, 3, 3), "float32")
+            clean = convolved(x, w)[0].tobytes()
+            convolved(np.full((2, 128, 30, 30), np.nan, np.float32), numbers(rng, (64, 128, 3, 3), "float32"))
+            assert convolved(x, w)[0].tobytes() == clean, size
+    finally:
+        threads.set_num_threads(before)
+    assert len(always_winograd) == 12
+
+
 def test_bits_of_winograd_do_not_depend_on_threads(always_winograd):
     rng = np.random.default_rng(3)
     x, w = numbers(rng, (5, 24, 30, 31), "float32"), numbers(rng, (150, 24, 3, 3), "float32")

@@ -36,8 +36,8 @@ class Winograd:
     panels [channels][rows] for each of the 16 products; the first tap of the first channel lies at panel + first, taps are `tap` bytes apart and
     channels `channel` bytes.
 
-    `result_symbol(out, other, sums, apart, vectors, bias)` makes of vectors of 16 sums, `apart` bytes apart, two rows of results, at `out` and
-    `other`, and adds the bias; it returns 1 where one of them is not finite, else 0.
+    `result_symbol(out, other, sums, apart, tiles, bias)` makes of vectors of 16 sums, `apart` bytes apart, two rows of results, at `out` and
+    `other`, and adds the bias; it returns 1 where one of the results of the `tiles` is not finite, else 0 (whatever else the last vector holds).
     """
 
     __slots__ = ("lanes", "rows")
@@ -140,10 +140,10 @@ class Winograd:
         vector = f"<{n} x float>"
         zip_ = ", ".join(f"i32 {k // 2 + n * (k % 2)}" for k in range(2 * n))
         lines = [
-            f"define i64 @{self.result_symbol}(ptr noalias %out, ptr noalias %other, ptr noalias %sums, i64 %apart, i64 %vectors, float %bias) {{",
-            "entry:", f"  %one = insertelement {vector} poison, float %bias, i64 0",
+            f"define i64 @{self.result_symbol}(ptr noalias %out, ptr noalias %other, ptr noalias %sums, i64 %apart, i64 %tiles, float %bias) {{",
+            "entry:", f"  %up = add i64 %tiles, {n - 1}", f"  %vectors = sdiv i64 %up, {n}", f"  %one = insertelement {vector} poison, float %bias, i64 0",
             f"  %added = shufflevector {vector} %one, {vector} poison, <{n} x i32> zeroinitializer", "  br label %loop", "loop:", "  %v = phi i64 [0, %entry], [%v1, %loop]",
-            f"  %seen = phi {vector} [zeroinitializer, %entry], [%seen4, %loop]",
+            f"  %seen = phi {vector} [zeroinitializer, %entry], [%kept, %loop]",
             f"  %at = mul i64 %v, {4 * n}", "  %p0 = getelementptr i8, ptr %sums, i64 %at",
             "  %twice = mul i64 %at, 2", "  %y0 = getelementptr i8, ptr %out, i64 %twice", "  %y1 = getelementptr i8, ptr %other, i64 %twice",
         ]  # fmt: skip
@@ -164,9 +164,16 @@ class Winograd:
         for k in range(4):  # anything times zero that is not zero was not finite
             lines += [f"  %n{k} = fmul {vector} %z{k // 2}{k % 2}, zeroinitializer", f"  %seen{k + 1} = fadd {vector} {held}, %n{k}"]
             held = f"%seen{k + 1}"
+        word = f"<{n} x i32>"
+        lines += [
+            f"  %here = mul i64 %v, {n}", "  %left = sub i64 %tiles, %here", "  %few = trunc i64 %left to i32",
+            f"  %first = insertelement {word} poison, i32 %few, i64 0", f"  %limit = shufflevector {word} %first, {word} poison, {word} zeroinitializer",
+            f"  %there = icmp sgt {word} %limit, <{', '.join(f'i32 {k}' for k in range(n))}>",
+            f"  %kept = select <{n} x i1> %there, {vector} %seen4, {vector} %seen",
+        ]  # fmt: skip
         return [
             *lines, "  %v1 = add nuw nsw i64 %v, 1", "  %more = icmp slt i64 %v1, %vectors", "  br i1 %more, label %loop, label %done", "done:",
-            f"  %odd = fcmp uno {vector} %seen4, zeroinitializer", f"  %bits = bitcast <{n} x i1> %odd to i{n}",
+            f"  %odd = fcmp uno {vector} %kept, zeroinitializer", f"  %bits = bitcast <{n} x i1> %odd to i{n}",
             f"  %any = icmp ne i{n} %bits, 0", "  %flag = zext i1 %any to i64", "  ret i64 %flag", "}",
         ]  # fmt: skip
 

@@ -125,7 +125,6 @@ def list_runs(at, whole, box, cursor, runs, width):
 
 def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     result, copy_block = extern(work.result_symbol, "i64(ptr, ptr, ptr, i64, i64, f32)"), make_block(form.kind, form.source, form.panels)
-    lanes = work.lanes
 
     @native("i64(ptr, ptr, ptr, ptr, i64, ptr, i64, ptr, ptr, i64)", name=f"winograd_results_{form.name}")
     def results(whole, box, rows, sums, apart, runs, count, y, bias, tiles):
@@ -138,7 +137,7 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
             added = f32(-0.0)
             if bias is not None:
                 added = bias.f32[o * whole.i64[W.bias_o]]
-            odd |= result(here, here + SIZE * 2 * wide, sums + SIZE * wide * o, apart, (tiles + lanes - 1) // lanes, added)
+            odd |= result(here, here + SIZE * 2 * wide, sums + SIZE * wide * o, apart, tiles, added)
             if step == 1:
                 to = y + SIZE * o * whole.i64[W.y_o]
                 for r in range(count):
