@@ -14,7 +14,7 @@ from typing import Any
 import rushlight as rl
 from rushlight._backends.cpu.blas import GEMM, blas, host_forms
 from rushlight._backends.cpu.launches import joined
-from rushlight._backends.cpu.products import integer_call, product_call
+from rushlight._backends.cpu.products import product_call
 from rushlight._backends.cpu.target import host_target
 from rushlight._types import dtype as dtypes
 
@@ -43,10 +43,8 @@ def measure(kind: str, m: int, n: int, k: int, a_turned: bool, b_turned: bool) -
     rates = [0.0, 0.0]
     for way in (0, 1) if kind in ("float32", "float64") else (1,):
         with GEMM.scoped(("blas", "generated")[way]):
-            if kind == "int8":
-                launches = integer_call(dtype, dtype, m, n, k, a_strides, b_strides)
-            else:
-                launches = product_call(dtype, dtype, m, n, k, a_strides=a_strides, b_strides=b_strides)
+            result, other = (dtypes.INT32, dtype) if kind == "int8" else (dtype, None)
+            launches = product_call(dtype, result, m, n, k, a_strides=a_strides, b_strides=b_strides, other=other)
         call, x, y = joined(launches), a.data_ptr(), b.data_ptr()
         call(x, y)
         rates[way] = 2e-9 * m * n * k / best(lambda: call(x, y), 2 * m * n * k)  # noqa: B023

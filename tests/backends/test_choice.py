@@ -162,6 +162,8 @@ def test_explain_tells_who_computed():
         with blas.GEMM.scoped("blas"):
             note = products.product_note(FLOAT32, FLOAT32, 72, 72, 72, (72, 1), (72, 1), ())
         assert note.startswith("float32 [72, 72] @ [72, 72] by the library")
+    a = rl.ones(64, 64, dtype=rl.int8)
+    assert "int8 [64, 64] @ [64, 64] by generated tiles" in str(rl.explain(lambda: rl._int_mm(a, a))())
 
 
 def test_an_object_that_is_there_is_kept(tmp_path):

@@ -239,7 +239,7 @@ def integer_forms(source):
 def test_bytes_give_exact_sums(source):
     rng = np.random.default_rng(6)
     low, high = (-128, 128) if source is INT8 else (0, 256)
-    for m, n, k in ((1, 1, 1), (5, 9, 7), (30, 70, 301), (64, 33, 1100)):
+    for m, n, k in ((1, 1, 1), (5, 9, 7), (30, 70, 301), (64, 33, 1100), (3, 40, 2500), (200, 8, 16)):
         a, b = rng.integers(low, high, (m, k)).astype(source.name), rng.integers(-128, 128, (k, n)).astype(np.int8)
         a[0], b[:, 0] = low, -128  # the largest sums
         for forms, la, lb in zip(integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False):
@@ -247,6 +247,7 @@ def test_bytes_give_exact_sums(source):
             multiply = joined(products._shared(forms, m, n, k, x.strides, y.strides, (n, 1)))
             got = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
             np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+            np.testing.assert_array_equal(product(forms, x, y, INT32), got)  # a rectangle at a time
 
 
 @pytest.mark.parametrize("dtype", [INT8, UINT8, INT16, INT32, INT64], ids=lambda d: d.name)

@@ -55,6 +55,8 @@ class RegisterTile:
 
     `panels` are the routines for packing operands (see `Panels`), which `text` defines too.
 
+    A tile that is `begun` starts from sums that lie before the words of a panel of B: one row, the same for all rows of the tile.
+
     `listed` names the operand that lies anywhere.  "columns": `symbol(A, B, offsets, C, row, k, add)` reads the columns of step k at
     B + offsets[k] (bytes).  "rows": `symbol(A, B, places, offsets, C, row, k, add)` reads row i of step k at A + places[i] + offsets[k].
 
@@ -62,14 +64,16 @@ class RegisterTile:
     machine that rounds vectors with one instruction, and reads subnormal sums as zeros then.
     """
 
-    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rounded", "rows", "symbol", "vectors")
+    __slots__ = ("begun", "columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rounded", "rows", "symbol", "vectors")
 
     def __init__(
-        self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "", rounded: bool = False
-    ) -> None:
+        self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "", rounded: bool = False,
+        begun: bool = False,
+    ) -> None:  # fmt: skip
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
-        self.instruction, self.listed, self.rounded = instruction, listed, rounded
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{'_' + listed if listed else ''}{'_rounded' if rounded else ''}"
+        self.instruction, self.listed, self.rounded, self.begun = instruction, listed, rounded, begun
+        ways = "".join(f"_{way}" for way in (listed, "rounded" if rounded else "", "begun" if begun else "") if way)
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{ways}"
         self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
 
     @property
@@ -110,11 +114,13 @@ class RegisterTile:
         lines = [
             *self._declared(total, size),
             f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {listed}ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
-            "entry:", "  br label %loop", "loop:",
+            "entry:",
+            *(self._beginning(total, size) if self.begun else []),
+            "  br label %loop", "loop:",
             "  %n = phi i64 [0, %entry], [%n1, %loop]",
             *([] if rows else ["  %a = phi ptr [%A, %entry], [%a1, %loop]"]),
-            *([] if columns else ["  %b = phi ptr [%B, %entry], [%b1, %loop]"]),
-            *(f"  %c{i}_{j} = phi {total} [zeroinitializer, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
+            *([] if columns else [f"  %b = phi ptr [{'%words' if self.begun else '%B'}, %entry], [%b1, %loop]"]),
+            *(f"  %c{i}_{j} = phi {total} [{f'%sums{j}' if self.begun else 'zeroinitializer'}, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
         ]  # fmt: skip
         if self.listed:
             lines += ["  %listed = getelementptr i64, ptr %offsets, i64 %n", "  %offset = load i64, ptr %listed, align 8"]
@@ -146,6 +152,16 @@ class RegisterTile:
             self.panels.text,
         ]
         return "\n".join(lines)
+
+    def _beginning(self, total: str, size: int) -> list[str]:
+        """The sums that lie before the words of B, and where those begin."""
+        lines = [f"  %words = getelementptr i8, ptr %B, i64 {self.columns * size}"]
+        for j in range(self.vectors):
+            lines += [
+                f"  %psums{j} = getelementptr i8, ptr %B, i64 {j * self.lanes * size}",
+                f"  %sums{j} = load {total}, ptr %psums{j}, align {self.lanes * size}",
+            ]
+        return lines
 
     def _place(self, i: int) -> list[str]:
         """Where a row lies that is listed: read in each step, for general registers hold fewer places than vector registers hold rows."""

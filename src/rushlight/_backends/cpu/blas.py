@@ -363,12 +363,13 @@ def gemm_ints(
     c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None,
     c_batch: Sequence[int] | None = None, alpha: complex = 1.0, beta: complex = 0.0, allocate: bool = True,
-    itemsize: int = 0,
+    itemsize: int = 0, at_once: int = 1,
 ) -> list[int]:  # fmt: skip
     """The constants of a product `C = alpha * A @ B + beta * C`: A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
 
     Strides count elements (default: contiguous); `?_batch` are those of the batch dimensions, 0 to broadcast.  With
     `allocate` the callable makes C (contiguous, beta 0) and returns it; `itemsize`: bytes of its elements where they are not of `kind`.
+    One instruction multiplies `at_once` neighbours of k.
     """
     _, real, width = KINDS[kind]
     total = 1
@@ -378,7 +379,7 @@ def gemm_ints(
     b_row, b_col = b_strides or (n, 1)
     c_row, c_col = c_strides or (n, 1)
     dims = _batches(batch, a_batch, b_batch, c_batch, (m * k, k * n, m * n))
-    tile_m, tile_n, chunk = _split(m, n, k, total, 4 if width == 2 else 1)
+    tile_m, tile_n, chunk = _split(m, n, -(-k // at_once), total, 4 if width == 2 else 1)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     pieces = tiles_m * tiles_n * -(-total // chunk) if m and n and total else 0
     work = m * n * max(k, 1) * total

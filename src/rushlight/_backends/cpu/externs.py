@@ -13,7 +13,7 @@ from rushlight._backends.cpu.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.long_kth_native import WORK_BYTES, make_long_kth
 from rushlight._backends.cpu.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
-from rushlight._backends.cpu.products import integer_call, product_call, product_note
+from rushlight._backends.cpu.products import product_call, product_note
 from rushlight._backends.cpu.recurrent import recurrence_call
 from rushlight._backends.cpu.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.runtime import runtime
@@ -43,16 +43,12 @@ def _dot(step: ExternStep) -> list[Launch]:
     a, b = step.inputs
     out = step.outputs[0]
     *batch, m, k = a.shape
-    if _into_int32(step):
-        return integer_call(
-            a.dtype, b.dtype, m, b.shape[-1], k, a.strides, b.strides, step.sizes, step.epilogue, len(step.words),  # type: ignore[arg-type]
-        )  # fmt: skip
     return product_call(
         a.dtype, out.dtype, m, b.shape[-1], k,
         a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
         batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
         sizes=step.sizes, epilogue=step.epilogue, prologues=step.prologues, conjugated=step.params.get("conjugated", (False, False)),
-        more=len(step.words),
+        more=len(step.words), other=b.dtype if _into_int32(step) else None,
     )  # fmt: skip
 
 
@@ -65,11 +61,12 @@ def extern_note(step: ExternStep) -> str:
     """What there is to say about how a step is computed; empty for nothing."""
     if step.name in ("fft", "rfft", "irfft"):
         return fourier_note(step)
-    if step.name != "dot" or _into_int32(step):
+    if step.name != "dot":
         return ""
     (a, b), out = step.inputs, step.outputs[0]
     *batch, m, k = a.shape
-    return product_note(a.dtype, out.dtype, m, b.shape[-1], k, a.strides[-2:], b.strides[-2:], batch)  # type: ignore[arg-type]
+    other = b.dtype if _into_int32(step) else None
+    return product_note(a.dtype, out.dtype, m, b.shape[-1], k, a.strides[-2:], b.strides[-2:], batch, other)  # type: ignore[arg-type]
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.gemm_form import SUMS, WORDS, Form
+from rushlight._backends.cpu.gemm_form import DEPTH, SUMS, WORDS, Form
 from rushlight._backends.cpu.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
 from rushlight._backends.native import Type, extern, i64, load, native, stack, store
 from rushlight._backends.native.function import NativeFunction
@@ -43,7 +43,7 @@ def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
             made.append(make_wide_pack(raw, cast, width))
             continue
         if isinstance(form.tile, RegisterTile):
-            plain = make_pack(raw, width)
+            plain = make_pack(raw, width, form.before if side == "b" else 0)
         else:
             plain = make_pack_a_amx(form.tile) if side == "a" else make_pack_b_amx(form.tile)
 
@@ -55,11 +55,50 @@ def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
             return pack
 
         made.append(wrap(plain, side))
-    return made[0], made[1]
+    return (_make_lifted(form, made[0]), _make_begun(form, made[1])) if form.offset else (made[0], made[1])
 
 
-def make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
+def _make_lifted(form: Form, pack: NativeFunction) -> NativeFunction:
+    """The same for bytes of A that a tile takes without a sign: 128 is added to them."""
+    mr, group = form.tile.rows, form.tile.group
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"lifted_{form.name}")
+    def lifted(out, x, count, depth, step, k_step, aside):
+        pack(out, x, count, depth, step, k_step, aside)
+        words = (count + mr - 1) // mr * mr * ((depth + group - 1) // group)
+        for i in range(words // 2):
+            out.u64[i] = out.u64[i] ^ 0x8080808080808080
+        if words % 2 != 0:
+            out.u32[words - 1] = out.u32[words - 1] ^ 0x80808080
+
+    return lifted
+
+
+def _make_begun(form: Form, pack: NativeFunction) -> NativeFunction:
+    """The same for columns of B: each panel begins with -128 times their sums."""
+    ones, nr, group = form.ones, form.tile.columns, form.tile.group
+    assert ones is not None
+    summed = extern(ones.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"begun_{form.name}")
+    def begun(out, x, count, depth, step, k_step, aside):
+        pack(out, x, count, depth, step, k_step, aside)
+        high = stack(4 * DEPTH)
+        words = (depth + group - 1) // group
+        for i in range(words):
+            high.u32[i] = 0x80808080
+        for _j in range(0, count, nr):
+            summed(high, out + 4 * nr, out, nr, words, 0)
+            for i in range(nr):
+                out.i32[i] = -out.i32[i]
+            out = out + 4 * nr * (words + 1)
+
+    return begun
+
+
+def make_macro(form: Form) -> NativeFunction:
     """`void(a, b, c, c_row, c_col, words, rows, columns, add)`: all tiles of packed blocks, into sums."""
+    tile, before = form.tile, form.before
     (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
     number = SUMS[sums]
     total = number.itemsize
@@ -80,12 +119,13 @@ def make_macro(tile: RegisterTile | AmxTile) -> NativeFunction:
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"macro_{tile.kind}_{mr}x{nr}")
     def macro(a, b, c, c_row, c_col, words, rows, columns, add):
         for j in range(0, columns, nr):
+            panel = b + size * j * (words + before)
             for i in range(0, rows, mr):
                 to = c + total * (i * c_row + j * c_col)
                 if c_col == 1 and rows - i >= mr and columns - j >= nr:
-                    kernel(a + size * i * words, b + size * j * words, to, c_row, words, add)
+                    kernel(a + size * i * words, panel, to, c_row, words, add)
                 else:
-                    edge(a + size * i * words, b + size * j * words, to, c_row, c_col, words, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
+                    edge(a + size * i * words, panel, to, c_row, c_col, words, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
 
     return macro
 

@@ -41,7 +41,7 @@ class Form:
     What it needs beside the tile: `widen`, the conversions of A and of B (None: the tile takes them), with `raw`, the panels of what is
     converted; `narrow`, that of sums (None: they are C).  Complex numbers are `pair`s of real ones (see `Pairs`), and `conjugated` says which
     operands are read as conjugates.  `offset` says that the tile takes A without a sign and A has one: 128 is added to its
-    elements, and what that adds to a column is taken off again.
+    elements while they are packed, and sums begin with what takes that off again, -128 times the sum of each column (see `RegisterTile`).
     """
 
     __slots__ = ("conjugated", "narrow", "offset", "other", "pair", "raw", "result", "source", "tile", "widen")
@@ -59,9 +59,11 @@ class Form:
             self.widen: list[Cast | Pairs | None] = [Pairs(source, side, width, tile.lanes, turned) for side, width, turned in sides]
             self.raw = [Panels(source.itemsize, 1, min(n, 64 // source.itemsize, 1 << width.bit_length() - 1)) for _, width, _ in sides]
             return
-        taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[WORDS[tile.kind][1]])
         unsigned = tile.instruction in ("vpdpbusd", "tdpbusd")
+        taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[WORDS[tile.kind][1]])
         self.offset = tile.instruction == "vpdpbusd" and source is taken
+        if self.offset and isinstance(tile, RegisterTile):
+            self.tile = RegisterTile(tile.kind, tile.lanes, tile.rows, tile.vectors, tile.fma, tile.instruction, begun=True)
         held = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
         self.widen = [None if h else Cast(d, taken, tile.lanes, tile.fma) for h, d in zip(held, (self.source, self.other), strict=True)]
         self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
@@ -96,6 +98,11 @@ class Form:
         return DEPTH if isinstance(self.tile, RegisterTile) else AMX_DEPTH
 
     @property
+    def before(self) -> int:
+        """Words in front of those of a panel of B: a row of sums, or none."""
+        return int(self.offset)
+
+    @property
     def sizes(self) -> tuple[int, int]:
         """Bytes of a packed word, and of a sum."""
         size, sums = WORDS[self.tile.kind]
@@ -124,7 +131,7 @@ def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
     rows, columns = round_up(ROWS, tile.rows), round_up(COLUMNS, tile.columns)
     sums = (2 * rows * columns + tile.columns) * total if form.narrow else 0
     raw = max(tile.rows, tile.columns) * DEPTH * tile.group * form.source.itemsize if any(form.widen) else 0
-    return size * rows * form.depth, size * columns * form.depth, sums, round_up(raw, 64)
+    return size * rows * form.depth, size * columns * (form.depth + form.before), sums, round_up(raw, 64)
 
 
 def block_of_depth(k: int, most: int, step: int) -> int:

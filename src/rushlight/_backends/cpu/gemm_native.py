@@ -171,12 +171,13 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     (_, total), e, group, mr, nr = form.sizes, form.source.itemsize, tile.group, tile.rows, tile.columns
     pair = form.pair
     pack_a, pack_b = make_packs(form)
-    macro, whole = make_macro(tile), make_whole(tile)
+    macro, whole = make_macro(form), make_whole(tile)
     plain = form.narrow is None
     finish = macro if plain else make_finish(form)
     c_size = form.result.itemsize
     rows_max, columns_max, depth_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair, form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
+    may_turn = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
     declined, fallback = _make_declined(form, least), _make_straight(form, nbytes, other) if other is not None else macro
@@ -194,7 +195,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
         k = ints.i64[K]
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
-        if pair == 1:
+        if may_turn:
             if lies_turned(m, n, k, c_row, c_col, mr, nr):
                 a, b, m, n = b, a, n, m
                 a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row

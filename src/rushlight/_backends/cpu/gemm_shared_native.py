@@ -21,9 +21,9 @@ from rushlight._backends.cpu.blas_native import (
 )
 from rushlight._backends.cpu.epilogue_native import run_epilogue
 from rushlight._backends.cpu.gemm_blocks_native import make_finish, make_macro, make_packs
-from rushlight._backends.cpu.gemm_form import COLUMNS, DEPTH, Form, round_up, scratch_bytes
+from rushlight._backends.cpu.gemm_form import COLUMNS, Form, round_up, scratch_bytes
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._backends.native import extern, i32, i64, memcpy, native, ptr, stack
+from rushlight._backends.native import extern, i32, i64, native, ptr
 from rushlight._backends.native.function import NativeFunction
 
 __all__ = ["P_BEFORE", "P_WORDS", "make_shared"]
@@ -41,39 +41,10 @@ P_WORDS = 10
 MADE, SPAN = 16, 4
 
 
-def _make_offset(form: Form) -> tuple[NativeFunction, NativeFunction]:
-    """For tiles that take A without a sign: `void(a, words)` adds 128 to bytes, and `void(totals, b, columns, words, add)` notes -128 times the sums
-    of the columns of packed panels, or adds it to what is there.
-    """
-    nr = form.tile.columns
-    summed = extern(form.ones.symbol if form.ones is not None else form.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-
-    @native("void(ptr, i64)", name="lift")
-    def lift(a, words):
-        for i in range(words // 2):
-            a.u64[i] = a.u64[i] ^ 0x8080808080808080
-        if words % 2 != 0:
-            a.u32[words - 1] = a.u32[words - 1] ^ 0x80808080
-
-    @native("void(ptr, ptr, i64, i64, i64)", name="take_off")
-    def take_off(totals, b, columns, words, add):
-        high = stack(4 * DEPTH)
-        found = stack(4 * nr)
-        for i in range(words):
-            high.u32[i] = 0x80808080
-        for j in range(0, columns, nr):
-            summed(high, b + 4 * j * words, found, nr, words, 0)
-            for i in range(nr):
-                totals.i32[j + i] = (totals.i32[j + i] if add != 0 else i32(0)) - found.i32[i]
-
-    return lift, take_off
-
-
 def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """Two kernels of the usual form: one packs A and B (`bufs`: packed, A, B), one multiplies (`bufs`: C, packed).
 
-    Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another; at the end what
-    is to be added to columns, where the form has an `offset`.
+    Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another.
     """
     (size, _), group, pair = form.sizes, form.tile.group, form.pair
 
@@ -91,6 +62,7 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
     """
     size, group, width, itemsize = form.sizes[0], form.tile.group, form.widths[side], (form.source, form.other)[side].itemsize
     step_word, k_word = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
+    before = form.before if side else 0
     pair, twice = form.pair, form.pair if side else 1  # a complex number of B takes twice the room of one of A, and none has a prologue
     some, raw_bytes, tag = round_up(MADE, width), scratch_bytes(form)[3], f"{'ab'[side]}_{form.name}"
 
@@ -113,7 +85,7 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
                 if status != 0:
                     return status
                 words = (steps + group - 1) // group
-                to = out + size * (p // group * padded + (first + i) * words)
+                to = out + size * ((p // group + p // depth * before) * padded + (first + i) * (words + before))
                 if along:
                     pack(to, made + itemsize * within, rows, steps, length, 1, aside)
                 else:
@@ -130,36 +102,12 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
         p = start
         while p < stop:
             words = (pair * min(depth, stop - p) + group - 1) // group
-            to = out + size * (pair * p // group * padded + twice * first * words)
+            to = out + size * ((pair * p // group + p // depth * before) * padded + twice * first * (words + before))
             pack(to, x + itemsize * (first * step + p * k_step), count, min(depth, stop - p), step, k_step, aside)
             p += depth
         return 0
 
     return pack_side
-
-
-def _make_shifted(form: Form) -> NativeFunction:
-    """`void(out, ints, padded, first, count, is_b)`: what an `offset` asks for once rows or columns are packed.
-
-    It is added to the elements of A, and columns of B are summed.
-    """
-    size, group, mr = form.sizes[0], form.tile.group, form.tile.rows
-    lift, take_off = _make_offset(form)
-
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"shifted_{form.name}")
-    def shifted(out, ints, padded, first, count, is_b):
-        k, depth = ints.i64[K], ints.i64[P_DEPTH]
-        p: i64 = 0
-        while p < k:
-            words = (min(depth, k - p) + group - 1) // group
-            to = out + size * (p // group * padded + first * words)
-            if is_b != 0:
-                take_off(out + size * (padded * ((k + group - 1) // group) + first), to, count, words, i64(p > 0))
-            else:
-                lift(to, (count + mr - 1) // mr * mr * words)
-            p += depth
-
-    return shifted
 
 
 def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
@@ -168,11 +116,10 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
     Of two threads one takes pieces from the front and one from the end (see `threads_native.py`), here and when they multiply: the rows of A that a
     thread packs are those that it multiplies, and do not change caches in between.
     """
-    mr, nr, pair, offset = form.tile.rows, form.tile.columns, form.pair, form.offset
+    mr, nr, pair = form.tile.rows, form.tile.columns, form.pair
     a_side, b_side = (_make_side(form, side, pack) for side, pack in enumerate(make_packs(form)))
     raw_bytes = scratch_bytes(form)[3]
     made_bytes = round_up(MADE, max(form.widths)) * SPAN * form.depth * form.tile.group * max(form.source.itemsize, form.other.itemsize)
-    shifted = _make_shifted(form)
 
     @native("i32(ptr, ptr, i64)", name="rl_pack")
     def pack(bufs, ints, piece):
@@ -201,8 +148,6 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
             status = b_side(bufs, ints, piece, out, padded, bufs.ptr[2], first, count, start, stop, aside)
         else:
             status = a_side(bufs, ints, piece, out, padded, bufs.ptr[1], first, count, start, stop, aside)
-        if offset:
-            shifted(out, ints, padded, first, count, is_b)
         if slot >= 0:
             give_back(slot)
         return status
@@ -214,10 +159,10 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
     """The kernel that multiplies: a piece is a rectangle of C."""
     tile = form.tile
     (size, _), group, mr, nr = form.sizes, tile.group, tile.rows, tile.columns
-    macro = make_macro(tile)
+    macro = make_macro(form)
     plain = form.narrow is None
     finish = macro if plain else make_finish(form)
-    c_size, offset = form.result.itemsize, form.offset
+    c_size, before = form.result.itemsize, form.before
     sum_bytes, raw_bytes = scratch_bytes(form)[2:]
     columns_max, pair = round_up(COLUMNS, nr), form.pair
 
@@ -244,19 +189,8 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         while p < k:
             words = (pair * min(depth, k - p) + group - 1) // group
             pa = a + size * (pair * p // group * m_padded + row * words)
-            pb = b + size * (pair * p // group * n_padded + pair * column * words)
-            if offset:
-                if p == 0:
-                    totals = b + size * (n_padded * ((k + group - 1) // group) + column)
-                    for i in range(rows):
-                        if to_col == 1:
-                            memcpy(to + 4 * i * to_row, totals, 4 * columns)
-                        else:
-                            for j in range(columns):
-                                to.i32[i * to_row + j * to_col] = totals.i32[j]
-                macro(pa, pb, to, to_row, to_col, words, rows, columns, 1)
-            else:
-                macro(pa, pb, to, pair * to_row, to_col, words, rows, pair * columns, i64(p > 0))
+            pb = b + size * ((pair * p // group + p // depth * before) * n_padded + pair * column * (words + before))
+            macro(pa, pb, to, pair * to_row, to_col, words, rows, pair * columns, i64(p > 0))
             p += depth
         status: i32 = 0
         if after:

@@ -54,16 +54,17 @@ def _make_lines(size: int, width: int, together: int) -> NativeFunction:
     return lines
 
 
-def make_pack(panels: Panels, width: int) -> NativeFunction:
+def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
     """`void(out, x, count, depth, step, k_step)`: `count` rows of `depth` elements, as panels of `width` rows.
 
-    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other.
+    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other, with room for
+    `before` more in front of each.
     """
     size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
     bytes_ = size // group
     turn, zipped, zipped_wide = (extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol))
-    tag = f"{size}_{group}_{n}_{width}"
-    together = max(1, 2 * LINE // (size * width)) if group == 1 else 1
+    tag = f"{size}_{group}_{n}_{width}{f'_{before}' if before else ''}"
+    together = max(1, 2 * LINE // (size * width)) if group == 1 and not before else 1
     gather, lines = _make_gather(panels, width), _make_lines(size, width, together)
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"panel_{tag}")
@@ -116,7 +117,7 @@ def make_pack(panels: Panels, width: int) -> NativeFunction:
         while first < words:
             some, part = min(span, words - first), x + bytes_ * first * group * k_step
             for j in range(i, count, width):
-                to = out + size * (j * words + first * width)
+                to = out + size * (j * (words + before) + (before + first) * width)
                 panel(to, part + bytes_ * j * step, min(i64(width), count - j), some, min(some * group, depth - first * group), step, k_step)
             first += some
 

@@ -34,7 +34,7 @@ from rushlight._kernels.register_tile import RegisterTile
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["amx_maker", "integer_call", "product_call", "product_note"]
+__all__ = ["amx_maker", "product_call", "product_note"]
 
 KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
@@ -55,9 +55,10 @@ def product_call(
     a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
     batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
     sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
-    conjugated: tuple[bool, bool] = (False, False), more: int = 0,
+    conjugated: tuple[bool, bool] = (False, False), more: int = 0, other: DType | None = None,
 ) -> list[Launch]:  # fmt: skip
-    """The kernels that multiply A [*batch, m, k] and B [*batch, k, n] of dtype `source`; their words are A, B and `more`.
+    """The kernels that multiply A [*batch, m, k] of dtype `source` and B [*batch, k, n] of dtype `other` (None: the same); their words are A, B
+    and `more`.
 
     Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue`, which takes the further
     words, the outputs have `sizes` bytes, and `result` is the dtype of the sums.  `conjugated` operands are read as conjugates.
@@ -68,16 +69,16 @@ def product_call(
     if any(conjugated):  # only our own kernels read them so
         forms, kind = host_forms(source, result, conjugated=conjugated), None
     else:
-        forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
+        forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
     if any(prologues):
-        forms = _product_forms(source, result)
+        forms = _product_forms(source, result, other)
     if forms is not None and all(size == 1 for size in batch) and (any(prologues) or _is_large(m, n, k)):
         return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue, prologues, more)
     ints = gemm_ints(
         kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
-        batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize,
+        batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize, at_once=forms[0].tile.group if forms else 1,
     )  # fmt: skip
     ints = with_epilogue(ints, sizes, epilogue)
     if forms is None or kind in CHOSEN:  # the library also serves what our own kernels leave out
@@ -90,24 +91,26 @@ def product_call(
 
 
 def _forms(
-    source: DType, result: DType, sizes: tuple[int, int, int], total: int, a_strides: tuple[int, int], b_strides: tuple[int, int]
-) -> tuple[Form, ...] | None:
+    source: DType, result: DType, sizes: tuple[int, int, int], total: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
+    other: DType | None = None,
+) -> tuple[Form, ...] | None:  # fmt: skip
     """How our own kernels compute `total` products of `sizes` (rows, columns, steps) each; None where the library or plain loops do."""
     kind, work = KINDS_OF.get(source.name), numel(sizes)
     if kind in CHOSEN and source is result:
         # small products are the library's within either kernel: nothing is measured for them
         own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own(kind)
     else:
-        own = kind not in CHOSEN and not (source.is_integer and work * total < SMALL_INTEGERS)
-    return _product_forms(source, result) if own else None
+        own = kind not in CHOSEN and not (source.is_integer and source is result and work * total < SMALL_INTEGERS)
+    return _product_forms(source, result, other) if own else None
 
 
 def product_note(
-    source: DType, result: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], batch: Sequence[int]
-) -> str:
+    source: DType, result: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], batch: Sequence[int],
+    other: DType | None = None,
+) -> str:  # fmt: skip
     """Who computes a product, in words."""
     work, kind = m * n * k, KINDS_OF.get(source.name)
-    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides)
+    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
     by = "the library" if kind in CHOSEN and library_for(kind).path is not None else "plain loops"
     if forms is not None:
         tile = _fitting(forms, m).tile
@@ -152,16 +155,6 @@ def _product_forms(source: DType, result: DType, other: DType | None = None) -> 
     if kind is not None and (kind == "amx_bf16" or result is INT32) and amx_works(kind):
         return amx_forms(kind, source, result, other)
     return host_forms(source, result, other)
-
-
-def integer_call(
-    source: DType, other: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
-    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, more: int = 0,
-) -> list[Launch]:  # fmt: skip
-    """The same for A of int8 or uint8 and B of int8, with sums in int32."""
-    forms = _product_forms(source, INT32, other)
-    assert forms is not None
-    return _shared(forms, m, n, k, a_strides, b_strides, (n, 1), sizes, epilogue, more=more)
 
 
 def _fitting(forms: Sequence[Form], rows: int) -> Form:
@@ -215,7 +208,7 @@ def _shared(
     depth = block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group))
     # pieces of packing: rows of memory are read as far as they go, which is along k or across it
     across = [not row if step is not None else stride != 1 for row, step, stride in zip(along, before, (a_strides[1], b_strides[0]), strict=True)]
-    reach = [depth if wide and not form.offset else k for wide in across]
+    reach = [depth if wide else k for wide in across]
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
     chunks = [
         min(-(-side // width) * width, max(1, packed_at_once // (width * length)) * width)
@@ -228,7 +221,7 @@ def _shared(
     second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
-    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + form.offset) * size
+    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + -(-k // depth) * form.before) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
     operands, rest = (1, 0) if turned else (0, 1), range(2, 2 + more)
