@@ -12,6 +12,7 @@ from tests.kernels.kernel_harness import Ran, trace_arrays
 from rushlight._backends.cpu import conv, conv_choice, threads, winograd
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.reference import run as run_reference
+from rushlight._kernels.prepare import prepared
 from rushlight._kernels.register_tile import register_tile
 from rushlight._prims import PRIMITIVES, build
 from rushlight._transforms.vjp import vjp
@@ -135,6 +136,37 @@ def test_gradients(x, w, params):
     assert "conv_windows" in names
     for got, want in zip(ran.results, run_reference(graph, given), strict=True):
         np.testing.assert_allclose(got / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=3e-5)
+
+
+FAR_TAPS = [  # of which some, and some places, see nothing but what is around the image
+    ((2, 24, 14, 14), (36, 24, 3, 3), {"stride": (1, 1), "padding": (24, 24), "dilation": (24, 24), "groups": 1}, 1),
+    ((2, 24, 14, 30), (36, 12, 3, 3), {"stride": (1, 1), "padding": (15, 15), "dilation": (15, 15), "groups": 2}, 3),
+    ((2, 24, 1, 5), (36, 24, 3, 3), {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}, 3),
+    ((2, 24, 3, 3), (36, 24, 4, 3), {"stride": (2, 1), "padding": (5, 4), "dilation": (1, 1), "groups": 1}, 12),
+    ((2, 20, 3), (36, 20, 3), {"stride": (3,), "padding": (9,), "dilation": (9,), "groups": 1}, 1),
+    ((2, 20, 3), (36, 20, 1), {"stride": (9,), "padding": (4,), "dilation": (1,), "groups": 1}, 1),  # none meets it
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("x, w, params, left", FAR_TAPS, ids=lambda v: "x".join(map(str, v)) if isinstance(v, tuple) else "")
+def test_taps_that_never_meet_the_image_are_left_out(x, w, params, left, dtype):
+    """Forwards, and both gradients: of all taps of a kernel only `left` are multiplied."""
+    wide, kind = BY_NAME["float32"], BY_NAME[dtype]
+    rng = np.random.default_rng(0)
+    arrays = [numbers(rng, s, dtype) for s in (x, w)]
+    forward = trace_arrays(lambda x, w: build.convert(CONV(build.convert(x, wide), build.convert(w, wide), **params), kind), arrays, [kind] * 2)
+    taken = {math.prod(v.shape[3:]) for node in prepared(forward).nodes if node.prim is WINDOWS for v in node.inputs[1:2]} or {1}
+    assert taken == {left}
+    backward = vjp(forward, [0, 1]).backward
+    by_shape = {v.shape: a for v, a in zip(forward.inputs, arrays, strict=True)} | {
+        forward.outputs[0].shape: numbers(rng, forward.outputs[0].shape, dtype)
+    }
+    for graph, given in ((forward, arrays), (backward, [by_shape[v.shape] for v in backward.inputs])):
+        ran = Ran(graph, given)
+        for got, want in zip(ran.results, run_reference(graph, given), strict=True):
+            want = np.asarray(want, np.float32)
+            np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * np.abs(want).max())
 
 
 def test_nothing_is_written_out_between():

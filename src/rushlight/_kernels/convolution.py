@@ -1,7 +1,8 @@
 """Convolutions put as their routine takes them: what came before and after one becomes a number of it.
 
 Padding and spreading by zeros (both gradients and transposed convolutions are made of them), a turned kernel and operands widened from a
-narrow dtype are not written out; neither are a bias that is added and the rounding of the result.
+narrow dtype are not written out; neither are a bias that is added and the rounding of the result.  Taps of a kernel that never meet the image,
+as those far apart of a small image, are left out, and so are places from which no tap meets it.
 """
 
 from __future__ import annotations
@@ -77,11 +78,67 @@ def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, d
     if images.special is not None:
         lo = tuple(p + q for p, q in zip(padding, images.special.params["lo"][-n:], strict=True))
         spread = tuple(gap + 1 for gap in images.special.params["interior"][-n:])
-    made = PRIMITIVES["conv_windows"](
-        images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), stride=tuple(stride), spread=spread, dilation=tuple(dilation),
-        lo=lo, size=tuple(size), flip=kernel.special is not None, dtype=dtype,
-    )  # fmt: skip
-    return build.reshape(made, (batch, outs, *size))
+    params = {
+        "stride": tuple(stride), "spread": spread, "dilation": tuple(dilation), "lo": lo, "size": tuple(size),
+        "flip": kernel.special is not None, "dtype": dtype,
+    }  # fmt: skip
+    extents = [(s - 1) * apart + 1 for s, apart in zip(images.space, spread, strict=True)]
+    taps, places = _that_meet(w.shape[2:], dilation, lo, size, stride, extents), _that_meet(size, stride, lo, w.shape[2:], dilation, extents)
+    if taps == _all(w.shape[2:]) and places == _all(size):
+        made = PRIMITIVES["conv_windows"](images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), **params)
+        return build.reshape(made, (batch, outs, *size))
+    if any(first >= last for first, last in (*taps, *places)):
+        return build.full((batch, outs, *size), 0, dtype)
+    found = tuple(last - first for first, last in places)
+    made = build.reshape(_of_taps_that_meet(images, kernel, grouped, narrow, taps, places, params), (batch, outs, *found))
+    if places == _all(size):
+        return made
+    before, after = [first for first, _ in places], [count - last for count, (_, last) in zip(size, places, strict=True)]
+    return build.pad(made, (0, 0, *before), (0, 0, *after), (0,) * (n + 2))
+
+
+Range = tuple[int, int]  # from the first to before the last
+
+
+def _of_taps_that_meet(
+    images: _Moved, kernel: _Moved, grouped: list[Any], narrow: bool, taps: list[Range], places: list[Range], params: dict[str, Any]
+) -> Any:
+    """What a `conv_windows` with `params` gives at `places`, of `taps` alone; one tap over all of the image is a product."""
+    n, (dilation, stride) = images.n, (params["dilation"], params["stride"])
+    lo = tuple(a - t[0] * gap - p[0] * step for a, t, gap, p, step in zip(params["lo"], taps, dilation, places, stride, strict=True))
+    found = tuple(last - first for first, last in places)
+    product = found == tuple(images.space) and all(last - first == 1 for first, last in taps) and not any(lo)
+    product = product and all(s == 1 for s in (*stride, *params["spread"]))
+    narrow = narrow and not product  # a product widens its operands itself
+    image, rows = images.again(grouped[0], narrow), kernel.again(grouped[1], narrow)
+    if params["flip"]:
+        taps = [(k - last, k - first) for k, (first, last) in zip(kernel.space, taps, strict=True)]
+    starts, stops = (0, 0, 0, *(first for first, _ in taps)), (*rows.shape[:3], *(last for _, last in taps))
+    rows = PRIMITIVES["slice"](rows, starts=starts, stops=stops, steps=(1,) * (n + 3))
+    if not product:
+        return PRIMITIVES["conv_windows"](image, rows, **{**params, "lo": lo, "size": found})
+    matrix = build.broadcast_to(build.reshape(rows, (1, *grouped[1])), (image.shape[0], *grouped[1]))
+    return build.dot(matrix, build.reshape(image, (*grouped[0], numel(found))))
+
+
+def _all(counts: Any) -> list[Range]:
+    return [(0, count) for count in counts]
+
+
+def _that_meet(counts: Any, steps: Any, lo: Any, others: Any, gaps: Any, extents: Any) -> list[Range]:
+    """For each dim the range of `counts` positions, `steps` apart, that meet an image of `extents` elements, from the first to the last of them.
+
+    A position i meets it if some j of `others`, `gaps` apart, has 0 <= i step + j gap - lo < extent (those in the middle of the range may miss it).
+    """
+    found = []
+    for count, step, before, other, gap, extent in zip(counts, steps, lo, others, gaps, extents, strict=True):
+        first, last, reach = 0, count, (other - 1) * gap
+        if reach < before:
+            first = -((reach - before) // step)
+        if (count - 1) * step - before >= extent:
+            last = (extent + before - 1) // step + 1
+        found.append((first, last))
+    return found
 
 
 class _Moved:
@@ -111,11 +168,15 @@ class _Moved:
             self.moves, self.widened = self.moves + pending, node.inputs[0]
             self.base = value
 
+    @property
+    def space(self) -> tuple[int, ...]:
+        """The last dims before the special primitive."""
+        return self.base.shape[len(self.base.shape) - self.n :]
+
     def again(self, lead: tuple[int, ...], narrow: bool) -> Any:
         """The operand without its special primitive (and not widened), its dims before the last ones `lead`."""
-        value = self.widened if narrow else self.base
+        value, space = self.widened if narrow else self.base, self.space
         assert value is not None
-        space = value.shape[len(value.shape) - self.n :]
         for node in reversed(self.moves):
             shape = node.outputs[0].shape
             if node.prim.name == "transpose":
